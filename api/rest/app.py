@@ -25,6 +25,7 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.backups import backup_routes
+from rollcall_ha.api.rest.console import Console
 from rollcall_ha.api.rest.counting import Counting
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
@@ -59,6 +60,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
     app.router.routes.extend(Routes(service, queries, peers).router.routes)
     app.router.routes.extend(backup_routes(service).routes)
+    app.router.routes.extend(Console().router.routes)
     _add_health(app, service, queries, telemetry)
     counts = EdgeCounts(telemetry.registry)
     refusals = RefusalLog(get_logger("rollcall.refused"), telemetry.registry, time.monotonic)

@@ -21,8 +21,11 @@ _OPERATORS = (Role.OPERATOR, Role.ADMIN)
 _ADMINS = (Role.ADMIN,)
 _BROKERS = (Role.BROKER,)
 
-OPEN = frozenset({"getLiveness", "getReadiness", "getLeader"})
-"""For everybody: a load balancer and a supervisor have no certificate, and learn only whether it serves or leads."""
+OPEN = frozenset({"getLiveness", "getReadiness", "getLeader", "getConsole", "getConsoleFile"})
+"""
+For everybody: a load balancer and a supervisor have no certificate, and learn only whether it serves or leads. The
+files of the console are those of the program; a browser needs them before anybody can sign in.
+"""
 
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "getStatus": _VIEWERS,

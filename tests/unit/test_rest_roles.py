@@ -74,7 +74,7 @@ async def _document(leader: Controller) -> dict[str, Any]:
 
 def _operations(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
     """By operation id: method, a path that it has, and what the document says."""
-    filled = {"{cluster}": "demo", "{set}": "broker-a", "{epoch}": "1", "{id}": "nobody"}
+    filled = {"{cluster}": "demo", "{set}": "broker-a", "{epoch}": "1", "{id}": "nobody", "{file}": "console.css"}
     found = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():

@@ -1,0 +1,121 @@
+// Signing in, the address, and which view is shown. Every fact on every page is an answer of /v1: the console knows no rule.
+
+import { get, hasToken, Problem, signIn, signOut } from "./api.js";
+import { h, put, say } from "./dom.js";
+import { fleet } from "./fleet.js";
+import { begin } from "./live.js";
+import { problemBox } from "./words.js";
+
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+const nav = document.getElementById("nav");
+const leave = document.getElementById("leave");
+let session = null; // aborted at sign-out
+let view = null; // aborted when another view is shown
+
+const LAZY = {
+  set: () => import("./set.js"),
+  timeline: () => import("./timeline.js"),
+  standing: () => import("./standing.js"),
+  audit: () => import("./audit.js"),
+};
+
+async function show() {
+  view?.abort();
+  view = new AbortController();
+  const mine = view;
+  const [path, query] = (location.hash.slice(1) || "/fleet").split("?");
+  const [, name, ...parts] = path.split("/").map(decodeURIComponent);
+  for (const anchor of nav.querySelectorAll("a")) {
+    if (anchor.hash === `#/${name}` || (name === "set" && anchor.hash === "#/fleet")) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  const parameters = new URLSearchParams(query ?? "");
+  try {
+    if (name === "fleet" || !LAZY[name]) {
+      document.title = "Fleet · Rollcall";
+      await fleet(main, parameters, view.signal);
+    } else {
+      const module = await LAZY[name]();
+      if (mine.signal.aborted) return;
+      await module.show(main, parts, parameters, view.signal);
+    }
+  } catch (error) {
+    if (mine.signal.aborted || error.name === "AbortError") return;
+    if (error instanceof Problem && error.status === 401) return ask(error);
+    put(main, problemBox(error));
+  }
+}
+
+function moved() {
+  window.scrollTo(0, 0);
+  show().then(() => main.focus({ preventScroll: true }));
+}
+
+function ask(error) {
+  session?.abort();
+  view?.abort();
+  nav.hidden = leave.hidden = true;
+  link.textContent = "";
+  document.title = "Sign in · Rollcall";
+  const field = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
+  put(main, h("form", { class: "sign-in", "aria-labelledby": "sign-in", onsubmit: (event) => {
+    event.preventDefault();
+    signIn(field.value);
+    enter();
+  } },
+    h("h1", { id: "sign-in" }, "Sign in"),
+    h("p", null, "Show a token of this fleet. A viewer's lets you look, an operator's act."),
+    h("label", { for: "token" }, "Token"), field,
+    h("button", { type: "submit", class: "main" }, "Sign in"),
+    error && hasToken() ? problemBox(error) : null,
+    h("p", { class: "hint" }, "An admin issues one: ", h("code", null, "rollcall tokens issue --role viewer --name NAME --out FILE"), ". It stays in this tab and is gone when you close it. A browser with a client certificate of the fleet needs none.")));
+  field.focus();
+}
+
+async function enter() {
+  session?.abort();
+  session = new AbortController();
+  try {
+    await begin(heard, session.signal);
+  } catch (error) {
+    if (error instanceof Problem && (error.status === 401 || error.status === 403)) return ask(error);
+    put(main, problemBox(error), h("button", { type: "button", onclick: enter }, "Try again"));
+    setTimeout(() => { if (!session.signal.aborted) enter(); }, 3000);
+    return;
+  }
+  nav.hidden = false;
+  get("/v1/overview?limit=1&consistency=local", session.signal).then((page) => { document.getElementById("fleet-name").textContent = page.fleetName; }).catch(() => {});
+  leave.hidden = !hasToken();
+  await show();
+}
+
+function heard(state, error) {
+  const isAway = state !== "live";
+  if (error instanceof Problem && error.status === 401) return ask(error);
+  if (link.dataset.state === state) return;
+  link.dataset.state = state;
+  put(link, h("span", { "aria-hidden": "true" }, isAway ? "◌ " : "● "), isAway ? "not live: trying again" : "live");
+}
+
+leave.addEventListener("click", () => {
+  signOut();
+  say("Signed out");
+  ask();
+});
+document.getElementById("theme").addEventListener("click", () => {
+  const isDark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = isDark ? "light" : "dark";
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part of the address behind # names a view
+  main.focus();
+});
+addEventListener("hashchange", moved);
+addEventListener("keydown", (event) => {
+  if (event.key === "/" && !event.ctrlKey && !event.metaKey && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
+    const field = document.querySelector("input[type=search]");
+    if (field) { event.preventDefault(); field.focus(); field.select(); }
+  }
+});
+enter();

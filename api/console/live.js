@@ -1,0 +1,50 @@
+// What all views share: the record as it comes, and how often a view may ask for the state behind it.
+
+import { follow, get } from "./api.js";
+
+const KEPT = 500;
+export const recent = []; // newest last; the views begin with it
+const listeners = new Set();
+export const listen = (heard) => {
+  listeners.add(heard);
+  return () => listeners.delete(heard);
+};
+
+// Begins behind the newest events; returns when these are known. `told` hears "live" and "away".
+export async function begin(told, signal) {
+  recent.length = 0;
+  const page = await get("/v1/events?newest=true&limit=200", signal);
+  recent.push(...page.events);
+  const mark = page.nextFrom ? `${page.nextFrom.term}.${page.nextFrom.index}.${page.nextFrom.ordinal}` : null;
+  follow(mark, {
+    signal,
+    told,
+    gap: () => {},
+    heard: (records) => {
+      recent.push(...records);
+      if (recent.length > KEPT) recent.splice(0, recent.length - KEPT);
+      for (const listener of listeners) listener(records);
+    },
+  });
+  return page;
+}
+
+// Runs `work` at once after a quiet time, and then at most every `pauseMs`: a failover is seen when it happens, and a storm
+// of events costs the controller one question a second for each who looks.
+export function paced(work, pauseMs, signal) {
+  let isRunning = false, isDue = false, timer = 0;
+  async function run() {
+    isRunning = true;
+    isDue = false;
+    await work().catch(() => {});
+    timer = signal.aborted ? 0 : setTimeout(() => {
+      isRunning = false;
+      if (isDue) run();
+    }, pauseMs);
+  }
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  return () => {
+    isDue = true;
+    if (!isRunning && !signal.aborted) run();
+  };
+}

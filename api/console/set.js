@@ -1,0 +1,125 @@
+// One set: its replicas as they are now, its reigns, its orders; or (set/CLUSTER/NAME/epoch/N) how one reign came about.
+
+import { get, pathOf } from "./api.js";
+import { decision } from "./decision.js";
+import { cells, h, put, svg, table } from "./dom.js";
+import { listen, paced } from "./live.js";
+import { ordersOf } from "./orders.js";
+import { bar, legend, outageText } from "./phases.js";
+import { age, ago, badge, duration, eventLine, idSet, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
+
+const COLUMNS = [["Replica", "n"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
+const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
+const SOFT_MS = 1000;
+const HISTORY_PAUSE_MS = 500;
+
+export async function show(main, parts, query, signal) {
+  const key = { cluster: parts[0], name: parts[1] };
+  if (parts[2] === "epoch") return decision(main, key, Number(parts[3]), query, signal);
+  document.title = `${key.name} · Rollcall`;
+  const head = h("section", { class: "head", "aria-labelledby": "of" });
+  const replicas = h("section", { "aria-label": "Replicas" });
+  const orders = h("section", { "aria-label": "Orders", class: "orders" });
+  const reigns = h("section", { "aria-label": "History" });
+  const events = h("ol", { class: "events", "aria-label": "Newest events of this set" });
+  put(main, h("nav", { "aria-label": "Where", class: "where" }, h("a", { href: "#/fleet" }, "Fleet"), " / ", key.cluster, " / ", key.name), head, replicas, orders,
+    h("h2", null, "Reigns"), reigns, h("h2", null, "Newest events"), events);
+
+  let status = null, isLocal = true;
+  async function loadSet() {
+    // On the leader what it knows itself, at once. A follower hears no heartbeats: it asks the leader for us.
+    let found = await get(`${pathOf(key)}?consistency=${isLocal ? "local" : "linearizable"}`, signal);
+    if (isLocal && found.freshness.isStale) {
+      const asked = await get(pathOf(key), signal).catch(() => null);
+      isLocal = asked === null;
+      found = asked ?? found;
+    }
+    status = found.set;
+    showHead(found);
+    showReplicas(found.set);
+    ordersOf(orders, key, found.set, signal, () => { renewSet(); renewHistory(); });
+  }
+  async function loadHistory() {
+    const page = await get(`${pathOf(key)}/history?limit=50&consistency=local`, signal);
+    showReigns(page);
+  }
+  const renewSet = paced(loadSet, 200, signal), renewHistory = paced(loadHistory, HISTORY_PAUSE_MS, signal);
+
+  function showHead({ freshness, set }) {
+    const look = mood(set.view.condition, set.problems);
+    put(head, h("h1", { id: "of" }, key.name, " ", badge(look)),
+      h("p", { class: "read" }, `read at index ${number(freshness.index)} from ${freshness.readFrom}`, freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
+      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", null, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code), h("code", null, code)))) : null,
+      set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
+      set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
+      h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${idSet(set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+  }
+
+  function showReplicas(set) {
+    const ends = set.replicas.flatMap((one) => [one.minOffset, one.maxOffset]).filter((value) => value !== null);
+    const low = Math.min(...ends), high = Math.max(...ends);
+    put(replicas, table("Replicas", COLUMNS, set.replicas.map((one) => {
+      const isGone = !one.isAlive;
+      return h("tr", { "data-replica": one.brokerId, class: isGone ? "bad" : one.isInSync ? "" : "warn" }, cells(COLUMNS, [
+        String(one.brokerId),
+        [h("span", { "aria-hidden": "true", class: "shape" }, one.isMaster ? "◆ " : one.isLearner ? "◌ " : "○ "), one.isMaster ? "master" : one.isLearner ? "learner" : "slave"],
+        one.maintenance && !one.isMaster ? "maintenance" : isGone ? [h("span", { "aria-hidden": "true" }, "✕ "), "gone"] : one.state ?? "unknown",
+        one.isSuspect ? "▲ suspect" : one.isInSync ? "● yes" : "○ no",
+        number(one.maxOffset),
+        extent(one, low, high),
+        number(one.confirmOffset),
+        one.isMaster ? "—" : [one.lagBytes === null ? "unknown" : size(one.lagBytes), one.catchUp ? h("span", { class: "hint" }, one.catchUp.bytesPerS === null ? " catching up" : ` ${size(one.catchUp.bytesPerS)}/s${one.catchUp.leftS === null ? ", no nearer" : `, ${duration(one.catchUp.leftS * 1e6)} left`}`) : null],
+        age(one.seenAgeMs),
+        one.address,
+        one.zone || "—",
+      ]));
+    })));
+  }
+
+  function showReigns(page) {
+    const longest = Math.max(1, ...page.rows.map((row) => row.totalUs ?? 0));
+    put(reigns, page.rows.length ? [legend(), table("Reigns, newest first", REIGNS, page.rows.map((row) => h("tr", { "data-epoch": row.masterEpoch }, cells(REIGNS, [
+      h("a", { href: `${setLink(key)}/epoch/${row.masterEpoch}`, "data-key": `epoch-${row.masterEpoch}` }, number(row.masterEpoch)),
+      when(row.electedAtMs), row.kind, `${row.fromMaster ?? "none"} → ${row.toMaster}`,
+      bar(row, longest),
+      h("data", { value: row.totalUs ?? "", class: "us" }, outageText(row)),
+      row.lossBytes === null ? "unknown" : size(row.lossBytes),
+      row.grade ?? "none yet", row.cause,
+    ])))), stopsOf(page)] : h("p", { class: "empty" }, "No election is on record here."));
+  }
+
+  const unlisten = listen((records) => {
+    const own = records.filter((record) => record.setKey && record.setKey.cluster === key.cluster && record.setKey.name === key.name);
+    if (!own.length) return;
+    events.querySelector(".empty")?.remove();
+    events.prepend(...own.slice(-50).reverse().map((record) => eventLine(record, { withSet: false, fresh: true })));
+    while (events.children.length > 50) events.lastElementChild.remove();
+    renewSet();
+    renewHistory();
+  });
+  const timer = setInterval(renewSet, SOFT_MS);
+  signal.addEventListener("abort", () => { unlisten(); clearInterval(timer); });
+  await loadSet();
+  const newest = await get(`/v1/events?newest=true&limit=50&set=${encodeURIComponent(`${key.cluster}/${key.name}`)}`, signal);
+  put(events, newest.events.length ? newest.events.toReversed().map((record) => eventLine(record, { withSet: false })) : h("li", { class: "empty" }, "Nothing yet."));
+  await loadHistory().catch((error) => put(reigns, problemBox(error)));
+}
+
+// Where a log begins and ends among those of its set: the same scale for all, the newest bytes at the right.
+function extent(one, low, high) {
+  if (one.maxOffset === null) return h("span", { class: "hint" }, "not heard");
+  const span = Math.max(1, high - low), at = (offset) => (100 * (offset - low)) / span;
+  const begin = at(one.minOffset ?? low), end = high === low ? 100 : at(one.maxOffset);
+  return svg("svg", { class: "extent", viewBox: "0 0 100 10", preserveAspectRatio: "none", role: "img", "aria-label": `from ${number(one.minOffset ?? 0)} to ${number(one.maxOffset)}` },
+    svg("rect", { x: 0, y: 4, width: 100, height: 2, class: "track" }),
+    svg("rect", { x: begin.toFixed(2), y: 2, width: Math.max(0.8, end - begin).toFixed(2), height: 6, class: one.isInSync ? "held" : "held behind" }),
+    one.confirmOffset === null ? null : svg("rect", { x: (high === low ? 99.2 : Math.min(99.2, at(Math.max(low, one.confirmOffset)))).toFixed(2), y: 0, width: 0.8, height: 10, class: "confirmed" }));
+}
+
+function stopsOf(page) {
+  const undone = page.switchovers.filter((row) => row.end !== "done");
+  if (!page.stops.length && !undone.length) return null;
+  return h("ul", { class: "stops" },
+    page.stops.map((stop) => h("li", null, `■ ${utc(stop.beganAtMs)}: master ${stop.brokerId} of epoch ${stop.masterEpoch} acknowledged no write (${stop.reason}${stop.detail ? `: ${stop.detail}` : ""}) for `, stop.stoppedUs === null ? "a time that is not known" : h("data", { value: stop.stoppedUs }, duration(stop.stoppedUs)), stop.end === null ? "; it goes on" : "")),
+    undone.map((row) => h("li", null, `◇ ${utc(row.orderedAtMs)}: switchover ${row.fromMaster} → ${row.toMaster} by ${row.requestedBy}: ${row.end ?? "under way"}${row.reason ? `: ${row.reason}` : ""}`)));
+}

@@ -1,0 +1,179 @@
+// Values as people read them. Sizes, durations and times are written as the command line writes them
+// (api/cli/output.py): the same fact has the same figure wherever it is read.
+
+import { h } from "./dom.js";
+
+export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
+
+export function size(value) {
+  if (value === null || value === undefined) return "unknown";
+  if (value < 1000) return `${value} B`;
+  let amount = value;
+  for (const unit of ["K", "M", "G", "T"]) {
+    amount /= 1000;
+    if (amount < 999.95 || unit === "T") return `${tenths(amount)} ${unit}`;
+  }
+}
+
+// Halves go to the even digit, as in Python: 0.25 ms is 0.2 ms there, and would be 0.3 ms by toFixed. Of all ties of one
+// digit only .25 and .75 are numbers of binary; .75 goes up in both.
+function tenths(value) {
+  const floor = Math.floor(value);
+  return value - floor === 0.25 ? `${floor}.2` : value.toFixed(1);
+}
+
+function even(value) {
+  const floor = Math.floor(value);
+  if (value - floor !== 0.5) return Math.round(value).toFixed(0);
+  return (floor % 2 === 0 ? floor : floor + 1).toFixed(0);
+}
+
+export function duration(us) {
+  if (us === null || us === undefined) return "unknown";
+  const seconds = us / 1e6;
+  if (us < 9950) return `${tenths(us / 1000)} ms`;
+  if (us < 999500) return `${even(us / 1000)} ms`;
+  if (seconds < 59.95) return `${tenths(seconds)} s`;
+  if (seconds < 3600) return `${even(seconds / 60)} min`;
+  if (seconds < 86400) return `${tenths(seconds / 3600)} h`;
+  return `${even(seconds / 86400)} d`;
+}
+
+export function age(ms) {
+  if (ms === null || ms === undefined) return "never";
+  return ms < 59950 ? `${tenths(ms / 1000)} s` : duration(ms * 1000);
+}
+
+export const utc = (ms) => (ms === null || ms === undefined ? "unknown" : new Date(Math.floor(ms / 1000) * 1000).toISOString().replace(".000Z", "Z"));
+export const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
+export const idSet = (ids) => `{${ids.join(",")}}`;
+export const refOf = (record) => `${record.term}.${record.index}.${record.ordinal}`;
+export const keyText = (key) => (key ? `${key.cluster}/${key.name}` : "the fleet");
+
+// A figure with what it was made of: tests, and people who copy, read the value in microseconds.
+export const took = (us, properties) => h("data", { value: us ?? "", ...properties }, duration(us));
+export const when = (ms) => (ms === null || ms === undefined ? "none" : h("time", { datetime: new Date(ms).toISOString(), title: new Date(ms).toISOString() }, utc(ms)));
+
+export function ago(ms) {
+  if (ms === null || ms === undefined) return "never";
+  const past = Math.max(0, Date.now() - ms);
+  return h("time", { datetime: new Date(ms).toISOString(), title: utc(ms) }, past < 1000 ? "just now" : `${duration(Math.floor(past) * 1000)} ago`);
+}
+
+// The closed vocabulary of problems. A code of a newer controller is shown as it is.
+export const PROBLEMS = {
+  NO_ELIGIBLE_REPLICA: "no replica may be elected",
+  MASTER_SILENT: "the master is silent",
+  NEEDS_BOOTSTRAP: "needs a first master",
+  WAITING_FOR_REPORTS: "waits for replicas to report what they hold",
+  WAITING_FOR_REPLICAS: "waits for its replicas to register",
+  ENTERING: "the new master is entering",
+  WRITES_STOPPED: "the master acknowledges no write",
+  MASTER_NOT_SERVING: "the master on record has stopped itself",
+  BELOW_MIN_IN_SYNC: "refuses writes: fewer replicas in sync than min_in_sync",
+  PAUSED: "elections are paused",
+  NO_SPARE: "losing one more replica stops it",
+  REPLICA_SUSPECT: "its last member may lack acknowledged messages",
+  REPLICA_SILENT: "a replica is silent",
+  REPLICA_ISOLATED: "a replica has isolated itself",
+  REPLICA_NOT_IN_SYNC: "a replica is not in sync",
+  REPLICA_MISSING: "fewer replicas than expected are registered",
+};
+export const problemWords = (code) => PROBLEMS[code] ?? code;
+
+// How it looks, by shape and word before colour: ● serves, ▲ serves and something is wrong, ■ does not serve.
+export function mood(condition, problems) {
+  if (condition === "cleaned") return ["none", "○", "cleaned"];
+  if (condition !== "serving" || problems.includes("MASTER_NOT_SERVING")) return ["bad", "■", condition === "serving" ? "not serving" : condition.replaceAll("-", " ")];
+  return problems.length ? ["warn", "▲", "serving"] : ["good", "●", "serving"];
+}
+export const badge = ([kind, shape, words]) => h("span", { class: `badge ${kind}` }, h("span", { "aria-hidden": "true", class: "shape" }, shape), words);
+
+export const callerText = (record) => {
+  const caller = record.principal;
+  if (!caller) return record.requestedBy;
+  return `${caller.role}:${caller.name} (${caller.provedBy === "nothing" ? "unproven" : caller.provedBy})`;
+};
+
+// One sentence of each event; of those that have none here, its plain facts, as `rollcall events` prints them.
+const TOLD = {
+  "fleet-initialised": () => "the fleet was founded",
+  "fleet-restored": (e) => `the fleet was restored from a backup at index ${number(e.backupIndex)}`,
+  "leadership-taken": (e) => `controller ${e.controller} leads in term ${e.term}`,
+  "leadership-transfer-ordered": (e) => `the lead is moved from ${e.controller} to ${e.successor}`,
+  "feature-level-raised": (e) => `feature level ${e.level}`,
+  "clock-stepped": (e) => `the clock of stamps stepped by ${e.stepMs} ms`,
+  "broker-id-granted": (e) => `broker id ${e.brokerId} given to ${e.address}`,
+  "owner-bound": (e) => `broker id ${e.brokerId} belongs to ${e.owner}`,
+  "replica-registered": (e) => `replica ${e.brokerId} registered: ${e.intactness}, ends at ${number(e.positions.maxOffset)}`,
+  "session-opened": (e) => `replica ${e.brokerId} opened session ${e.sessionOrdinal}`,
+  "replica-silent": (e) => `replica ${e.brokerId} is gone: ${e.cause}`,
+  "replica-alive": (e) => `replica ${e.brokerId} is heard again`,
+  "goodbye-said": (e) => `replica ${e.brokerId} stopped cleanly`,
+  "stop-announced": (e) => `replica ${e.brokerId} is about to stop`,
+  "switchover-ordered": (e) => `switchover from ${e.master} to ${e.target} ordered: ${size(e.lagBytes)} behind, within ${number(e.deadlineMs)} ms`,
+  "switchover-ended": (e) => `switchover to ${e.target} ended: ${e.end}${e.reason ? `: ${e.reason}` : ""}`,
+  "master-elected": (e) => `replica ${e.master} elected in masterEpoch ${e.masterEpoch} (${e.verdict.kind}), SyncStateSet ${idSet(e.verdict.previousSet)} → ${idSet(e.syncStateSet)}`,
+  "election-failed": (e) => `nobody may be elected: ${e.reason}`,
+  "election-withheld": (e) => `would have elected ${e.verdict.winner}: elections are paused`,
+  "sync-state-set-altered": (e) => `SyncStateSet ${idSet(e.previousSet)} → ${idSet(e.verdict.syncStateSet)}`,
+  "alter-refused": (e) => `alter of the SyncStateSet refused: ${e.reason}`,
+  "master-entered": (e) => `replica ${e.brokerId} entered masterEpoch ${e.masterEpoch}${e.startOffset === null ? "" : ` at ${number(e.startOffset)}`}`,
+  "loss-graded": (e) => `loss of masterEpoch ${e.verdict.masterEpoch}: ${e.verdict.grade}${e.verdict.boundBytes === null ? "" : `, at most ${size(e.verdict.boundBytes)}`}${e.verdict.cutBytes === null ? "" : `, ${size(e.verdict.cutBytes)} cut`}`,
+  "milestone-reached": (e) => `${e.milestone.brokerId === null ? "the leader" : `replica ${e.milestone.brokerId}`}: ${e.milestone.phase} after ${duration(e.milestone.elapsedUs)}`,
+  "writes-stopped": (e) => `master ${e.brokerId} acknowledges no write: ${e.reason}${e.detail ? `: ${e.detail}` : ""}`,
+  "writes-resumed": (e) => `master ${e.brokerId} acknowledges writes again after ${duration(e.stoppedUs)}`,
+  "replicas-cleaned": (e) => `replicas ${idSet(e.brokerIds)} forgotten; ${idSet(e.remaining)} remain`,
+  "certificate-revoked": (e) => `certificate ${e.serial} ${e.name ? `(${e.name}) ` : ""}revoked${e.reason ? `: ${e.reason}` : ""}`,
+  "token-issued": (e) => `token ${e.tokenId} of role ${e.role} issued to ${e.name} until ${utc(e.expiresAtMs)}`,
+  "token-revoked": (e) => `token ${e.tokenId} revoked${e.reason ? `: ${e.reason}` : ""}`,
+  "elections-paused": (e) => `elections of ${keyText(e.pausedSet)} paused until ${utc(e.expiresAtMs)}${e.reason ? `: ${e.reason}` : ""}`,
+  "elections-resumed": (e) => `elections of ${keyText(e.pausedSet)} resumed${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
+  "maintenance-begun": (e) => `maintenance of ${scopeText(e.scope)} until ${utc(e.expiresAtMs)}${e.reason ? `: ${e.reason}` : ""}`,
+  "maintenance-ended": (e) => `maintenance of ${scopeText(e.scope)} ended${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
+  "settings-applied": (e) => `settings version ${e.version}: ${e.changed.length} changed`,
+  "command-refused": (e) => `${e.command} refused: ${e.reason}`,
+};
+export const scopeText = (scope) => scope.host || `${keyText(scope.setKey)}:${scope.brokerId}`;
+
+export function told(event) {
+  const sentence = TOLD[event.kind];
+  if (sentence) {
+    try {
+      return sentence(event);
+    } catch {
+      // Of another version than this page: its facts are shown as they are.
+    }
+  }
+  return Object.entries(event).filter(([name, value]) => name !== "kind" && value !== null && value !== "" && typeof value !== "object").map(([name, value]) => `${name}=${value}`).join(" ");
+}
+
+// What a person would be woken for, or wants to see first; the rest is in the full record.
+const NOTABLE = new Set(["master-elected", "election-failed", "election-withheld", "replica-silent", "writes-stopped", "writes-resumed", "switchover-ordered", "switchover-ended", "elections-paused", "elections-resumed", "maintenance-begun", "maintenance-ended", "leadership-taken", "leadership-transfer-ordered", "certificate-revoked", "fleet-restored", "replicas-cleaned", "settings-applied", "clock-stepped", "goodbye-said", "stop-announced"]);
+export const isNotable = (record) => NOTABLE.has(record.event.kind) || (record.event.kind === "loss-graded" && record.event.verdict.grade !== "proven");
+
+const SHAPES = { "master-elected": ["elect", "◆"], "election-failed": ["bad", "■"], "election-withheld": ["warn", "▲"], "replica-silent": ["bad", "✕"], "writes-stopped": ["bad", "■"], "writes-resumed": ["good", "●"], "replica-alive": ["good", "●"], "switchover-ordered": ["elect", "◇"], "switchover-ended": ["elect", "◆"], "elections-paused": ["warn", "‖"], "elections-resumed": ["good", "▸"], "leadership-taken": ["elect", "★"], "loss-graded": ["plain", "∎"], "command-refused": ["warn", "⊘"] };
+export const shapeOf = (kind) => SHAPES[kind] ?? ["plain", "·"];
+
+export function eventLine(record, { withSet = true, fresh = false } = {}) {
+  const [kind, shape] = shapeOf(record.event.kind);
+  const key = record.setKey;
+  const epoch = record.event.kind === "master-elected" ? record.event.masterEpoch : null;
+  return h("li", { class: `event ${kind}${fresh ? " fresh" : ""}`, "data-ref": refOf(record), "data-kind": record.event.kind },
+    h("span", { class: "shape", "aria-hidden": "true" }, shape),
+    h("time", { datetime: new Date(record.stampedAtMs).toISOString(), title: `event ${refOf(record)}` }, clock(record.stampedAtMs)),
+    withSet && h("span", { class: "of" }, key ? h("a", { href: setLink(key) }, key.name) : "fleet"),
+    h("span", { class: "kind" }, record.event.kind),
+    h("span", { class: "what" }, told(record.event), epoch !== null && key ? [" ", h("a", { href: `${setLink(key)}/epoch/${epoch}` }, "why")] : null),
+    h("span", { class: "by" }, callerText(record)));
+}
+export const setLink = (key) => `#/set/${encodeURIComponent(key.cluster)}/${encodeURIComponent(key.name)}`;
+
+export function problemBox(error) {
+  const found = error.document ?? { code: error.name, detail: error.message, hint: "" };
+  const values = [["requested", found.requested], ["current", found.current]].filter(([, value]) => value !== null && value !== undefined);
+  return h("div", { class: "problem", role: "alert" },
+    h("p", null, h("strong", null, `■ ${found.code}`), ` ${found.detail}`),
+    values.length ? h("p", null, values.map(([name, value]) => `${name} ${value}`).join("; ")) : null,
+    found.hint ? h("p", { class: "hint" }, `What to do: ${found.hint}`) : null);
+}
