@@ -255,7 +255,7 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
-        self._service.handle_closed(link.number, is_revoked=connection.close_cause is CloseCause.REVOKED)
+        self._service.brokers.handle_closed(link.number, is_revoked=connection.close_cause is CloseCause.REVOKED)
         for tell in self.closed_listeners:
             tell(link.number)
 
@@ -327,7 +327,7 @@ class BrokerPortServer:
             elif code is RequestCode.SESSION_LINKS:
                 report = _decode_link(frame.body)
                 if self._may_speak(connection, link, frame, report):
-                    self._service.handle_link(report)
+                    self._service.brokers.handle_link(report)
             elif code is RequestCode.FIND_LEADER:
                 self._find_leader(connection, link, frame)
             else:
@@ -359,7 +359,7 @@ class BrokerPortServer:
         self._service.require_authority()
         if not self._may_speak(connection, link, frame, beat):
             return
-        answer = self._service.handle_heartbeat(beat, link.number)
+        answer = self._service.brokers.handle_heartbeat(beat, link.number)
         if isinstance(answer, Refused):
             self._refuse(connection, frame, answer)
         else:
@@ -421,7 +421,7 @@ class BrokerPortServer:
         began_s = asyncio.get_running_loop().time()
         caller = principal_of(connection.certificate, connection.peer, _name_of(command))
         try:
-            reply = await self._service.submit_for_broker(
+            reply = await self._service.brokers.submit(
                 command,
                 request_id=self._service.ports.new_request_id(),
                 requested_by=_name_of(command) if connection.certificate is None else str(caller),

@@ -614,7 +614,7 @@ class Routes:
     async def heartbeat(self, request: Request) -> Response:
         """Count a replica as heard. No connection: one that closes says nothing of a broker that speaks plain REST."""
         beat = await _read_body(request, Heartbeat)
-        answer = self._refuse_replica(request, beat) or self._service.handle_heartbeat(beat, None)
+        answer = self._refuse_replica(request, beat) or self._service.brokers.handle_heartbeat(beat, None)
         return refused(answer, request_id=None) if isinstance(answer, Refused) else as_json(answer)
 
     async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
@@ -622,7 +622,7 @@ class Routes:
         request_id = self._request_id(request, None)
         if isinstance(command, AlterSyncStateSet | SayGoodbye) and (refusal := self._refuse_replica(request, command)):
             return refused(refusal, request_id=request_id)
-        reply = await self._service.submit_for_broker(
+        reply = await self._service.brokers.submit(
             command,
             request_id=request_id,
             requested_by=_requested_by(request, "broker"),

@@ -2,16 +2,15 @@
 One controller: the replicated log, the leader's machines, the journal and the broker port, tied on one event loop.
 
 Here: leadership, submitting, consistent reads, doing the machines' actions, pushes. Not here: decisions
-(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.broker_port``), the answers of reads
-(``queries``). All methods run on the loop; the log's and the journal's threads only wake it.
+(``controller.core``, ``duties``), what brokers ask and tell (``broker_requests``), HTTP (``api.rest``), frames
+(``api.broker_port``), the answers of reads (``queries``). All methods run on the loop; the log's and the journal's
+threads only wake it.
 
 Rule 1 (R5): nothing is answered with authority unless ``authority()`` holds; without it a caller is told so at once.
 Rule 2: a linearizable read sees everything that was committed before it arrived: readers share barriers, and a reader
 never joins one that was proposed before it came.
 Rule 3: leader duties begin when the own ``TakeLeadership`` of the term is applied, and end when the role or term moves.
 Rule 4: an applied entry is pushed to the sessions of its sets in the same turn of the loop that hears of it.
-Rule 5 (R24): a broker's request that the applied state refuses is answered without an entry, and counted. Operators'
-orders, alters and elections go through the log: their refusals are on record.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
-    AnnounceStop,
     AnyCommand,
-    ApplyBrokerId,
     Barrier,
     Electing,
     ElectMaster,
@@ -40,16 +37,11 @@ from rollcall_ha.controller.contract.commands import (
     OperatorCommand,
     OrderSwitchover,
     RaiseFeatureLevel,
-    RecordMilestones,
-    RegisterReplica,
     ReportClockStep,
-    ReportEntered,
-    SayGoodbye,
     TakeLeadership,
 )
 from rollcall_ha.controller.contract.events import (
     ClockStepped,
-    CommandRefused,
     EventRecord,
     FleetInitialised,
     LeadershipTaken,
@@ -58,10 +50,10 @@ from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
-from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
-from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, SetView
+from rollcall_ha.controller.contract.session import LeaderHint
 from rollcall_ha.controller.contract.values import Evidence
-from rollcall_ha.controller.core.decide import decide, refuse_above_level
+from rollcall_ha.controller.core.decide import refuse_above_level
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -72,16 +64,17 @@ from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendP
 from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
 from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
+from rollcall_ha.controller.runtime.broker_requests import BrokerRequests
 from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
-from rollcall_ha.controller.runtime.live_settings import LiveSettings, settings_unknown_to
+from rollcall_ha.controller.runtime.live_settings import LiveSettings
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
-from rollcall_ha.controller.runtime.revocations import RevocationWatch, unknown_to
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId, stamps_of_stop
+from rollcall_ha.controller.runtime.revocations import RevocationWatch
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings
 from rollcall_ha.controller.runtime.state_watch import StateWatch
 from rollcall_ha.node.telemetry import get_logger
@@ -92,12 +85,6 @@ HEARD_MARK_PERIOD_MS = 10_000
 """How often the log is told that everybody was heard: what is known at most of an outage that no leader saw begin."""
 READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
-_REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, AnnounceStop, SayGoodbye)
-"""
-Requests of brokers whose refusal needs no entry. Not alters: an earlier try of the same alter may be in the log and not
-yet applied. Refused by the state before it, the master would end its union, and then the alter commits (R2).
-"""
-
 CLOCK_REPORT_PAUSE_MS = 1_000
 """Between two attempts to put one step of the clock on record."""
 ENTRIES_PENDING_MAX = 50_000
@@ -155,6 +142,7 @@ class ControllerService:
             fleet_now=lambda: (log.published.state, self.ports.wall_ms()),
         )
         self.live = LiveSettings(settings.timing, settings.founded, self.duties.retime, self.now_ns)
+        self.brokers = BrokerRequests(self)
         log.subscribe(self._on_applied)
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -362,9 +350,10 @@ class ControllerService:
     def evidence_for(self, command: OperatorCommand) -> Evidence | None:
         """The leader's soft facts about the set of an election that an operator orders; other orders need none."""
         view = self.view_of(command.set_key) if isinstance(command, Electing | OrderSwitchover) else None
-        return None if view is None else self._evidence(view)
+        return None if view is None else self.evidence_of(view)
 
-    def _evidence(self, view: SetView) -> Evidence:
+    def evidence_of(self, view: SetView) -> Evidence:
+        """The leader's soft facts about one set."""
         # Where the duty tries in vain to find a successor, this election ends the outage that it has seen begin.
         pending = self.duties.elections.pending_of(view.set_key)
         return self.duties.sessions.evidence(
@@ -383,113 +372,6 @@ class ControllerService:
         assert isinstance(reply, Elected | Refused)
         return reply
 
-    # --- what brokers say --------------------------------------------------------------------------------------------
-
-    def count_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> Refused | None:
-        """Count a heartbeat that nobody waits for, thousands of times a second. Raises ``NoAuthority``."""
-        # Answered without authority, the broker would stay with a leader that has been replaced, and the new leader
-        # would find it silent.
-        self.require_authority()
-        refusal, actions = self.duties.handle_heartbeat(beat, connection, self.now_ns())
-        self._do(actions)
-        return refusal
-
-    def handle_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> HeartbeatAck | Refused:
-        """Count a heartbeat. Raises ``NoAuthority``. Lease: none is granted, so weak modes ack as ``all`` (R4)."""
-        session = self.duties.sessions.get(beat.set_key, beat.broker_id)
-        was_bound = session is not None and session.connection == connection
-        refusal = self.count_heartbeat(beat, connection)
-        if refusal is not None:
-            return refusal
-        published = self._log.published
-        state = published.state.sets.get(beat.set_key)
-        is_current = (
-            state is not None
-            and state.master_epoch == beat.known_master_epoch
-            and state.sync_state_set_epoch == beat.known_set_epoch
-        )
-        # A first heartbeat on its connection, behind a leadership that was lost and taken again: views went to nobody
-        # since. One with a replica's new incarnation raises no epoch, and a master refuses whom its view does not name.
-        view = None if is_current and was_bound else self.view_of(beat.set_key)
-        return HeartbeatAck(
-            view=None if view is None else for_brokers(view),
-            controllers=self.settings.broker_ports,
-            leader_clock_us=self.now_ns() // NS_PER_US,
-            revoked=unknown_to(beat, published.state),
-            settings=settings_unknown_to(beat, published.state),
-        )
-
-    async def submit_for_broker(
-        self,
-        command: AnyCommand,
-        *,
-        request_id: RequestId,
-        requested_by: str,
-        connection: ConnectionId | None,
-        principal: Principal | None = None,
-    ) -> AnyReply:
-        """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
-        evidence = self._evidence_of_stop(command) if isinstance(command, AnnounceStop) else None
-        refusal = refusal_of_texts(command) or self._refusal_of_now(
-            self.operation(
-                command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
-            )
-        )
-        if refusal is not None:
-            self.metrics.refusals.labels(code=refusal.code.name).inc()
-            return refusal
-        if isinstance(command, AnnounceStop) and evidence is not None:
-            self.duties.handle_requested(command.set_key, self.now_ns())
-        if isinstance(command, RecordMilestones):
-            command = self.duties.milestones.observe(command, self.now_ns())
-        reply = await self.submit(
-            command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
-        )
-        if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
-            # The entry may be applied and not heard of yet. Opened before ``track``, the session would not exist, and
-            # the broker's connection be bound to nothing: its close would not be noticed.
-            self._drain()
-            self.duties.handle_registered(command, reply, connection, self.now_ns())
-            # The reply is of its own place in the entry, and what came behind it was told before this session had a
-            # connection: a master would refuse its slave's new process for ever, as one that it never heard of.
-            return msgspec.structs.replace(reply, view=self.view_of(command.set_key) or reply.view)
-        return reply
-
-    def _evidence_of_stop(self, command: AnnounceStop) -> Evidence | None:
-        view = self.view_of(command.set_key)
-        if view is None or view.master != command.broker_id:
-            return None
-        return msgspec.structs.replace(self._evidence(view), detection=stamps_of_stop(command))
-
-    def _refusal_of_now(self, operation: Operation) -> Refused | None:
-        """
-        The refusal that the applied state has for a broker's request already; None: propose it (Rule 5).
-
-        As true as that of an entry: with authority this state holds everything that anybody was told before the request
-        came. Raises ``NoAuthority``.
-        """
-        self.require_authority()
-        state = self._log.published.state
-        # A known id is answered by its entry's reply (R24): decided anew, an order that was done would be refused.
-        if not isinstance(operation.command, _REFUSED_AT_ONCE) or operation.request_id in state.requests:
-            return None
-        try:
-            decision = decide(state, operation)
-        except Exception:  # of ours: apply makes a refusal on record of it, here the broker would have no answer
-            self._logger.exception("decision_failed", command=type(operation.command).__name__)
-            return None
-        # A cleaned broker that still runs asks every second: 86,400 entries and events a day that say the same.
-        changes_nothing = all(isinstance(event, CommandRefused) for event in decision.events)
-        return decision.answer if isinstance(decision.answer, Refused) and changes_nothing else None
-
-    def handle_link(self, report: LinkReport) -> None:
-        """A member's word about its link to the master (R13)."""
-        self._do(self.duties.handle_link(report, self.now_ns()))
-
-    def handle_closed(self, connection: ConnectionId, *, is_revoked: bool = False) -> None:
-        """A broker's connection ended; ``is_revoked``: because its certificate is (R28)."""
-        self._do(self.duties.handle_closed(connection, self.now_ns(), is_revoked=is_revoked))
-
     # --- leadership and time -----------------------------------------------------------------------------------------
 
     def _on_timer(self) -> None:
@@ -504,11 +386,11 @@ class ControllerService:
             self.ports.diverged(reason)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.live.timing.scan_interval_ms * NS_PER_MS
-            self._do(self.duties.tick(now_ns))
+            self.do(self.duties.tick(now_ns))
         if now_ns >= self._next_mark_ns:
             self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
             if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:
-                self._do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
+                self.do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
 
     def _tell(self) -> None:
         for watch in (self.revocations, self.live):
@@ -564,7 +446,7 @@ class ControllerService:
                 reply = await self._submit(self._own_operation(command))
                 if isinstance(reply, Refused):
                     self._logger.error("leadership_refused", term=term, code=reply.code.name, reason=reply.reason)
-                self._drain()
+                self.drain()
                 # A fleet that begins here begins at this program's level. The event tells whether it does: a leader
                 # that has not applied the log of earlier terms yet initialises it again, and must raise nothing.
                 if self._founded_term == term and isinstance(command, InitialiseFleet):
@@ -593,9 +475,10 @@ class ControllerService:
         if loop is not None and not self._is_drain_due:
             self._is_drain_due = True
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._drain)
+                loop.call_soon_threadsafe(self.drain)
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Handle the entries that were applied and not heard of yet."""
         # The flag falls BEFORE the queue is read: an entry that comes in between wakes the loop once too often, never
         # once too few.
         self._is_drain_due = False
@@ -605,7 +488,7 @@ class ControllerService:
         if self._has_overrun:
             self._has_overrun = False
             if self.duties.is_active:
-                self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
+                self.do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
         self.states.note(entry.index, entry.state.state_digest)
@@ -627,7 +510,7 @@ class ControllerService:
         assert self._broker_port is not None
         # Pushed BEFORE the actions are done, each of which costs a task: the winner hears first.
         push_views(entry.records, view_of=self.view_of, duties=self.duties, port=self._broker_port, now_ns=self.now_ns)
-        self._do(actions)
+        self.do(actions)
         log_decisions(self._logger, entry.records)
 
     def _note_leadership(self, event: LeadershipTaken) -> None:
@@ -648,11 +531,12 @@ class ControllerService:
         self._taken_term = event.term
         self._watch_clock(self.now_ns())
         self._logger.info("leadership_taken", term=event.term, index=self._log.published.index)
-        self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
+        self.do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 
     # --- doing actions -----------------------------------------------------------------------------------------------
 
-    def _do(self, actions: Sequence[Action]) -> None:
+    def do(self, actions: Sequence[Action]) -> None:
+        """Do what the leader's machines ask for; nothing is waited for."""
         for action in actions:
             if isinstance(action, ProposeCommand):
                 term = self._taken_term
@@ -687,8 +571,8 @@ class ControllerService:
         if term != self._taken_term:
             return
         # Its entry is handled BEFORE its outcome: else the duty takes an election that was applied for lost.
-        self._drain()
-        self._do(
+        self.drain()
+        self.do(
             self.duties.handle_proposed(
                 action, reply, self.now_ns(), is_certainly_not_executed=is_certainly_not_executed
             )
@@ -697,4 +581,4 @@ class ControllerService:
     async def _probe(self, probe: SendProbe) -> None:
         assert self._broker_port is not None
         outcome, answer = await self._broker_port.probe(probe)
-        self._do(self.duties.handle_probe(probe, outcome, answer, self.now_ns()))
+        self.do(self.duties.handle_probe(probe, outcome, answer, self.now_ns()))

@@ -129,7 +129,7 @@ def test_r27_a_fleet_that_gave_its_certificates_up_keeps_its_brokers(tmp_path: P
     async def scenario(port: Port) -> None:
         await port.group.elect("c1")
         owner = Principal(name="b1", role=Role.BROKER, proved_by=ProvedBy.CERTIFICATE, serial="1", set_key=KEY)
-        await port.leader.service.submit_for_broker(
+        await port.leader.service.brokers.submit(
             msgspec.convert(broker_id_body(1), ApplyBrokerId),
             request_id=RequestId("with-certificate"),
             requested_by="broker",
@@ -227,7 +227,7 @@ def test_a_session_that_opens_hears_what_the_rest_of_its_entry_changed(tmp_path:
         again[1] = replace(again[1], replaces=present[2], incarnation=Incarnation("another"))
         first, second = await asyncio.gather(
             *(
-                service.submit_for_broker(
+                service.brokers.submit(
                     command, request_id=service.ports.new_request_id(), requested_by="broker", connection=None
                 )
                 for command in again

@@ -104,13 +104,13 @@ def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(
     async def scenario(world: World) -> None:
         link = await world.link()
         seen: list[Principal | None] = []
-        submit = world.leader.service.submit_for_broker
+        submit = world.leader.service.brokers.submit
 
         async def spy(*arguments: object, principal: Principal | None = None, **named: object) -> AnyReply:
             seen.append(principal)
             return await submit(*arguments, principal=principal, **named)  # type: ignore[arg-type]
 
-        world.leader.service.submit_for_broker = spy  # type: ignore[method-assign]
+        world.leader.service.brokers.submit = spy  # type: ignore[method-assign]
         await open_session(link)
         await beats(link)
         assert seen[0] == Principal(

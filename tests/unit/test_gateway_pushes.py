@@ -106,11 +106,13 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
 def _service() -> ControllerService:
     duties = SimpleNamespace(is_active=True, handle_notified=lambda *_: None)
 
-    async def submit_for_broker(*_args: Any, **_named: Any) -> Done:
+    async def submit(*_args: Any, **_named: Any) -> Done:
         return Done()
 
     ports = SimpleNamespace(new_request_id=lambda: "r")
-    service = SimpleNamespace(duties=duties, ports=ports, now_ns=time.monotonic_ns, submit_for_broker=submit_for_broker)
+    service = SimpleNamespace(
+        duties=duties, ports=ports, now_ns=time.monotonic_ns, brokers=SimpleNamespace(submit=submit)
+    )
     return cast("ControllerService", service)
 
 

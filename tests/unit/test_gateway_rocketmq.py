@@ -318,7 +318,7 @@ def test_registration_whose_connection_closed_meanwhile_ended_the_next_process(
 
     async def scenario(port: Port) -> None:
         await port.joined(1)
-        submit = port.leader.service.submit_for_broker
+        submit = port.leader.service.brokers.submit
         arrived, go_on = asyncio.Event(), asyncio.Event()
         replies: list[AnyReply] = []
 
@@ -329,7 +329,7 @@ def test_registration_whose_connection_closed_meanwhile_ended_the_next_process(
             replies.append(await submit(command, **rest))
             return replies[-1]
 
-        monkeypatch.setattr(port.leader.service, "submit_for_broker", held)
+        monkeypatch.setattr(port.leader.service.brokers, "submit", held)
         fields = {**NAMES, "brokerId": 1, "brokerAddress": address_of(1), "invokeTime": 1}
         late = await port.peer()
         lost = asyncio.create_task(late.request(1003, **fields))

@@ -177,7 +177,9 @@ def test_a_heartbeat_gets_the_list_only_if_it_has_another_one(tmp_path: Path) ->
             number = leader.service.published.state.revocations
 
             def acked(known: int | None) -> RevokedSerials | None:
-                answer = leader.service.handle_heartbeat(msgspec.structs.replace(beat, known_revocations=known), None)
+                answer = leader.service.brokers.handle_heartbeat(
+                    msgspec.structs.replace(beat, known_revocations=known), None
+                )
                 assert isinstance(answer, HeartbeatAck)
                 return answer.revoked
 

@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, 
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, Overloaded
 from rollcall_ha.controller.runtime import background as module
-from rollcall_ha.controller.runtime import service
+from rollcall_ha.controller.runtime import broker_requests, service
 from rollcall_ha.controller.runtime.background import BackgroundTasks
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId
@@ -176,7 +176,7 @@ def test_a_handover_is_an_outage_from_when_its_master_took_no_sends(tmp_path: Pa
             )
             lie = msgspec.structs.replace(command, drained_us=-1)
             for asked, kind in ((lie, Refused), (command, Elected)):
-                reply = await leader.service.submit_for_broker(
+                reply = await leader.service.brokers.submit(
                     asked, request_id=RequestId(kind.__name__), requested_by="broker:1", connection=None
                 )
                 assert isinstance(reply, kind), reply
@@ -211,7 +211,7 @@ def test_a_leader_that_meets_a_session_again_tells_it_the_view_whatever_epochs_i
             assert view is not None
             known = {"knownMasterEpoch": view.master_epoch, "knownSetEpoch": view.sync_state_set_epoch}
             beat = msgspec.convert({**heartbeat_body(1), **known}, Heartbeat)
-            told = [leader.service.handle_heartbeat(beat, ConnectionId(7)) for _ in range(2)]
+            told = [leader.service.brokers.handle_heartbeat(beat, ConnectionId(7)) for _ in range(2)]
 
             assert isinstance(told[0], HeartbeatAck)
             assert told[0].view is not None
@@ -232,7 +232,7 @@ def test_a_fault_in_the_decision_before_the_entry_leaves_it_to_the_entry(
     async def story() -> None:
         async with running_group(tmp_path, NAMES[:1]) as group:
             leader = await group.elect(NAMES[0])
-            monkeypatch.setattr(service, "decide", faulty)
+            monkeypatch.setattr(broker_requests, "decide", faulty)
             answer = await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
             assert answer.status_code == 200
 

@@ -160,7 +160,7 @@ class ControllerCodes:
             )
             return
         address = code.partition(";")[0]
-        reply = await self.service.submit_for_broker(
+        reply = await self.service.brokers.submit(
             ApplyBrokerId(
                 set_key=key,
                 register_code=RegisterCode(code),

@@ -301,7 +301,7 @@ class RocketmqPushes:
         )
         try:
             await self._replicas.entered(view.set_key, view.master_epoch)
-            await self._service.submit_for_broker(
+            await self._service.brokers.submit(
                 RecordMilestones(set_key=view.set_key, milestones=(milestone,)),
                 request_id=self._service.ports.new_request_id(),
                 requested_by=f"broker:{master.broker_id}",

@@ -188,7 +188,7 @@ class RocketmqReplicas:
         return reply
 
     async def _submit(self, command: AnyCommand, broker_id: BrokerId, request: Request | None) -> AnyReply:
-        return await self._service.submit_for_broker(
+        return await self._service.brokers.submit(
             command,
             request_id=self._service.ports.new_request_id(),
             requested_by=f"broker:{broker_id}",
@@ -221,7 +221,7 @@ class RocketmqReplicas:
             self.ignored["another host or name"] += 1
             return None
         try:
-            self._service.count_heartbeat(
+            self._service.brokers.count_heartbeat(
                 Heartbeat(
                     set_key=found.set_key,
                     broker_id=broker_id,
@@ -328,7 +328,7 @@ class RocketmqReplicas:
         # Once heard, only 904 counts: a broker that asks every 5 s and hangs otherwise must not look alive for ever.
         if session is None or session.kind is not ReplicaKind.ROCKETMQ or session.heard_ns is not None:
             return
-        self._service.count_heartbeat(
+        self._service.brokers.count_heartbeat(
             Heartbeat(
                 set_key=key[0],
                 broker_id=key[1],
