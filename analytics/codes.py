@@ -58,6 +58,7 @@ KINDS: Mapping[str, int] = {
     "maintenance-begun": 35,
     "maintenance-ended": 36,
     "fleet-restored": 37,
+    "controllers-change-ordered": 38,
 }
 
 PHASES: Mapping[str, int] = {

@@ -29,19 +29,21 @@ import msgspec
 from rollcall_ha.api import bodies
 from rollcall_ha.api.addresses import base_url, hinted, resolved
 from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
+from rollcall_ha.api.client_controllers import ControllersClient
 from rollcall_ha.api.client_settings import SettingsClient
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
 from rollcall_ha.api.pages import all_pages
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, ApplyBrokerId, ImportSet
-from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     CertificatesAnswer,
     ControllersAnswer,
+    ControllersChanged,
     ControllerStatus,
     ElectionPreview,
     EventPage,
@@ -84,6 +86,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         ElectionPreview,
         SwitchoverAnswer,
         LeadershipTransferred,
+        ControllersChanged,
         OrderPreview,
         CertificatesAnswer,
         SettingsAnswer,
@@ -157,7 +160,7 @@ class _Findings:
         return Unreachable(what or "no controller address is known")
 
 
-class Client(SettingsClient):
+class Client(SettingsClient, ControllersClient):
     """Asks the controllers of one fleet. Close it, or use it in a ``with`` statement."""
 
     def __init__(
@@ -458,16 +461,6 @@ class Client(SettingsClient):
         """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
         body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason}
         return self._post("/v1/feature-level", body, Done, request_id)
-
-    def preview_transfer(self, to: ControllerName | None) -> OrderPreview:
-        """What ``transfer_lead`` would order. Raises ``ClientError``."""
-        return self._post("/v1/controllers/transfer", {"to": to, "dryRun": True}, OrderPreview, None)
-
-    def transfer_lead(
-        self, to: ControllerName | None, *, reason: str = "", request_id: RequestId | None = None
-    ) -> LeadershipTransferred:
-        """Have another controller lead, None: the one that is furthest. Raises ``ClientError``."""
-        return self._post("/v1/controllers/transfer", {"to": to, "reason": reason}, LeadershipTransferred, request_id)
 
     def certificates(self, *, consistency: str = "linearizable") -> CertificatesAnswer:
         """The revoked certificates. Raises ``ClientError``."""

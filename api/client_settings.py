@@ -6,13 +6,12 @@ Here: a part of ``client.Client``, which asks. Not here: keys and ranges (``cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TypedDict
 
+from rollcall_ha.api.asking import Asking
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.replies import Done
 from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
-
-T = TypeVar("T")
 
 
 class SettingsOrder(TypedDict, total=False):
@@ -24,16 +23,8 @@ class SettingsOrder(TypedDict, total=False):
     expectedVersion: int
 
 
-class SettingsClient:
+class SettingsClient(Asking):
     """The requests about settings, for ``client.Client``, which brings the connection."""
-
-    if TYPE_CHECKING:
-
-        def _read(
-            self, path: str, kind: type[T], params: dict[str, str] | None = None, *, limit_ms: int | None = None
-        ) -> T: ...
-
-        def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T: ...
 
     def settings(self) -> SettingsAnswer:
         """Those in force, and the versions before. Raises ``ClientError``."""

@@ -54,6 +54,7 @@ from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
 from rollcall_ha.controller.runtime.live_settings import tell_of_file
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.queries import Queries
+from rollcall_ha.controller.runtime.seating import Seating
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
@@ -325,6 +326,7 @@ class _Node:
         yield self._backfill()
         if self._service is not None:
             yield tell_of_file(self._log, self._service.live)
+            yield Seating(self._service).keep()
         if self._credentials is not None:
             yield watch_files(self._credentials)
         if self._accounts is not None:

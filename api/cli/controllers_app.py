@@ -1,4 +1,4 @@
-"""The commands ``rollcall controllers``: names, options, help. What they do is in ``reads`` and ``transfers``."""
+"""The commands ``rollcall controllers``: names, help. What they do is in ``reads``, ``transfers`` and ``members``."""
 
 from __future__ import annotations
 
@@ -34,6 +34,57 @@ def controllers_transfer(
     from rollcall_ha.api.cli import transfers
 
     transfers.transfer(None if to is None else ControllerName(to), order)
+
+
+AddressOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="As other controllers and brokers reach it.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the controller, as in its certificate.")]
+TimeoutOption = Annotated[
+    float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="Exit with 8 if it has no vote after these.")
+]
+
+
+@app.command("add")
+@takes_order(yes=False, repeats=False)
+def controllers_add(
+    name: NameArgument,
+    *,
+    raft: AddressOption,
+    broker: AddressOption,
+    rest: AddressOption,
+    order: OperatorOptions,
+    timeout: TimeoutOption = 60,
+) -> None:
+    """Add a controller that is running already; returns when it has caught up and votes."""
+    from rollcall_ha.api.cli import members
+
+    members.add({"name": name, "raft": raft, "broker": broker, "rest": rest}, order, timeout_s=timeout)
+
+
+@app.command("remove")
+@takes_order(yes=False, repeats=False)
+def controllers_remove(name: NameArgument, *, order: OperatorOptions) -> None:
+    """Take a controller out; stop it then, and revoke its certificate."""
+    from rollcall_ha.api.cli import members
+
+    members.remove(name, order)
+
+
+@app.command("replace")
+@takes_order(yes=False, repeats=False)
+def controllers_replace(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The controller that goes.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The one that comes, running already.")],
+    *,
+    raft: AddressOption,
+    broker: AddressOption,
+    rest: AddressOption,
+    order: OperatorOptions,
+    timeout: TimeoutOption = 60,
+) -> None:
+    """Add one, wait until it votes, then take the other one out; repeated, it goes on where it ended."""
+    from rollcall_ha.api.cli import members
+
+    members.replace(old, {"name": new, "raft": raft, "broker": broker, "rest": rest}, order, timeout_s=timeout)
 
 
 @app.callback(invoke_without_command=True)

@@ -35,8 +35,13 @@ class Peers:
 
     def __init__(self, settings: ServiceSettings, transport: httpx.AsyncBaseTransport) -> None:
         """``transport``: a ``relay.PeerTransport``, or what takes its place in tests."""
-        self._others = {name: where for name, where in settings.controllers.items() if name != settings.name}
+        self._settings = settings
         self._http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+
+    @property
+    def _others(self) -> dict[ControllerName, ControllerAddresses]:
+        settings = self._settings
+        return {name: where for name, where in settings.controllers.items() if name != settings.name}
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -87,6 +87,22 @@ class RaiseLevelBody(RequestBody):
     """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
 
 
+class AddControllerBody(RequestBody):
+    """POST /v1/controllers/add: takes entries from now on, and votes when it has caught up."""
+
+    name: ControllerName
+    raft: str
+    """host:port of its three ports, as others reach them."""
+    broker: str
+    rest: str
+
+
+class RemoveControllerBody(RequestBody):
+    """POST /v1/controllers/remove."""
+
+    name: ControllerName
+
+
 class TransferBody(RequestBody):
     """POST /v1/controllers/transfer: another controller leads."""
 

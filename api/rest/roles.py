@@ -56,6 +56,8 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "electMasterUnclean": _ADMINS,
     "cleanReplicas": _ADMINS,
     "importSet": _ADMINS,
+    "addController": _ADMINS,
+    "removeController": _ADMINS,
     "raiseFeatureLevel": _ADMINS,
     "applySettings": _ADMINS,
     "revokeCertificate": _ADMINS,

@@ -20,6 +20,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from rollcall_ha.api.rest.controller_orders import ControllerOrders
 from rollcall_ha.api.rest.edge import SHOWN_CHARACTERS_MAX
 from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.peers import Peers
@@ -28,6 +29,7 @@ from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
     BODIES,
+    AddControllerBody,
     ApplySettingsBody,
     BeginMaintenanceBody,
     BootstrapBody,
@@ -39,6 +41,7 @@ from rollcall_ha.api.rest.requests import (
     IssueTokenBody,
     PauseBody,
     RaiseLevelBody,
+    RemoveControllerBody,
     RequestBody,
     RequestIdText,
     ResumeBody,
@@ -71,7 +74,6 @@ from rollcall_ha.controller.contract.commands import (
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
-    TransferLeadership,
 )
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
 from rollcall_ha.controller.contract.names import TEXT_CHARS_MAX
@@ -90,6 +92,7 @@ from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
     CertificatesAnswer,
     ControllersAnswer,
+    ControllersChanged,
     ElectionPreview,
     EventPage,
     Explanation,
@@ -116,7 +119,6 @@ from rollcall_ha.controller.runtime.queries import (
     parse_set_key,
 )
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.transfers import carry_out, leader_known, successor_now
 
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
@@ -337,14 +339,18 @@ class Routes:
         add("bootstrapSet", f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
         add("cleanReplicas", f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
         add("importSet", f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
+        ours = ControllerOrders(self._service, read_body=_read_body, order=self._order, request_id=self._request_id)
+        of_members = (ControllersChanged, OrderPreview)
         add(
             "transferLeadership",
             "/controllers/transfer",
-            self.transfer,
+            ours.transfer,
             TransferBody,
             LeadershipTransferred,
             OrderPreview,
         )
+        add("addController", "/controllers/add", ours.add_controller, AddControllerBody, *of_members)
+        add("removeController", "/controllers/remove", ours.remove_controller, RemoveControllerBody, *of_members)
         add("raiseFeatureLevel", "/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
         standing = StandingOrders(self._queries, read_body=_read_body, order=self._order)
         add("pauseSet", f"{of_set}/pause", standing.pause_set, PauseBody, Done, OrderPreview)
@@ -471,23 +477,6 @@ class Routes:
         if below := below_level(command.level, members, trusts_silent=order.assume_upgraded):
             return refused(below, request_id=request_id)
         return await self._order(request, order, command)
-
-    async def transfer(self, request: Request) -> Response:
-        """Have another controller lead, at once; answered when a leader is known."""
-        order = await _read_body(request, TransferBody)
-        request_id = self._request_id(request, order)
-        self._service.require_authority()
-        # Its first answer was lost. Carried out again, the lead would go on to a third controller.
-        if request_id in self._service.published.state.requests and not order.dry_run:
-            return _answer_of_query(await leader_known(self._service, request_id), request_id)
-        target = successor_now(self._service, order.to)
-        if isinstance(target, Refused):
-            return refused(target, request_id=request_id)
-        command = TransferLeadership(source=self._service.settings.name, target=target, reason=order.reason)
-        answer = await self._order(request, order, command)
-        if order.dry_run or answer.status_code != 200:
-            return answer
-        return _answer_of_query(await carry_out(self._service, target, request_id), request_id)
 
     async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:
         request_id = self._request_id(request, order)
@@ -647,7 +636,7 @@ def _answer(reply: AnyReply, request_id: RequestId) -> Response:
     return as_json(reply, {REQUEST_ID_HEADER: request_id})
 
 
-def _answer_of_query(found: SwitchoverAnswer | LeadershipTransferred | Refused, request_id: RequestId) -> Response:
+def _answer_of_query(found: SwitchoverAnswer | Refused, request_id: RequestId) -> Response:
     if isinstance(found, Refused):
         return refused(found, request_id=request_id)
     return as_json(found, {REQUEST_ID_HEADER: request_id})

@@ -123,6 +123,8 @@ class RefusalCode(IntEnum):
     """No other controller, or not the one that was named, can take over the lead now."""
     NO_BUDGET = 21026
     """The failure budget of a set does not cover what is asked for."""
+    MEMBERS_NOT_CHANGED = 21027
+    """The controllers cannot be changed so, or not now."""
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {

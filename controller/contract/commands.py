@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.values import (
     ImportedReplica,
     Joining,
     MaintenanceScope,
+    MembershipVerb,
     Milestone,
     Positions,
     RegisteredAs,
@@ -97,6 +98,18 @@ class TransferLeadership(Command, tag="TransferLeadership"):
     source: ControllerName
     """The leader that is to end its lead."""
     target: ControllerName
+    reason: str = ""
+
+
+class ChangeControllers(Command, tag="ChangeControllers"):
+    """On record before the leader appends other members to Raft's log; the step itself is Raft's (adr/0020)."""
+
+    verb: MembershipVerb
+    name: ControllerName
+    raft: str = ""
+    """host:port of its three ports; empty unless it is added."""
+    broker: str = ""
+    rest: str = ""
     reason: str = ""
 
 
@@ -469,6 +482,7 @@ AnyCommand = (
     | Barrier
     | RaiseFeatureLevel
     | TransferLeadership
+    | ChangeControllers
     | ReportClockStep
     | ApplyBrokerId
     | RegisterReplica
@@ -508,6 +522,7 @@ OperatorCommand = (
     | ImportSet
     | RaiseFeatureLevel
     | TransferLeadership
+    | ChangeControllers
     | RevokeCertificate
     | IssueToken
     | RevokeToken

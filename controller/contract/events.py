@@ -40,6 +40,7 @@ from rollcall_ha.controller.contract.values import (
     Evidence,
     ImportedReplica,
     MaintenanceScope,
+    MembershipVerb,
     Milestone,
     Positions,
     ReplicaDescription,
@@ -87,6 +88,17 @@ class LeadershipTransferOrdered(Event, tag="leadership-transfer-ordered"):
 
     controller: ControllerName
     successor: ControllerName
+    reason: str
+
+
+class ControllersChangeOrdered(Event, tag="controllers-change-ordered"):
+    """A step of the controllers' members: by a person or, the vote of one that has caught up, by the leader."""
+
+    verb: MembershipVerb
+    name: ControllerName
+    raft: str
+    broker: str
+    rest: str
     reason: str
 
 
@@ -434,6 +446,7 @@ AnyEvent = (
     | LeadershipTaken
     | FeatureLevelRaised
     | LeadershipTransferOrdered
+    | ControllersChangeOrdered
     | ClockStepped
     | BrokerIdGranted
     | ReplicaRegistered

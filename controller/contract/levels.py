@@ -29,6 +29,7 @@ from rollcall_ha.controller.contract.commands import (
     ApplySettings,
     Barrier,
     BeginMaintenance,
+    ChangeControllers,
     Command,
     EndMaintenance,
     EndSwitchover,
@@ -50,6 +51,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
     ClockStepped,
+    ControllersChangeOrdered,
     ElectionsPaused,
     ElectionsResumed,
     ElectionWithheld,
@@ -96,6 +98,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     ApplySettings: 4,
     LeaveMaster: 4,
     TransferLeadership: 4,
+    ChangeControllers: 4,
     BeginMaintenance: 4,
     EndMaintenance: 4,
 }
@@ -115,6 +118,7 @@ EVENTS_SINCE: dict[type[Event], int] = {
     ElectionWithheld: 4,
     SettingsApplied: 4,
     LeadershipTransferOrdered: 4,
+    ControllersChangeOrdered: 4,
     MaintenanceBegun: 4,
     MaintenanceEnded: 4,
     FleetRestored: 4,
@@ -146,6 +150,7 @@ WORDS_SINCE: dict[Enum, int] = {
     RefusalCode.NO_SWITCHOVER: 4,
     RefusalCode.PAUSED: 4,
     RefusalCode.NO_SUCCESSOR: 4,
+    RefusalCode.MEMBERS_NOT_CHANGED: 4,
     RefusalCode.NO_BUDGET: 4,
 }
 """Members that were added to an enumeration of an earlier level."""

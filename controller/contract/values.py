@@ -107,6 +107,16 @@ class Joining(Value):
     incarnation: Incarnation
 
 
+class MembershipVerb(StrEnum):
+    """A step of the controllers' members."""
+
+    ADD = "add"
+    """It takes entries, and has no vote yet."""
+    PROMOTE = "promote"
+    """A leader's: it has caught up, and votes from now on."""
+    REMOVE = "remove"
+
+
 class SilenceCause(StrEnum):
     """How a replica was found to be gone."""
 

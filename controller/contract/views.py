@@ -169,6 +169,10 @@ class ControllerStatus(Value):
     """UTC of that event, by the clock after the step."""
     state_digest: str = ""
     """Hash of its state at ``applied_index``; empty below feature level 2."""
+    voters: tuple[ControllerName, ...] = ()
+    """The controllers by its log, itself included."""
+    learners: tuple[ControllerName, ...] = ()
+    """Of them not yet: those that are being added."""
     differing: tuple[ControllerName, ...] = ()
     """Controllers that have made another state of the same entries, by its last comparison."""
     is_insecure: bool = False
@@ -359,6 +363,13 @@ class SwitchoverAnswer(Value):
 
     row: SwitchoverRow
     view: SetView
+
+
+class ControllersChanged(Value):
+    """Answer of POST /v1/controllers/add and /remove: the members from now on, on the disks of a majority."""
+
+    voters: tuple[ControllerName, ...]
+    learners: tuple[ControllerName, ...]
 
 
 class LeadershipTransferred(Value):

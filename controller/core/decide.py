@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.commands import (
     Barrier,
     BeginMaintenance,
     Bootstrap,
+    ChangeControllers,
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
@@ -72,6 +73,7 @@ from rollcall_ha.controller.core.decide_switchover import decide_drained, decide
 from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.flaps import with_block
 from rollcall_ha.controller.core.fleet import (
+    decide_change_controllers,
     decide_feature_level,
     decide_initialise,
     decide_leadership,
@@ -119,6 +121,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             return decide_feature_level(fleet, command)
         case TransferLeadership() as command:
             return decide_transfer(operation, command)
+        case ChangeControllers() as command:
+            return decide_change_controllers(command)
         case ReportClockStep() as command:
             return done(ClockStepped(controller=command.controller, step_ms=command.step_ms))
         case Barrier():

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
+    ChangeControllers,
     InitialiseFleet,
     Operation,
     RaiseFeatureLevel,
@@ -21,6 +22,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
     ClockStepped,
+    ControllersChangeOrdered,
     ElectionsPaused,
     ElectionsResumed,
     EventRecord,
@@ -81,6 +83,20 @@ def decide_transfer(operation: Operation, command: TransferLeadership) -> Decisi
             "name another controller than the one that leads; see them with: rollcall controllers",
         )
     return done(LeadershipTransferOrdered(controller=command.source, successor=command.target, reason=command.reason))
+
+
+def decide_change_controllers(command: ChangeControllers) -> Decision:
+    """Put the step on record. Whether it may follow is judged on Raft's log: ``replication.raft.membership``."""
+    return done(
+        ControllersChangeOrdered(
+            verb=command.verb,
+            name=command.name,
+            raft=command.raft,
+            broker=command.broker,
+            rest=command.rest,
+            reason=command.reason,
+        )
+    )
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.replication.raft.membership import Change, Membership
 
 S = TypeVar("S")
 
@@ -155,6 +156,8 @@ class Follower:
     """Since the leader sent what it answered last in this term, as a voter; None: nothing yet."""
     lag_entries: int
     """Entries of the leader's log that it has not acknowledged."""
+    is_voter: bool = True
+    """False: it is being added, and counts for nothing yet."""
 
 
 class HandoverEnd(StrEnum):
@@ -220,6 +223,19 @@ class ReplicatedLog(Protocol[S]):
 
     def followers(self) -> tuple[Follower, ...]:
         """The other members, as a leader sees them; empty on one that does not lead. Any thread."""
+        ...
+
+    @property
+    def members(self) -> Membership:
+        """In force by this member's log, committed or not; any thread."""
+        ...
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        """
+        Append other members, if this one leads and a change may be taken (adr/0020); NOT_PROPOSED says why not.
+
+        Any thread, never blocks; ``done`` as in ``propose``. Only from feature level 4 on.
+        """
         ...
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:

@@ -70,6 +70,7 @@ from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.live_settings import brokers_told
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
 from rollcall_ha.controller.runtime.overview import Lines, Question
+from rollcall_ha.controller.runtime.seating import told
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.views import set_status, token_status
@@ -218,6 +219,7 @@ class Queries:
         published, step = self._service.published, self._service.clock_step
         if step is not None and abs(self._service.ports.wall_ms() - step.stamped_at_ms) > CLOCK_STEP_SHOWN_MS_MAX:
             step = None
+        members = told(self._service.log.members)
         return ControllerStatus(
             name=settings.name,
             role=ControllerRole(leadership.role.value),
@@ -235,6 +237,8 @@ class Queries:
             fleet_level=published.state.feature_level,
             clock_step_ms=step.event.step_ms if step is not None and isinstance(step.event, ClockStepped) else None,
             state_digest=published.state.state_digest,
+            voters=members.voters,
+            learners=members.learners,
             differing=self._service.states.differing,
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),

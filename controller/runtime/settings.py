@@ -54,7 +54,7 @@ class ServiceSettings:
     timing_name: str
     timing: Timing
     controllers: dict[ControllerName, ControllerAddresses]
-    """What others are told."""
+    """What others are told; ``seating`` keeps it at the members of the log."""
     bind: ControllerAddresses | None = None
     """Where this one listens, if not there."""
     retention: Retention = field(default_factory=Retention)

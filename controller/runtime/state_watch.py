@@ -68,7 +68,7 @@ class StateWatch:
 
     def __init__(self, members: int, logger: Logger) -> None:
         """``members`` counts all controllers of the fleet."""
-        self._members = members
+        self.members = members
         self._logger = logger
         self._digests: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
         """Of the newest entries: (index, digest of the state)."""
@@ -89,7 +89,7 @@ class StateWatch:
             return ""
         self._next_ns = now_ns + INTERVAL_MS * NS_PER_MS
         own = tuple(self._digests)
-        judgement = judge_states(dict(own), exchange(own), members=self._members)
+        judgement = judge_states(dict(own), exchange(own), members=self.members)
         if judgement.differing and judgement.differing != self.differing:
             self._logger.error("states_differ", differing=judgement.differing, newest=own[-1])
         self.differing = judgement.differing

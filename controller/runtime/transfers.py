@@ -63,6 +63,9 @@ def successor(
 
 def _fault(follower: Follower, *, answer_age_ms_max: int) -> str:
     """The reason that it cannot take over; empty: it can."""
+    # Asked, it would not stand (``is_electable``), and the lead be given up for nobody.
+    if not follower.is_voter:
+        return "is being added, and does not vote yet"
     if not follower.is_linked:
         return "is not linked"
     # A member without memory answers as no voter: asked, it would not stand, and the lead be given up for nobody.

@@ -54,6 +54,9 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "events": (_asked("--limit 5"), _asked("--oldest --limit 5 -o json")),
     "controllers": (_asked(),),
     "controllers list": (_asked(),),
+    "controllers add": (_asked("c9 --raft 127.0.0.1:1 --broker 127.0.0.1:2 --rest 127.0.0.1:3 --dry-run"),),
+    "controllers remove": (_asked("nobody", REFUSED),),
+    "controllers replace": (_asked("c1 c9 --raft 127.0.0.1:1 --broker 127.0.0.1:2 --rest 127.0.0.1:3 --dry-run"),),
     "controllers transfer": (_asked("--dry-run"), _asked("--reason walk"), _asked("--to nobody", REFUSED)),
     # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.
     "doctor": (_asked("", DEGRADED), _asked("-o json", DEGRADED)),

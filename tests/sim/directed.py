@@ -50,6 +50,7 @@ from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 from tests.sim.directed_disks import DISK_CASES
 from tests.sim.directed_fleets import FLEET_CASES
+from tests.sim.directed_members import MEMBER_CASES
 from tests.sim.directed_quorum import QUORUM_CASES
 from tests.sim.directed_reigns import REIGN_CASES
 from tests.sim.violation import Violation
@@ -700,6 +701,7 @@ CASES: dict[str, Callable[[], None]] = {
     **DISK_CASES,
     **REIGN_CASES,
     **QUORUM_CASES,
+    **MEMBER_CASES,
     **FLEET_CASES,
 }
 """By name; mutants name the case that finds them."""

@@ -11,10 +11,21 @@ from tests.sim.mutation import Mutation
 from tests.sim.mutations_callers import CALLERS
 from tests.sim.mutations_disks import DISKS
 from tests.sim.mutations_elections import ELECTIONS
+from tests.sim.mutations_members import MEMBERS
 from tests.sim.mutations_quorum import QUORUM
 from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
 from tests.sim.mutations_sets import SETS
 from tests.sim.mutations_switchovers import SWITCHOVERS
 
-MUTATIONS: tuple[Mutation, ...] = (*SETS, *ELECTIONS, *REPLICAS, *REIGNS, *DISKS, *QUORUM, *CALLERS, *SWITCHOVERS)
+MUTATIONS: tuple[Mutation, ...] = (
+    *SETS,
+    *ELECTIONS,
+    *REPLICAS,
+    *REIGNS,
+    *DISKS,
+    *QUORUM,
+    *CALLERS,
+    *SWITCHOVERS,
+    *MEMBERS,
+)

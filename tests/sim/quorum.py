@@ -22,6 +22,7 @@ from rollcall_ha.controller.replication.ports import (
     Published,
     ReplicatedLog,
 )
+from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from tests.support.memory_log import MemoryGroup, MemoryLog
 from tests.support.sim_kernel import MS, Kernel, Process
 from tests.support.sim_net import SimNet
@@ -81,6 +82,13 @@ class _Member:
 
     def followers(self) -> tuple[Follower, ...]:
         return self._log.followers()
+
+    @property
+    def members(self) -> Membership:
+        return self._log.members
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        self._log.change(change, done)
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
         self._quorum.hand_over(target)

@@ -24,6 +24,7 @@ from rollcall_ha.controller.replication.ports import (
 )
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
+from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from rollcall_ha.controller.replication.raft.seams import Seams
 from tests.sim.violation import Violation
@@ -91,6 +92,13 @@ class _Member:
 
     def followers(self) -> tuple[Follower, ...]:
         return self._member.followers()
+
+    @property
+    def members(self) -> Membership:
+        return self._member.members
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        self._guarded(lambda: self._member.change(change, done))
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
         def ended(how: HandoverEnd) -> None:

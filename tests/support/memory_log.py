@@ -28,6 +28,7 @@ from rollcall_ha.controller.replication.ports import (
     RaftRole,
     StateMachine,
 )
+from rollcall_ha.controller.replication.raft.membership import Change, ChangeRefused, Membership, founded
 
 S = TypeVar("S")
 Done = Callable[[ProposalOutcome], None]
@@ -81,6 +82,22 @@ class MemoryLog(Generic[S]):
             for name, other in self._group.members.items()
             if name != self.name
         )
+
+    @property
+    def members(self) -> Membership:
+        return self._group.membership
+
+    def change(self, change: Change, done: Done) -> None:
+        """At once, and by the leader alone; new members have nobody behind them."""
+        if self.leadership.role is not RaftRole.LEADER:
+            done(ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=f"{self.name} does not lead"))
+            return
+        try:
+            self._group.membership = change(self._group.membership)
+        except ChangeRefused as error:
+            done(ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=str(error)))
+            return
+        done(ProposalOutcome(status=ProposalStatus.COMMITTED))
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
         """At once."""
@@ -153,6 +170,7 @@ class MemoryGroup(Generic[S]):
         self._committed: list[tuple[str, int]] = []
         self._waiting: deque[tuple[str, Done]] = deque()
         self._is_pumping = False
+        self.membership = founded({name: f"{name}:raft" for name in names})
         self.members = {name: MemoryLog(self, name, machines()) for name in names}
 
     def elect(self, leader: ControllerName | None) -> int:

@@ -40,7 +40,8 @@ from rollcall_ha.controller.replication.ports import (
 from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member
-from rollcall_ha.controller.replication.raft.member import RaftMember, members_of
+from rollcall_ha.controller.replication.raft.member import RaftMember
+from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.messages import Message
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
@@ -142,14 +143,15 @@ class SimulatedMember(Generic[S]):
         """As ``RaftMember``. ``send`` must not deliver within the call."""
         self.name = me
         self._seams = seams
-        self._members = members_of(members)
         with self._clock():
             self.raft = RaftMember(
                 machine,
                 me=me,
                 members=members,
                 disk=disk,
-                carrier=lambda own, peers: SimulatedTransport(own, peers, clock_ns=seams.monotonic_ns, send=send),
+                carrier=lambda own, peers, _stranger: SimulatedTransport(
+                    own, peers, clock_ns=seams.monotonic_ns, send=send
+                ),
                 poller=_NoPoller(),
                 timing=timing,
                 seams=seams,
@@ -190,6 +192,15 @@ class SimulatedMember(Generic[S]):
         with self._clock():
             self.raft.hand_over(target, done)
 
+    @property
+    def members(self) -> Membership:
+        return self.raft.members
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        """As ``RaftMember.change``."""
+        with self._clock():
+            self.raft.change(change, done)
+
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self.raft.exchange_states(own)
 
@@ -220,9 +231,9 @@ class SimulatedMember(Generic[S]):
     def peer_up(self, peer: ControllerName) -> None:
         """A link to ``peer`` works in both directions."""
         with self._clock():
-            self.raft.node.transport.peer_up(self._members[peer])
+            self.raft.node.transport.peer_up(self.raft.member_named(peer))
 
     def peer_down(self, peer: ControllerName) -> None:
         """The link to ``peer`` is gone."""
         with self._clock():
-            self.raft.node.transport.peer_down(self._members[peer])
+            self.raft.node.transport.peer_down(self.raft.member_named(peer))

@@ -94,7 +94,9 @@ class VirtualGroup:
         make: Callable[[VirtualGroup, str], VirtualNode],
         names: Iterable[str] = NAMES,
         seed: int = 1,
+        founders: Iterable[str] | None = None,
     ) -> None:
+        """``founders`` None: all ``names`` are; the others are started by the test."""
         self.random = Random(seed)
         self.kernel = Kernel(seed)
         self.now_ns = 1_000_000_000
@@ -108,11 +110,12 @@ class VirtualGroup:
         self.dies_after: Callable[[str], bool] = lambda _target: False
         """Asked after each delivery whether its receiver loses power right then."""
         self.disks = {name: SimDisk(self.kernel, name) for name in self.names}
-        for disk in self.disks.values():
-            disk.replace(FOUNDING_FILE_NAME, b"")
+        self.founders = self.names if founders is None else tuple(founders)
+        for name in self.founders:
+            self.disks[name].replace(FOUNDING_FILE_NAME, b"")
         self._make = make
         self.nodes: dict[str, VirtualNode] = {}
-        for name in self.names:
+        for name in self.founders:
             self.start(name)
 
     def start(self, name: str) -> VirtualNode:
@@ -267,7 +270,11 @@ class OurNode(VirtualNode):
         self.member: SimulatedMember[Ledger] = SimulatedMember(
             LedgerMachine(),
             me=ControllerName(name),
-            members={ControllerName(other): f"127.0.0.1:{9000 + at}" for at, other in enumerate(group.names)},
+            members={
+                ControllerName(other): f"127.0.0.1:{9000 + at}"
+                for at, other in enumerate(group.names)
+                if other in group.founders or other == name
+            },
             disk=group.disks[name],
             timing=TIMING,
             seams=Seams(

@@ -83,6 +83,7 @@ class Watched(TlsTransport):
             tls=credentials,
             clock_ns=clock.now_ns,
             resolve=lambda host: host,
+            stranger=lambda _name: None,
             wall_ms=clock.wall_ms,
         )
         self.changes: list[str] = []

@@ -30,6 +30,7 @@ def test_the_controller_with_the_fewest_entries_to_come_takes_over_and_of_two_th
     ("fault", "told"),
     [
         (replace(GOOD, is_linked=False), "c2 is not linked"),
+        (replace(GOOD, is_voter=False), "c2 is being added, and does not vote yet"),
         (replace(GOOD, answer_age_ms=None), "c2 has not answered in this term as a voter"),
         (replace(GOOD, answer_age_ms=1_001), "answered last 1001 ms ago, at most 1000"),
         (replace(GOOD, lag_entries=LAG_ENTRIES_MAX + 1), f"lacks {LAG_ENTRIES_MAX + 1} entries, at most"),

@@ -67,7 +67,7 @@ class Handover:
             internals.stand_down()
             self._stood_down = True
             return True
-        target = next((peer for peer in self._node.transport.peers if peer.name == self._name), None)
+        target = next((peer for peer in self._node.transport.voters if peer.name == self._name), None)
         if target is None or now_ns >= self._deadline_ns:
             return self._end(HandoverEnd.NOT_CAUGHT_UP)
         if not self._is_ready(target):

@@ -104,6 +104,22 @@ class Internals:
         match_index: dict[Member, int] = self._library._SyncObj__raftMatchIndex
         return match_index
 
+    def adopt_members(self, voters: set[Member], learners: set[Member], last_index: int) -> None:
+        """The other members: those that are counted, and those that only take entries."""
+        library = self._library
+        for peer in (voters | learners) - set(library._SyncObj__raftNextIndex):
+            library._SyncObj__raftNextIndex[peer] = last_index + 1
+            library._SyncObj__raftMatchIndex[peer] = 0
+        # Without an answer that is old enough to count, a leader that adds a voter would stand down at once.
+        for peer in (voters - library._SyncObj__otherNodes) | learners:
+            library._SyncObj__lastResponseTime[peer] = library.library_now()
+        for peer in (library._SyncObj__otherNodes | library._SyncObj__readonlyNodes) - voters - learners:
+            for kept in ("NextIndex", "MatchIndex"):
+                getattr(library, f"_SyncObj__raft{kept}").pop(peer, None)
+            library._SyncObj__lastResponseTime.pop(peer, None)
+        library._SyncObj__otherNodes = voters
+        library._SyncObj__readonlyNodes = learners
+
     def adopt_log(self, journal: Any, serializer: Any) -> None:
         """Put our journal and snapshots in place of the library's, before its first tick."""
         library = self._library

@@ -34,6 +34,7 @@ from pysyncobj.journal import Journal
 
 from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop, FailStopPort
+from rollcall_ha.controller.replication.raft.membership import CONFIGURATION
 
 JOURNAL_FILE_NAME = "journal"
 MAGIC = b"RCJOURN1"
@@ -198,6 +199,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._bytes = 0
         self.syncs = 0
         """How often ``sync`` had something to do; for tests."""
+        self._base: tuple[int, bytes] = (0, b"")
+        self._configurations: list[tuple[int, bytes]] = []
         self.applied_floor = 0
         """Entries up to this index are applied here: cutting them ends the process (rule 5)."""
         self.was_new = not disk.exists(JOURNAL_FILE_NAME)
@@ -238,15 +241,18 @@ class DurableJournal(Journal):  # type: ignore[misc]
                 if self._entries and index != self._entries[-1][1] + 1:
                     raise JournalDamagedError(f"journal: entry {index} follows entry {self._entries[-1][1]}")
                 self._entries.append((body[_ENTRY.size :], index, term))
+                self._note(body[_ENTRY.size :], index)
             case 2:
                 (index,) = _INDEX.unpack(body)
                 while self._entries and self._entries[-1][1] >= index:
                     self._entries.pop()
+                self._forget_from(index)
             case 3:
                 (self._term,) = _INDEX.unpack_from(body)
                 self._vote = body[_INDEX.size :].decode("utf-8") or None
             case 4:
                 self._entries.clear()
+                self._configurations.clear()
             case 5:
                 (self._commit_index,) = _INDEX.unpack(body)
                 self._commit_index_written = self._commit_index
@@ -314,6 +320,35 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._buffer.append(record)
         self._bytes += len(record)
 
+    # --- members (adr/0020, rule 1) ---
+
+    def set_base(self, index: int, configuration: bytes) -> None:
+        """The members that a snapshot, or the founding, ends with; entries up to ``index`` say nothing any more."""
+        self._base = (index, configuration)
+        self._configurations = [one for one in self._configurations if one[0] > index]
+
+    @property
+    def configuration(self) -> tuple[int, bytes]:
+        """
+        The members in force, as a command, and the index of their entry: the newest in the log, committed or not.
+
+        By the newest committed one, c1 that took "add c4" would commit it by two of three, and c4 count nowhere.
+        """
+        return self._configurations[-1] if self._configurations else self._base
+
+    def configuration_at(self, index: int) -> bytes:
+        """The members that a snapshot of ``index`` ends with."""
+        return next((one for at, one in reversed(self._configurations) if at <= index), self._base[1])
+
+    def _note(self, command: bytes, index: int) -> None:
+        if command[:1] == CONFIGURATION:
+            self._configurations.append((index, command))
+
+    def _forget_from(self, index: int) -> None:
+        # A change that was cut never happened: counted on, this member would go by members that no log has.
+        while self._configurations and self._configurations[-1][0] >= index:
+            self._configurations.pop()
+
     # --- snapshots ---
 
     def install(self, previous: Entry, last: Entry) -> bool:
@@ -334,6 +369,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         else:
             # Another history, or a hole before the snapshot: nothing behind it can be compared with the leader's.
             self._entries = [previous, last]
+            self._configurations.clear()
         self._commit_index = max(self._commit_index, last[1])
         self.rewrite()
         return True
@@ -342,10 +378,12 @@ class DurableJournal(Journal):  # type: ignore[misc]
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         self._entries.append((command, idx, term))
+        self._note(command, idx)
         self._put(ENTRY, _ENTRY.pack(idx, term) + command)
 
     def clear(self) -> None:
         self._entries.clear()
+        self._configurations.clear()
         self._put(CLEAR, b"")
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803
@@ -360,12 +398,19 @@ class DurableJournal(Journal):  # type: ignore[misc]
                 FailStop.DIVERGED, f"asked to cut entry {index}, but everything up to {self.applied_floor} is applied"
             )
         del self._entries[entryFrom:]
+        self._forget_from(index)
         self._put(CUT, _INDEX.pack(index))
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
         """Drop the front; ``entryTo`` is a position. Rewrites the file."""
         if entryTo > 0:  # 0 would rewrite a file that is right
             del self._entries[:entryTo]
+            first = self._entries[0][1]
+            # The snapshot behind which the log is cut has them, too: that is where the next start finds them.
+            dropped = [one for one in self._configurations if one[0] < first]
+            if dropped:
+                self._base = dropped[-1]
+                self._configurations = self._configurations[len(dropped) :]
             self.rewrite()
 
     @overload

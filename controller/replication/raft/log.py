@@ -43,6 +43,7 @@ from rollcall_ha.controller.replication.raft.member import (
     RaftMember,
     RaftStartError,
 )
+from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.resolver import Resolver
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.transport import LinkPoller, TlsTransport
@@ -103,9 +104,16 @@ class RaftLog(Generic[S]):
         resolver = Resolver()
         self._transport: TlsTransport | None = None
 
-        def carrier(own: Member, peers: Sequence[Member]) -> TlsTransport:
+        def carrier(own: Member, peers: Sequence[Member], stranger: Callable[[str], Member | None]) -> TlsTransport:
             self._transport = TlsTransport(
-                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver, bind=bind
+                own,
+                peers,
+                timing=timing,
+                tls=tls,
+                clock_ns=self._seams.monotonic_ns,
+                resolve=resolver,
+                bind=bind,
+                stranger=stranger,
             )
             return self._transport
 
@@ -170,6 +178,14 @@ class RaftLog(Generic[S]):
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
         self._member.hand_over(target, done)
+        self._wake()
+
+    @property
+    def members(self) -> Membership:
+        return self._member.members
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        self._member.change(change, done)
         self._wake()
 
     def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:

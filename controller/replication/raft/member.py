@@ -38,6 +38,15 @@ from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member, require_known_release
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, JournalDamagedError
+from rollcall_ha.controller.replication.raft.membership import (
+    MEMBERS_MAX,
+    Change,
+    Membership,
+    Seat,
+    decode,
+    encode,
+    founded,
+)
 from rollcall_ha.controller.replication.raft.messages import Message
 from rollcall_ha.controller.replication.raft.node import RaftNode
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
@@ -46,10 +55,13 @@ from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotD
 
 S = TypeVar("S")
 
+MEMBERS_FILE_NAME = "MEMBERS"
+"""The members of the founding, as a command (``membership``): by the fleet file of today, two members would differ."""
 FOUNDING_FILE_NAME = "FOUNDING"
 """Written into each controller's raft directory by ``rollcall init``, and by nothing else (rule 1)."""
 
-MEMBERS_MAX = 7
+STRANGERS_MAX = 64
+"""Names of controllers that are no members and were linked, for the life of this process."""
 
 _logger = logging.getLogger(__name__)
 
@@ -68,8 +80,8 @@ class Poller(Protocol):
         ...
 
 
-Carrier = Callable[[Member, Sequence[Member]], RepairedTransport]
-"""Makes the transport of a member: (me, peers)."""
+Carrier = Callable[[Member, Sequence[Member], Callable[[str], Member | None]], RepairedTransport]
+"""Makes the transport of a member: (me, peers, the member for any other name)."""
 
 
 def members_of(members: Mapping[ControllerName, str]) -> dict[ControllerName, Member]:
@@ -101,11 +113,14 @@ class RaftMember(Generic[S]):
         ``recorded_index``: the newest entry of which something else on this disk knows that it was applied here.
         """
         require_known_release()
-        if me not in members or len(members) > MEMBERS_MAX:
+        # One more than a group may have: the eighth takes the place of one of seven.
+        if me not in members or len(members) > MEMBERS_MAX + 1:
             known = ", ".join(sorted(members))
-            raise RaftStartError(f"{me!r} must be one of at most {MEMBERS_MAX} members; configured are: {known}")
+            raise RaftStartError(f"{me!r} must be one of at most {MEMBERS_MAX + 1} members; configured are: {known}")
         self._machine = machine
         self._members = members_of(members)
+        self._by_file = frozenset(members)
+        self._founders = founded(members)
         self._me = self._members[me]
         self._disk = disk
         self._carrier = carrier
@@ -210,7 +225,7 @@ class RaftMember(Generic[S]):
         except OSError as error:
             raise RaftStartError(f"{self._me.name}: raft directory cannot be used: {error}") from error
         peers = [member for member in self._members.values() if member is not self._me]
-        transport = self._carrier(self._me, peers)
+        transport = self._carrier(self._me, peers, self.stranger_named)
         try:
             node = RaftNode(
                 self._machine,
@@ -222,6 +237,7 @@ class RaftMember(Generic[S]):
                 store=store,
                 snapshot=snapshot,
                 catch_up=catch_up,
+                member_of=self._member_of,
                 on_caught_up=self._on_caught_up,
                 seams=self._seams,
                 propose_timeout_ms=self._timing.propose_timeout_ms,
@@ -250,10 +266,45 @@ class RaftMember(Generic[S]):
         self._look()
         self.ticked_at_ns = self._seams.monotonic_ns()
 
+    @property
+    def members(self) -> Membership:
+        """In force by the own log; those of the founding before ``start``. Any thread."""
+        node = self._node
+        return self._founders if node is None else node.members
+
+    def member_named(self, name: ControllerName) -> Member:
+        """The one value that stands for it here; of a stranger, too."""
+        return self._members.get(name) or self._member_of(Seat(name=name, raft=""))
+
+    def stranger_named(self, name: str) -> Member | None:
+        """The same for a name that was told on a link; None: more of them than a fleet can have."""
+        # Without TLS any process of this machine may tell a new name with each link.
+        if name not in self._members and len(self._members) >= len(self._by_file) + STRANGERS_MAX:
+            return None
+        return self.member_named(ControllerName(name))
+
+    def _member_of(self, seat: Seat) -> Member:
+        name = ControllerName(seat.name)
+        if name not in self._members:
+            # Never the ordinal of another one: the library's sets are in the order of ordinals.
+            self._members[name] = Member(name, len(self._members), seat.raft)
+        # Rule 1 of ``runtime.seating``: what an operator wrote into the file wins. Of others the newest word counts: c4
+        # was taken out, and is added again on another machine.
+        elif name not in self._by_file and seat.raft:
+            self._members[name].address = seat.raft
+        return self._members[name]
+
+    def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
+        """Have the members changed, if this one leads and may (adr/0020); ``change`` raises ``ChangeRefused``."""
+        if self._node is None:
+            done(ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason="this controller has not started"))
+        else:
+            self._node.change(change, done)
+
     def receive(self, sender: ControllerName, message: Message) -> None:
         """For carriers without a poller (simulation): one message, and the answers to it. Raises ``ProtocolError``."""
         node = self.node
-        node.transport.deliver(self._members[sender], message)
+        node.transport.deliver(self.member_named(sender), message)
         node.transport.flush_answers()
         self._look()
 
@@ -307,10 +358,11 @@ class RaftMember(Generic[S]):
         is_founder = disk.exists(FOUNDING_FILE_NAME)
         has_memory = disk.exists(JOURNAL_FILE_NAME) and not disk.exists(CATCHING_UP_FILE_NAME)
         # It would wait for a leader that tells it what it forgot, for ever: there is nobody else.
-        if self._is_alone and not is_founder and not has_memory:
+        if len(self._by_file) == 1 and not is_founder and not has_memory:
             raise JournalDamagedError(
-                "the journal is gone, and this fleet has no other controller that knows what was in it; restore the "
-                "data directory, as a whole, from a backup, or found the fleet anew (rollcall init)"
+                "the journal is gone, and by its fleet file this fleet has no other controller that knows what was in "
+                "it. If controllers were added, write their sections into this file, and start again: it is filled "
+                "from them. Else restore a backup (rollcall restore), or found the fleet anew (rollcall init)"
             )
         # Rule 1. The mark BEFORE the journal: killed in between, the next start would find a journal with no vote in
         # it, and take a member that has forgotten its vote for one that never voted.
@@ -329,6 +381,7 @@ class RaftMember(Generic[S]):
         if journal.torn_bytes:
             _logger.warning("%s: dropped %d bytes of a write that was never completed", name, journal.torn_bytes)
         self._align(journal, snapshot)
+        self._settle_members(journal, snapshot)
         self._compare_with_record(journal)
         if not disk.exists(CATCHING_UP_FILE_NAME):
             return journal, store, snapshot, None
@@ -338,6 +391,15 @@ class RaftMember(Generic[S]):
             name,
         )
         return journal, store, snapshot, CatchUp()
+
+    def _settle_members(self, journal: DurableJournal, snapshot: Snapshot | None) -> None:
+        """Members of the founding, or of the snapshot; those of entries behind it are in the journal."""
+        if not self._disk.exists(MEMBERS_FILE_NAME):
+            self._disk.replace(MEMBERS_FILE_NAME, encode(self._founders))
+        index, command = 0, self._disk.read(MEMBERS_FILE_NAME)
+        if snapshot is not None and snapshot.members:
+            index, command = snapshot.last[1], snapshot.members
+        journal.set_base(index, command)
 
     def _align(self, journal: DurableJournal, snapshot: Snapshot | None) -> None:
         """Refuse a gap between snapshot and journal, and cut the entries that both have (rule 2)."""
@@ -352,10 +414,6 @@ class RaftMember(Generic[S]):
         if snapshot is not None:
             journal.install(snapshot.previous, snapshot.last)
 
-    @property
-    def _is_alone(self) -> bool:
-        return len(self._members) == 1
-
     def _compare_with_record(self, journal: DurableJournal) -> None:
         if journal.last_index >= self._recorded_index:
             return
@@ -365,7 +423,7 @@ class RaftMember(Generic[S]):
         )
         # Alone, an entry is applied when it is synced here and never before: this disk has lost it. Led from what is
         # left, the fleet would issue epochs a second time, and nobody would have been told.
-        if self._is_alone:
+        if len(decode(journal.configuration[1]).voters) == 1:
             raise JournalDamagedError(
                 f"{what}; restore the data directory, as a whole, from a backup; to go on with what is left, move its "
                 "events directory away: brokers then tell what they know (R7)"
@@ -391,4 +449,5 @@ def _follower(node: RaftNode[S], peer: Member, now_ns: int, last_index: int) -> 
         is_linked=node.internals.is_connected(peer),
         answer_age_ms=None if answered_ns is None else max(0, now_ns - answered_ns) // 1_000_000,
         lag_entries=max(0, last_index - node.internals.match_index.get(peer, 0)),
+        is_voter=peer in node.transport.voters,
     )

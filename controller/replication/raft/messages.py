@@ -22,6 +22,7 @@ import msgspec
 
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
 from rollcall_ha.controller.replication.raft.journal import NO_OP, Entry
+from rollcall_ha.controller.replication.raft.membership import CONFIGURATION, decode
 from rollcall_ha.controller.replication.raft.snapshot import Piece
 
 PROTOCOL_VERSION = 1
@@ -303,6 +304,12 @@ def _entries_of(header: _AppendHeader, frame: bytes, offset: int) -> Iterator[En
 
 def is_command(command: bytes) -> bool:
     """Whether an entry may hold this."""
+    if command[:1] == CONFIGURATION:
+        try:
+            decode(command)
+        except ValueError:
+            return False
+        return command.isascii()
     return command == NO_OP or (command[:1] == REGULAR and len(command) <= ENTRY_BYTES_MAX + 1 and command.isascii())
 
 

@@ -42,7 +42,16 @@ from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.handover import Done as HandoverDone
 from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
-from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal, Entry
+from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
+from rollcall_ha.controller.replication.raft.membership import (
+    Change,
+    ChangeRefused,
+    Membership,
+    Seat,
+    decode,
+    encode,
+    is_step,
+)
 from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
@@ -52,6 +61,10 @@ S = TypeVar("S")
 T = TypeVar("T")
 Done = Callable[[ProposalOutcome], None]
 
+CHANGES_QUEUED_MAX = 8
+"""Changes of the members that wait for one tick; all but the first would be refused, one at a time."""
+PROMOTED_LAG_MAX = 200
+"""Entries that a learner may lack when it becomes a voter; until it has them, each order waits for it."""
 PENDING_BYTES_MAX = 4 * 1024 * 1024
 """While more than this waits on a link, it gets heartbeats only: no entries, no pieces of a snapshot."""
 
@@ -107,6 +120,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         store: SnapshotStore,
         snapshot: Snapshot | None,
         catch_up: CatchUp | None,
+        member_of: Callable[[Seat], Member],
         on_caught_up: Callable[[], None],
         seams: Seams,
         propose_timeout_ms: int,
@@ -120,6 +134,11 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.listeners: list[Callable[[AppliedEntry[S]], None]] = []
         self.apply_failures = 0
         """Entries on which apply raised: a bug of ours (rule 2)."""
+        self._member_of = member_of
+        self.members = decode(journal.configuration[1])
+        """In force here: those of the newest entry that holds some, committed or not; any thread."""
+        self._configuration = b""
+        self._changes: deque[tuple[Change, Done, int]] = deque()
         self._on_caught_up = on_caught_up
         self._seams = seams
         self._timeout_ns = propose_timeout_ms * 1_000_000
@@ -146,6 +165,100 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         if catch_up is not None:
             self.internals.hold_election()
         transport.attach(self)
+        self.look_at_members()
+
+    # --- members (adr/0020) ---
+
+    def look_at_members(self) -> None:
+        """Go by the members that the log ends with now; after everything that adds or cuts entries."""
+        _, command = self.journal.configuration
+        if command == self._configuration:
+            return
+        self._configuration = command
+        self.members = members = decode(command)
+        own = self.transport.me.name
+        voters = [self._member_of(seat) for seat in members.voters if seat.name != own]
+        learners = [self._member_of(seat) for seat in members.learners if seat.name != own]
+        self.internals.adopt_members(set(voters), set(learners), self.journal.last_index)
+        for peer in set(self.transport.peers).difference(voters, learners):
+            self.store.cancel(peer)
+        self.transport.set_peers(voters, learners)
+        _logger.warning("members from entry %d on: %s", self.journal.configuration[0], members)
+
+    @property
+    def is_electable(self) -> bool:
+        """Whether this member may stand: a voter, by the members that it goes by, with its memory."""
+        return self.catch_up is None and self.members.is_voter(self.transport.me.name)
+
+    def change(self, change: Change, done: Done) -> None:
+        """Queue a change of the members; any thread. ``change`` raises ``ChangeRefused``."""
+        reason = ""
+        if not self._accepts:
+            reason = "this controller is stopping"
+        elif len(self._changes) >= CHANGES_QUEUED_MAX:
+            reason = f"{len(self._changes)} changes wait already, at most {CHANGES_QUEUED_MAX} may"
+        if reason:
+            _tell(done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+        else:
+            self._changes.append((change, done, self._seams.monotonic_ns() + self._timeout_ns))
+
+    def _take_change(self) -> None:
+        # Those that came while this one did not lead are told; one that may not be taken yet is refused, not kept.
+        while self._changes:
+            change, done, deadline_ns = self._changes.popleft()
+            reason = self._why_no_change()
+            members = before = self.members
+            if not reason:
+                try:
+                    members = change(before)
+                    reason = self._why_not(before, members)
+                except ChangeRefused as error:
+                    reason = str(error)
+            if reason:
+                _tell(done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+                continue
+            index, term = self.journal.last_index + 1, self.internals.term
+            self.journal.add(encode(members), index, term)
+            self._waiters[index] = _Waiter(term, done, deadline_ns)
+            self.look_at_members()
+            self._SyncObj__sendAppendEntries()
+
+    def _why_no_change(self) -> str:
+        """The reason that no change may be appended now; empty: it may."""
+        if not self.internals.is_leader:
+            return f"this controller does not lead; {self.internals.leader or 'nobody'} does"
+        # Rule 1 of ``handover``: with one entry more to get, the successor would not be asked.
+        if self.handover is not None:
+            return "its lead is being transferred"
+        committed = self.internals.commit_index
+        # Two changes that are not committed differ from what others count by two voters: two majorities without a
+        # common member.
+        if self.journal.configuration[0] > committed:
+            return f"the change of entry {self.journal.configuration[0]} is not committed yet: one change at a time"
+        # {c1,c2,c3,c4}: c1 has appended "remove c4" alone. c2 is elected by c3 and c4 and takes "add c5", which commits
+        # by c2, c4, c5 (3 of 5). c1 is elected by c3 alone, 2 of its {c1,c2,c3}, if c3 has neither. An entry of c2's
+        # own term on a majority before its change makes c1's log too old for that.
+        if self.journal.term_at(committed) != self.internals.term:
+            return "no entry of this leader's own term is committed yet"
+        return ""
+
+    def _why_not(self, before: Membership, after: Membership) -> str:
+        """The reason that ``after`` may not follow ``before``; empty: it may."""
+        if not is_step(before, after):
+            return f"{after} does not follow {before} by one step"
+        # It would count itself for entries of a group that it is not in.
+        if not after.is_voter(self.transport.me.name):
+            return f"{self.transport.me.name} leads and does not remove itself: transfer its lead first"
+        for seat in after.voters:
+            peer = self._member_of(seat)
+            # An answer as a voter means that it has its memory, or has caught up (``catch_up``). Without one it counts
+            # in the majority and answers nothing: of two voters none is left over.
+            if not before.is_voter(seat.name) and (
+                self.transport.answered_at_ns(peer) is None
+                or self.journal.last_index - self.internals.match_index.get(peer, 0) > PROMOTED_LAG_MAX
+            ):
+                return f"{seat.name} has not caught up yet"
+        return ""
 
     # --- ticks ---
 
@@ -158,8 +271,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.transport.attend()
         self._tell_digests()
         self.transport.carry_calls()
-        if self.catch_up is not None:
-            # Rule 7 of ``repairs``: it would win with the votes of members that have just as little.
+        if not self.is_electable:
+            # Rule 7 of ``repairs``: it would win with the votes of members that have just as little. One that is no
+            # voter, by its own log, would count itself into a majority that is none.
             self.internals.hold_election()
         if self.journal.file_bytes > JOURNAL_BYTES_MAX and not self.store.is_writing:
             self.forceLogCompaction()
@@ -228,6 +342,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         """Replaces the library's: nothing is forwarded, and many entries leave with one append."""
+        self._take_change()
         is_leader = self.internals.is_leader
         # An entry that came in now would be one more that the successor lacks: under load it would never be asked.
         if self.handover is not None and is_leader:
@@ -263,6 +378,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         if self.handover is not None:
             self.handover.give_up()
             self.handover = None
+        while self._changes:
+            reason = "this controller is stopping"
+            _tell(self._changes.popleft()[1], ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
         while self._handovers:
             _tell(self._handovers.popleft()[1], HandoverEnd.NOT_CAUGHT_UP)
         while self._proposals:
@@ -333,7 +451,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         entry: AppliedEntry[S] = AppliedEntry(
             term=term, index=index, state=self.published.state, replies=(), records=()
         )
-        if command != NO_OP:
+        if command[:1] == REGULAR:
             entry = self._applied(command, term, index)
         # The floor FIRST: from here on others may act on this entry, and the journal must refuse to cut it. The waiter
         # LAST: a caller that reads after its answer must find its own write.
@@ -387,7 +505,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         """Begin a snapshot of the published state, which ends with ``last``."""
         # Taken here, in the raft thread: by the time that the other one looks, the state may hold later entries.
         state = self.published.state
-        self.store.take(lambda: self.machine.encode(state), previous, last)
+        members = self.journal.configuration_at(last[1]) if self.journal.configuration[0] else b""
+        self.store.take(lambda: self.machine.encode(state), previous, last, members)
 
     def install(self, snapshot: Snapshot) -> int:
         _, index, term = snapshot.last
@@ -405,6 +524,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         # begin at 900 beside a snapshot that ends at 400, and the node would never start again.
         self.store.keep()
         self.journal.install(snapshot.previous, snapshot.last)
+        if snapshot.members:
+            self.journal.set_base(index, snapshot.members)
+        self.look_at_members()
         self.journal.applied_floor = index
         self.internals.adopt_snapshot(index, self.journal.last_index)
         self._give_up(lambda at, _waiter: at <= index, "a snapshot jumped over it")

@@ -56,12 +56,21 @@ class RepairedNode(Protocol):
     store: SnapshotStore
     catch_up: CatchUp | None
 
+    @property
+    def is_electable(self) -> bool:
+        """Whether this member may stand."""
+        ...
+
     def install(self, snapshot: Snapshot) -> int:
         """Make a received snapshot the state, durably, unless it is old; returns the index applied afterwards."""
         ...
 
     def caught_up(self) -> None:
         """Become a voter, durably."""
+        ...
+
+    def look_at_members(self) -> None:
+        """Go by the members that the log ends with now."""
         ...
 
 
@@ -86,6 +95,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         super().__init__(None, me, peers)
         self.me = me
         self.peers = tuple(peers)
+        self.voters = frozenset(peers)
+        """Those of ``peers`` that count."""
         self._clock_ns = clock_ns
         self._node: RepairedNode | None = None
         self._newest_stamp_ns = 0
@@ -127,6 +138,18 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     def close(self) -> None:
         """Give up all links."""
 
+    def set_peers(self, voters: Sequence[Member], learners: Sequence[Member]) -> None:
+        """All other members from now on; a subclass gives up links to others."""
+        gone = set(self.peers) - {*voters, *learners}
+        self.voters = frozenset(voters)
+        self.peers = (*voters, *learners)
+        for peer in gone:
+            # Kept, an answer of before would count at once when the member is added again.
+            self._answered_ns.pop(peer, None)
+            self._reset_ns.pop(peer, None)
+            self.digests_told.pop(ControllerName(peer.name), None)
+            self._held = [(to, answer) for to, answer in self._held if to != peer]
+
     def peer_up(self, peer: Member) -> None:
         """The link to ``peer`` works in both directions."""
         self._onNodeConnected(peer)
@@ -148,7 +171,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         followed 10 s ago; since then the others may have elected c3.
         """
         node = self._attached()
-        needed = (len(self.peers) + 1) // 2
+        needed = (len(self.voters) + 1) // 2
         if not node.internals.is_leader:
             return None
         if needed == 0:
@@ -156,7 +179,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._enter_term(node.internals.term)
         # Of five members that answered what was sent at 90, 70 and 20, two and this leader have answered what was sent
         # at 70.
-        answered = sorted(self._answered_ns.values(), reverse=True)
+        answered = sorted((at for peer, at in self._answered_ns.items() if peer in self.voters), reverse=True)
         return answered[needed - 1] if len(answered) >= needed else None
 
     def answered_at_ns(self, peer: Member) -> int | None:
@@ -292,6 +315,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def deliver(self, peer: Member, message: Message) -> None:
         """A message of an authenticated peer. Raises ``ProtocolError``: close the link."""
+        if peer not in self.peers and not self._may_be_heard(message):
+            return
         match message:
             case Append():
                 self._on_append(peer, message)
@@ -314,6 +339,25 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             case _:
                 raise ProtocolError(f"{peer.name} sent {type(message).__name__}, which has no meaning here")
 
+    def _may_be_heard(self, message: Message) -> bool:
+        """
+        Whether a message counts of one that is no member, by the log of this one.
+
+        Either that one was removed, or this one has not heard yet that it was added.
+        """
+        journal = self._attached().journal
+        match message:
+            case Append() | SnapshotPiece():
+                # Refused, a member that slept while {c1,c2,c3} became {c3,c5,c6} would hear nobody, and never learn it.
+                return True
+            case RequestVote():
+                # A removed member lacks the entry that removed it, so its log is older than each that has it; heeded,
+                # it would raise terms, and depose one leader after the other, for ever. One whose adding was missed
+                # here has a newer log; refused, two of three could not elect.
+                return (message.last_term, message.last_index) > (journal[-1][2], journal.last_index)
+            case _:
+                return False
+
     def _hand_over(self, peer: Member, message: dict[str, Any]) -> None:
         self._onMessageReceived(peer, message)
 
@@ -334,7 +378,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._enter_term(self._attached().internals.term)
         # P8. Stock PySyncObj counts votes, not voters: of five members c1 leads by its own vote and c2's, delivered
         # twice.
-        if message.term != self._term or peer in self._voted:
+        if message.term != self._term or peer in self._voted or peer not in self.voters:
             return
         self._voted.add(peer)
         self._hand_over(peer, {"type": "response_vote", "term": message.term})
@@ -343,8 +387,9 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         node = self._attached()
         internals = node.internals
         # Of another term it is late: its sender leads no more, and a leader that all follow would be deposed. A member
-        # without memory would stand on a log that lacks what it acknowledged (rule 7).
-        if node.catch_up is not None or message.term != internals.term or internals.leader != peer:
+        # without memory would stand on a log that lacks what it acknowledged (rule 7), one that is no voter would count
+        # itself.
+        if not node.is_electable or message.term != internals.term or internals.leader != peer:
             return
         self._hand_over(peer, {"type": "timeout_now", "term": message.term})
 
@@ -352,6 +397,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         node = self._attached()
         # No answer to an older term: its leader stands down when its majority stays silent, ``raft_fallback_ms`` later.
         if message.term < node.internals.term:
+            self._tell_term(peer)
             return
         self._require_follower(peer, message.term)
         self._answering = _Asked(message.term, message.sent_ns)
@@ -368,6 +414,16 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             applied_index=node.internals.last_applied,
         ):
             node.caught_up()
+
+    def _tell_term(self, peer: Member) -> None:
+        """A leader of an older term counts this one as a member, and is none of those that this one asks for votes."""
+        # By {c1,c2,c3}, which are gone, c3 has stood in 14 and asked nobody else; the leader of {c3,c5,c6} in 11 would
+        # never hear of 14, and c3 never follow it. A request that counts for nothing raises its term.
+        node = self._attached()
+        if peer not in self.peers:
+            node.journal.sync()
+            last_index, last_term = node.journal.last_index, node.journal[-1][2]
+            self.transmit(peer, RequestVote(term=node.internals.term, last_index=last_index, last_term=last_term))
 
     def _require_follower(self, peer: Member, term: int) -> None:
         # Two leaders of one term: somebody has forgotten a vote. The library would follow without a word and cut its
@@ -413,6 +469,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         library_message["prevLogTerm"] = entries[known - 1][2] if known else message.previous_term
         library_message["entries"] = entries[known:]
         self._hand_over(peer, library_message)
+        self._attached().look_at_members()
 
     def _on_piece(self, peer: Member, message: SnapshotPiece) -> None:
         """
@@ -424,6 +481,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """
         node = self._attached()
         if message.term < node.internals.term:
+            self._tell_term(peer)
             return
         self._require_follower(peer, message.term)
         self._hand_over(peer, {"type": "append_entries", "term": message.term, "commit_index": 0, "serialized": None})

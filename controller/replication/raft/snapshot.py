@@ -43,7 +43,7 @@ _HEAD = struct.Struct("<QQIQQI")
 _LENGTH = struct.Struct("<I")
 _END = struct.Struct("<QI")
 
-_KIND_HEAD, _KIND_ITEMS, _KIND_END = b"H", b"I", b"E"
+_KIND_HEAD, _KIND_MEMBERS, _KIND_ITEMS, _KIND_END = b"H", b"M", b"I", b"E"
 
 Piece = tuple[bytes, bool, bool]
 """(data, is first, is last), as the library sends it."""
@@ -58,11 +58,16 @@ class Snapshot:
     previous: Entry
     last: Entry
     items: tuple[bytes, ...]
+    members: bytes = b""
+    """As a command (``membership``); empty: those of the founding."""
 
 
-def encode_snapshot(previous: Entry, last: Entry, items: Iterable[bytes]) -> bytes:
+def encode_snapshot(previous: Entry, last: Entry, items: Iterable[bytes], members: bytes = b"") -> bytes:
     head = _HEAD.pack(previous[1], previous[2], len(previous[0]), last[1], last[2], len(last[0]))
     chunks = [_chunk(_KIND_HEAD, head + previous[0] + last[0])]
+    # Only of a group that was changed: a program from before cannot read this kind, and is not among them (R15).
+    if members:
+        chunks.append(_chunk(_KIND_MEMBERS, members))
     pending: list[bytes] = []
     pending_bytes = count = 0
     for item in items:
@@ -91,6 +96,7 @@ def decode_snapshot(raw: bytes) -> Snapshot:
         raise SnapshotDamagedError(f"snapshot begins with {raw[: len(MAGIC)]!r}, expected {MAGIC!r}")
     head: bytes | None = None
     items: list[bytes] = []
+    members = b""
     checksums = bytearray()
     for kind, body, checksum in _chunks(raw):
         if kind == _KIND_END:
@@ -98,10 +104,12 @@ def decode_snapshot(raw: bytes) -> Snapshot:
             count, total = _unpack(_END, body)
             if count != len(items) or total != zlib.crc32(checksums) or head is None:
                 raise SnapshotDamagedError(f"snapshot has {len(items)} items, its end says {count}")
-            return Snapshot(items=tuple(items), **_entries_of(head))
+            return Snapshot(items=tuple(items), members=members, **_entries_of(head))
         checksums += checksum
         if kind == _KIND_HEAD and head is None:
             head = body
+        elif kind == _KIND_MEMBERS and head is not None and not members and not items:
+            members = body
         elif kind == _KIND_ITEMS and head is not None:
             items.extend(_items_of(body))
         else:
@@ -202,6 +210,7 @@ class _Taken:
     items: Callable[[], Iterator[bytes]]
     previous: Entry
     last: Entry
+    members: bytes
 
 
 class SnapshotStore:
@@ -236,9 +245,9 @@ class SnapshotStore:
             return None
         return decode_snapshot(self._disk.read(SNAPSHOT_FILE_NAME))
 
-    def take(self, items: Callable[[], Iterator[bytes]], previous: Entry, last: Entry) -> None:
+    def take(self, items: Callable[[], Iterator[bytes]], previous: Entry, last: Entry, members: bytes = b"") -> None:
         """Begin a snapshot of the present state; ``items`` is called beside the raft thread."""
-        self._taken = _Taken(items, previous, last)
+        self._taken = _Taken(items, previous, last, members)
         self._state = WriterState.WAITING
         self._begin_if_allowed()
 
@@ -272,7 +281,7 @@ class SnapshotStore:
         if taken is None:
             return  # a received one replaced it
         try:
-            content = encode_snapshot(taken.previous, taken.last, taken.items())
+            content = encode_snapshot(taken.previous, taken.last, taken.items(), taken.members)
             self._disk.replace(SNAPSHOT_FILE_NAME, content)
         except Exception as error:  # noqa: BLE001 - rule 4: after any error, going on would fill the disk
             self._fail_stop(FailStop.STORAGE, f"snapshot cannot be written: {error!r}")

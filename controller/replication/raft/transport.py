@@ -57,6 +57,8 @@ HELLO_BYTES_MAX = 1024
 READ_BYTES = 256 * 1024
 WRITE_BYTES = 128 * 1024
 REBIND_SECONDS = 0.5
+UNDIALLED_SECONDS = 3.0
+"""Without a link, after which the lesser name dials too."""
 RENEWAL_WAIT_SECONDS = 2.0
 """From our renewal to new links: who renews at the same time has read its files by then, and shows the new ones."""
 RENEWAL_SECONDS_MIN = 10.0
@@ -284,10 +286,11 @@ class TlsTransport(RepairedTransport):
         resolve: Callable[[str], str | None],
         bind: str | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        stranger: Callable[[str], Member | None],
     ) -> None:
         """
-        ``resolve`` gives the address of a host name without blocking; None: not known yet. ``bind``: host:port to
-        listen on; None: the address of ``me``.
+        ``stranger`` gives the member for a name that is not among ``peers``, ``resolve`` the address of a host name
+        without blocking; None: not known yet. ``bind``: host:port to listen on; None: the address of ``me``.
 
         Raises ``OSError`` if rule 4 is broken.
         """
@@ -295,6 +298,7 @@ class TlsTransport(RepairedTransport):
         self._bind_address = bind if bind is not None else me.address
         if tls is None:
             _require_loopback([*((peer.name, peer.address) for peer in peers), (me.name, self._bind_address)])
+        self._stranger = stranger
         self._tls = tls
         self._wall_ms = wall_ms
         self._timing = timing
@@ -305,6 +309,7 @@ class TlsTransport(RepairedTransport):
         self._own_serial = self.own_serial
         self._renewed_at_ns = 0
         self._replace_at_ns: dict[Member, int] = {}
+        self._unlinked_at_ns: dict[Member, int] = {}
         self._ping_at_ns = 0
         self._bind_at_ns = 0
         self._listener: socket.socket | None = None
@@ -339,8 +344,14 @@ class TlsTransport(RepairedTransport):
         return self._tls.judge(link.getpeercert(), expected=expected, kinds={PeerKind.CONTROLLER})
 
     def peer_named(self, name: str) -> Member | None:
-        """A member other than this one."""
-        return next((peer for peer in self.peers if peer.name == name), None)
+        """
+        A controller other than this one: a member, or one that its certificate proves to be of this fleet.
+
+        A stranger may have been added while this one slept: refused, this one would never hear of it (adr/0020).
+        """
+        if name == self.me.name:
+            return None
+        return next((peer for peer in self.peers if peer.name == name), None) or self._stranger(name)
 
     def link_up(self, link: RaftLink) -> None:
         """The peer has proved that it is a member."""
@@ -383,6 +394,16 @@ class TlsTransport(RepairedTransport):
         link = self._links.get(peer)
         return link.pending_bytes if link is not None else 0
 
+    def set_peers(self, voters: Sequence[Member], learners: Sequence[Member]) -> None:
+        super().set_peers(voters, learners)
+        for peer, link in list(self._links.items()):
+            # A member that was removed must not vote, nor be voted for, over a link of before.
+            if peer not in self.peers:
+                link.close("it is no member any more", CloseCause.HANDLER)
+        for known in (self._dial_at_ns, self._unlinked_at_ns, self._replace_at_ns):
+            for peer in known.keys() - set(self.peers):
+                del known[peer]
+
     def bind(self, poller: Any) -> None:
         """Listen on the configured address, and on no other."""
         self.poller = poller
@@ -420,8 +441,19 @@ class TlsTransport(RepairedTransport):
                 link.close(f"silent for {silence_ms} ms", CloseCause.IDLE)
         self._close_unproved()
         for peer in self.peers:
-            if self.me.name > peer.name and now_ns >= self._dial_at_ns.get(peer, 0):
+            if peer in self._links:
+                self._unlinked_at_ns.pop(peer, None)
+                continue
+            # Rule 5. The peer with the greater name may not know yet that this one is a member.
+            unlinked_at_ns = self._unlinked_at_ns.setdefault(peer, now_ns)
+            is_dialler = self.me.name > peer.name
+            if not is_dialler and now_ns - unlinked_at_ns < UNDIALLED_SECONDS * 1e9:
+                continue
+            if now_ns >= self._dial_at_ns.get(peer, 0):
                 self._dial(peer, now_ns)
+                # Seldom: where both dial at once each replaces the other's link.
+                if not is_dialler:
+                    self._dial_at_ns[peer] = now_ns + int(UNDIALLED_SECONDS * 1e9)
         self._replace_aged(now_ns)
         # Followers say nothing to each other. Stock PySyncObj finds such a link silent at the first request for a vote,
         # closes it, and loses the first round of each election.

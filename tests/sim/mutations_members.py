@@ -1,0 +1,96 @@
+"""
+Mutants of the members of the controllers (adr/0020).
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutation import Function, Mutation, constant
+
+
+def _no_strangers(_original: Function) -> Function:
+    return lambda _self, _message: False
+
+
+def _every_stranger(_original: Function) -> Function:
+    return lambda _self, _message: True
+
+
+def _keeps_what_was_cut(_original: Function) -> Function:
+    return lambda _self, _index: None
+
+
+def _snapshot_forgets(_original: Function) -> Function:
+    return lambda _self, _index: b""
+
+
+def _counts_learners(original: Function) -> Function:
+    def mutated(self: Any, voters: set[Any], learners: set[Any], last_index: int) -> None:
+        original(self, voters | learners, set(), last_index)
+
+    return mutated
+
+
+MEMBERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="members-one-at-a-time",
+        what="a leader takes a change while the one before is not committed, or no entry of its own term is",
+        target="rollcall_ha.controller.replication.raft.node:RaftNode._why_no_change",
+        mutate=constant(""),
+        case="members-two-changes-at-once",
+        tests=(
+            "tests/unit/test_replication_members.py::test_no_change_follows_one_that_is_not_committed",
+            "tests/unit/test_replication_members.py::test_no_change_before_an_entry_of_the_leaders_own_term_is_committed",
+        ),
+    ),
+    Mutation(
+        name="members-of-a-cut-entry",
+        what="members of an entry that was cut go on counting",
+        target="rollcall_ha.controller.replication.raft.journal:DurableJournal._forget_from",
+        mutate=_keeps_what_was_cut,
+        case="members-of-an-entry-that-is-cut",
+        tests=("tests/unit/test_replication_members.py::test_members_of_an_entry_that_is_cut_never_were",),
+    ),
+    Mutation(
+        name="members-not-in-snapshots",
+        what="a snapshot does not say who the members are",
+        target="rollcall_ha.controller.replication.raft.journal:DurableJournal.configuration_at",
+        mutate=_snapshot_forgets,
+        case="members-behind-a-snapshot",
+        tests=("tests/unit/test_replication_members.py::test_members_are_kept_over_restarts_and_snapshots",),
+    ),
+    Mutation(
+        name="members-learners-count",
+        what="a member that has not caught up counts for commits",
+        target="rollcall_ha.controller.replication.raft.internals:Internals.adopt_members",
+        mutate=_counts_learners,
+        case="members-learner-away",
+        tests=("tests/unit/test_replication_members.py::test_a_learner_is_counted_by_nobody",),
+    ),
+    Mutation(
+        name="members-strangers-unheard",
+        what="a member that slept while all others were replaced refuses their appends",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._may_be_heard",
+        mutate=_no_strangers,
+        case="members-replaced-while-one-sleeps",
+        tests=(
+            "tests/unit/test_replication_members.py::test_a_member_that_slept_hears_a_leader_that_it_does_not_know",
+            "tests/unit/test_replication_members.py::test_a_stranger_is_heard_only_as_far_as_it_may_be",
+        ),
+    ),
+    Mutation(
+        name="members-removed-deposes",
+        what="a member that was removed deposes one leader after the other",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._may_be_heard",
+        mutate=_every_stranger,
+        case="members-removed-and-standing",
+        tests=(
+            "tests/unit/test_replication_members.py::test_a_removed_member_deposes_nobody",
+            "tests/unit/test_replication_members.py::test_a_stranger_is_heard_only_as_far_as_it_may_be",
+        ),
+    ),
+)
+"""Parts of ``MUTATIONS``."""

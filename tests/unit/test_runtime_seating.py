@@ -1,0 +1,213 @@
+"""The controllers as a process knows them at run time: refusals of an order, addresses, and the vote of a new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ChangeControllers, InitialiseFleet, RaiseFeatureLevel
+from rollcall_ha.controller.contract.events import ControllersChangeOrdered
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL, fitted
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.values import MembershipVerb
+from rollcall_ha.controller.replication.ports import Follower
+from rollcall_ha.controller.replication.raft.membership import Membership, Seat, founded, promoted, with_learner
+from rollcall_ha.controller.runtime.seating import Seating, answer_again, change_of, refusal_of
+from rollcall_ha.controller.runtime.service import ControllerService
+from tests.support.core_builders import FLEET, Fleet
+from tests.support.runtime_controller import NAMES, Group, recorded, running_group, until
+
+C4 = ControllerName("c4")
+SEAT = Seat(name="c4", raft="127.0.0.1:9001", broker="127.0.0.1:9002", rest="127.0.0.1:9003")
+ADD = ChangeControllers(
+    verb=MembershipVerb.ADD, name=C4, raft=SEAT.raft, broker=SEAT.broker, rest=SEAT.rest, reason="larger"
+)
+CAUGHT_UP = Follower(name=C4, is_linked=True, answer_age_ms=20, lag_entries=0, is_voter=False)
+
+
+def _run(
+    directory: Path,
+    scenario: Callable[[Group], Coroutine[Any, Any, None]],
+    names: tuple[ControllerName, ...] = NAMES,
+) -> None:
+    async def run() -> None:
+        async with running_group(directory, names) as group:
+            await scenario(group)
+
+    asyncio.run(run())
+
+
+def _text(service: ControllerService, command: ChangeControllers) -> str:
+    refusal = refusal_of(service, command)
+    if refusal is None:
+        return ""
+    assert refusal.code is RefusalCode.MEMBERS_NOT_CHANGED
+    return refusal.reason
+
+
+def test_an_order_is_refused_with_the_reason_before_it_is_on_record(tmp_path: Path) -> None:
+    async def scenario(group: Group) -> None:
+        service = (await group.elect("c1")).service
+        assert _text(service, ADD) == ""
+        for name, told in (("c1", "a leader does not remove itself"), ("c9", "c9 is no member; there are c1, c2, c3")):
+            gone = ChangeControllers(verb=MembershipVerb.REMOVE, name=ControllerName(name))
+            assert told in _text(service, gone)
+        assert "c2 is a member already" in _text(service, _add(name=ControllerName("c2")))
+
+    _run(tmp_path, scenario)
+
+
+def _add(**others: Any) -> ChangeControllers:
+    fields = {"verb": ADD.verb, "name": ADD.name, "raft": ADD.raft, "broker": ADD.broker, "rest": ADD.rest}
+    return ChangeControllers(**(fields | others))
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (_add(raft="nonsense"), "'nonsense' is not host:port"),
+        (_add(rest="127.0.0.1:99999"), "'127.0.0.1:99999' is not host:port with a port from 1 to 65535"),
+        (_add(broker="0.0.0.0:9002"), "c4.broker is '0.0.0.0:9002', which others are told and cannot reach"),
+        (_add(raft="127.0.0.1:1001"), "c4.raft is '127.0.0.1:1001', which is an address of c2"),
+        (_add(rest="10.0.0.4:9003"), "c4.rest is '10.0.0.4:9003', and links of an insecure fleet stay on loopback"),
+        (_add(broker="10.0.0.4:9002"), ""),
+    ],
+)
+def test_an_address_that_cannot_be_dialled_never_gets_into_the_log(
+    tmp_path: Path, command: ChangeControllers, told: str
+) -> None:
+    """There it would end the Raft thread of each controller that dials it, again after each restart."""
+
+    async def scenario(group: Group) -> None:
+        text = _text((await group.elect("c1")).service, command)
+        assert (told in text) if told else not text
+
+    _run(tmp_path, scenario)
+
+
+def test_a_repeated_order_is_answered_by_what_is_in_force_and_changes_nothing(tmp_path: Path) -> None:
+    """Carried out again, a late "add c4" would bring back what was removed since."""
+
+    async def scenario(group: Group) -> None:
+        service = (await group.elect("c1")).service
+        lost = answer_again(service, ADD)
+        assert isinstance(lost, Refused)
+        assert "on record under this request id, and not in force" in lost.reason
+        group.memory.membership = with_learner(group.memory.membership, SEAT)
+        done = answer_again(service, ADD)
+        assert not isinstance(done, Refused)
+        assert (done.voters, done.learners) == (NAMES, (C4,))
+        assert isinstance(answer_again(service, ChangeControllers(verb=MembershipVerb.REMOVE, name=C4)), Refused)
+
+    _run(tmp_path, scenario)
+
+
+def test_addresses_are_those_of_the_file_and_else_those_of_the_change(tmp_path: Path) -> None:
+    """c2's address in the log is of its founding; an operator has corrected it in the file since."""
+
+    async def scenario(group: Group) -> None:
+        service = group["c1"].service
+        seating, by_file = Seating(service), dict(service.settings.controllers)
+        group.memory.membership = with_learner(group.memory.membership, SEAT)
+        seating.look()
+        assert service.settings.controllers[ControllerName("c2")] == by_file[ControllerName("c2")]
+        told = service.settings.controllers[C4]
+        assert (told.raft, told.broker, told.rest) == (SEAT.raft, SEAT.broker, SEAT.rest)
+        assert service.states.members == 3, "a learner's state is compared, and no majority of four needed"
+        # c1 was taken out: what is left of it goes by the others, and by its own address.
+        group.memory.membership = Membership(voters=(SEAT,))
+        seating.look()
+        assert list(service.settings.controllers) == ["c4", "c1"]
+        assert service.settings.own == by_file[ControllerName("c1")]
+
+    _run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("follower", "is_promoted"),
+    [
+        (CAUGHT_UP, True),
+        (replace(CAUGHT_UP, answer_age_ms=None), False),
+        (replace(CAUGHT_UP, lag_entries=1), False),
+        (replace(CAUGHT_UP, name=ControllerName("c3")), False),
+    ],
+)
+def test_the_leader_gives_a_vote_on_record_when_the_new_one_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follower: Follower, is_promoted: bool
+) -> None:
+    """Before that, each look would be an event, for as long as a large state is copied."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        group.memory.membership = with_learner(group.memory.membership, SEAT)
+        monkeypatch.setattr(leader.log, "followers", lambda: (follower,))
+        await Seating(leader.service).promote(C4)
+        assert group.memory.membership.is_voter("c4") is is_promoted
+        await recorded(leader)
+        page = (await leader.http.get("/v1/events", params={"limit": "100"})).json()["events"]
+        ordered = [one for one in page if one["event"]["kind"] == "controllers-change-ordered"]
+        assert [(one["event"]["verb"], one["requestedBy"]) for one in ordered] == (
+            [("promote", "controller:c1")] if is_promoted else []
+        )
+
+    _run(tmp_path, scenario)
+
+
+def test_only_the_leader_promotes_and_every_controller_follows_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        for one in group.members.values():
+            monkeypatch.setattr(one.log, "followers", lambda: (CAUGHT_UP,))
+        keeping = [asyncio.create_task(Seating(one.service).keep()) for one in group.members.values()]
+        try:
+            group.memory.membership = with_learner(group.memory.membership, SEAT)
+            await until(lambda: group.memory.membership.is_voter("c4"))
+            await until(lambda: all(C4 in one.service.settings.controllers for one in group.members.values()))
+        finally:
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+        await recorded(leader)
+        page = (await leader.http.get("/v1/events", params={"limit": "100"})).json()["events"]
+        assert [one["requestedBy"] for one in page if one["event"]["kind"] == "controllers-change-ordered"] == [
+            "controller:c1"
+        ]
+
+    _run(tmp_path, scenario)
+
+
+def test_each_verb_is_its_step_of_the_members() -> None:
+    three = founded({ControllerName(name): f"{name}:1" for name in ("c1", "c2", "c3")})
+    four = change_of(ADD)(three)
+    assert four == with_learner(three, SEAT)
+    promote = change_of(ChangeControllers(verb=MembershipVerb.PROMOTE, name=C4))
+    assert promote(four) == promoted(four, "c4")
+    assert change_of(ChangeControllers(verb=MembershipVerb.REMOVE, name=C4))(four) == three
+    assert set(ControllersChangeOrdered.__struct_fields__) == set(ChangeControllers.__struct_fields__)
+
+
+def test_r15_controllers_of_a_fleet_below_level_4_are_not_changed() -> None:
+    """An older controller would stop at an entry with members; the remedy is the level, when all are upgraded."""
+    fleet = Fleet(is_initialised=False)
+    fleet.apply(
+        [fleet.operation(InitialiseFleet(fleet_incarnation=FLEET)), fleet.operation(RaiseFeatureLevel(level=3))]
+    )
+    assert fitted(fleet.operation(ADD, version=3), 3)[1] == TRANSFERS_SINCE_LEVEL == 4
+    reply = fleet.apply([fleet.operation(ADD, version=4)]).replies[0]
+    assert isinstance(reply, Refused)
+    assert reply.code is RefusalCode.FEATURE_LEVEL
+    assert "rollcall raise-level" in reply.hint
+    fleet.do(RaiseFeatureLevel(level=4))
+    fleet.do(ADD)
+    (event,) = fleet.events
+    assert isinstance(event, ControllersChangeOrdered)
+    assert (event.name, event.raft, event.reason) == (C4, SEAT.raft, "larger")
