@@ -23,6 +23,7 @@ from rollcall_ha.api.cli import (
     context,
     contexts_app,
     controllers_app,
+    hooks_app,
     maintenance_app,
     moving_app,
     tokens_app,
@@ -392,6 +393,7 @@ app.add_typer(controllers_app.app, name="controllers")
 app.add_typer(config_app.app, name="config")
 app.add_typer(tokens_app.app, name="tokens")
 app.add_typer(maintenance_app.app, name="maintenance")
+app.add_typer(hooks_app.app, name="hooks")
 app.command()(moving_app.drain)
 app.command()(moving_app.rebalance)
 

@@ -86,6 +86,12 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "switchover": (_asked("{set} --dry-run"), _asked("{set} --reason walk")),
     "backup": (_asked("walk.backup --with-history"), _asked("walk.backup", WRONG_USE)),
     "restore": (_asked("nowhere", WRONG_USE),),
+    "hooks run": (_asked("--file nowhere", CANNOT_START),),
+    "hooks check": (_asked("nowhere", WRONG_USE),),
+    "hooks test": (_asked("pager --file nowhere", WRONG_USE),),
+    "hooks dead-letters": (_asked("--file nowhere", WRONG_USE),),
+    "hooks retry": (_asked("--all --file nowhere", WRONG_USE),),
+    "hooks secret": (_asked("walk.secret"), _asked("walk.secret", WRONG_USE)),
     "pause": (
         _asked("{set} --for 1m --dry-run"),
         _asked("{set} --for 1m --reason walk"),

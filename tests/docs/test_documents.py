@@ -15,7 +15,7 @@ from tests.docs import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])
-TOPS = ("analytics", "api", "broker", "controller", "deploy", "epoch", "ha", "node", "tests", "docs", "adr")
+TOPS = ("analytics", "api", "broker", "controller", "deploy", "epoch", "ha", "hooks", "node", "tests", "docs", "adr")
 
 
 def words(document: Path, pattern: str) -> list[str]:

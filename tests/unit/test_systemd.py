@@ -18,6 +18,8 @@ from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.process import ExitCode, tell_supervisor
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
+SERVERS = [unit for unit in UNITS if "@" in unit.name]
+"""Of the fleet file; the hooks have settings and a folder of their own."""
 EXPOSURE_MAX = 20
 """As ``systemd-analyze security`` takes it: 2.0 of 10, where 10 is a service without any limit."""
 TELLING = """
@@ -78,7 +80,7 @@ def test_a_unit_starts_all_again_but_what_a_human_has_to_mend(unit: Path) -> Non
     assert not re.search(r"^ProcSubset=", unit.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", SERVERS, ids=lambda unit: unit.name)
 def test_a_bundle_of_init_in_the_state_directory_is_all_that_a_unit_reads(unit: Path, tmp_path: Path) -> None:
     """Fleet file, keys and data are relative to it: nothing else is writable, and renewed files are seen at once."""
     found = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
@@ -97,7 +99,19 @@ def test_a_bundle_of_init_in_the_state_directory_is_all_that_a_unit_reads(unit: 
 
 
 def test_there_is_a_unit_for_each_server() -> None:
-    assert [unit.name for unit in UNITS] == ["rollcall-broker@.service", "rollcall-controller@.service"]
+    assert [unit.name for unit in SERVERS] == ["rollcall-broker@.service", "rollcall-controller@.service"]
+
+
+def test_the_hooks_have_a_folder_of_their_own_and_come_behind_a_controller_of_the_same_machine() -> None:
+    """They read no file of a broker or controller: what a command of theirs can be made to do, it does without keys."""
+    (unit,) = [unit for unit in UNITS if unit not in SERVERS]
+    found = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
+    assert unit.name == "rollcall-hooks.service"
+    assert found["StateDirectory"] == "rollcall-hooks"
+    assert found["WorkingDirectory"] == "/var/lib/rollcall-hooks"
+    assert found["ExecStart"].endswith(" hooks run --file /var/lib/rollcall-hooks/hooks.toml")
+    assert "ReadWritePaths" not in found
+    assert int(found["Nice"]) > 0
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

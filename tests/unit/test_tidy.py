@@ -41,8 +41,8 @@ SLEEPERS = {"rollcall_ha.controller.replication.raft.log"}
 TALKERS = ("rollcall_ha.api.cli", "rollcall_ha.deploy", "rollcall_ha.analytics")
 """Programs that may print: people read their output."""
 
-HOST_NAMES = {"broker.example:9", "controller.example"}
-"""Texts of tests that look like a module without the namespace."""
+HOST_NAMES = {"broker.example:9", "controller.example", "hooks.toml"}
+"""Texts that look like a module without the namespace."""
 
 
 @cache
