@@ -102,6 +102,7 @@ STOP_REASONS: Mapping[str, int] = {
     StopReason.NOT_ACKNOWLEDGED: 2,
     StopReason.DISK_FULL: 3,
     StopReason.FENCED: 4,
+    StopReason.OWN_DISK: 5,
 }
 
 GRADES: Mapping[str, int] = {Grade.PROVEN: 1, Grade.BOUNDED: 2, Grade.UNKNOWN: 3, Grade.REFUTED: 4}

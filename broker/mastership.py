@@ -294,6 +294,7 @@ class Mastership:
             ),
             confirm=sync.confirm_offset,
             log_end=self._context.log.max_offset,
+            synced=self._context.log.ackable_offset,
         )
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ replica that is about to join, confirm waits for a moment; else a master alone w
 Rule 5: only a tick removes members, and after a stall of the own process every member gets the full time again.
 Rule 6: a removal that would leave fewer than ``min_in_sync`` members is not proposed, whatever keeps a member away: in
 such a set nothing may be acknowledged (R22), so nothing is gained, and replicas that hold every acknowledged byte could
-not be elected any more. Nothing is appended or released as long as too few members are caught up and linked.
+not be elected any more. Members that stay count for that if they have a link and were heard within ``stall_ms``: a
+master that is cut off loses its slaves one after the other. Nothing is appended or released as long as too few members
+are caught up and linked.
 Rule 7: a reign that ended answers nothing more, and its required set stays as it was.
 All times are milliseconds of one monotonic clock.
 """
@@ -485,15 +487,18 @@ class SyncState:
         for leaving in (self._lost | self._stopping, self._lost):
             gone = [member for member in self._others(self._local) if member in leaving]
             remaining = tuple(member for member in self._local if member not in gone)
-            if gone and self._may_remain(remaining):
+            if gone and self._may_remain(remaining, now_ms):
                 why = "about to stop" if self._stopping.issuperset(gone) else "not caught up or not connected"
                 return self._propose(remaining, (), f"{gone} {why}", now_ms)
         return []
 
-    def _may_remain(self, members: SyncStateSet) -> bool:
+    def _may_remain(self, members: SyncStateSet, now_ms: int) -> bool:
+        # B was silent for its whole time, C will have been in 200 ms: of {A, C} nobody could be elected but C alone.
+        since_ms = now_ms - self.reign.stall_ms
+        heard = [one for one in self._others(members) if one in self._table.links and self.heard_at_ms(one) >= since_ms]
         # Rule 6. {A, B, C} with min_in_sync 2, A cut off from both: as {A} it could not acknowledge either, and when A
         # dies next, B and C, who hold all that was acknowledged, could not be elected.
-        return len(members) >= self.reign.min_in_sync
+        return 1 + len(heard) >= self.reign.min_in_sync
 
     def _propose_joining(self, now_ms: int) -> list[SyncOutput]:
         if self._outstanding is not None or now_ms < self._pause_until_ms:

@@ -9,7 +9,8 @@ Rule 2: ages are taken when a report leaves: told an hour late, a stop began an 
 Rule 3: a controller that refuses for want of the feature level is asked again after ``LEVEL_PAUSE_MS``; one that does
 not answer after pauses that double up to ``RETRY_PAUSE_MS_MAX``, so that a stop that is over does not look open for
 long. Any other refusal ends the matter: the reign is over.
-Rule 4: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is over is dropped and counted.
+Rule 4: a reason that the fleet's level lacks is told as the one that it was before (R15), at once.
+Rule 5: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is over is dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from typing import Final
 from rollcall_ha.broker.core.write_watch import US_PER_MS, Stop
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
+from rollcall_ha.controller.contract.values import StopReason
 
 STOPS_PENDING_MAX: Final = 64
 LEVEL_PAUSE_MS: Final = 60_000
 RETRY_PAUSE_MS: Final = 200
 RETRY_PAUSE_MS_MAX: Final = 5_000
+OLDER_REASONS: Final = {StopReason.OWN_DISK: StopReason.NOT_ACKNOWLEDGED}
 
 
 class Told(Enum):
@@ -60,6 +63,7 @@ class WriteReports:
         self._under_way: tuple[_Pending, bool] | None = None
         self._failures = 0
         self._retry_at_us = 0
+        self._tells_older_reasons = False
 
     @property
     def untold(self) -> int:
@@ -82,6 +86,7 @@ class WriteReports:
     def session_opened(self) -> None:
         """Another controller, or this one again: no pause."""
         self._failures = self._retry_at_us = 0
+        self._tells_older_reasons = False
 
     def next(self, broker_id: BrokerId, now_us: int) -> ReportWrites | None:
         """The report to send now, answered by ``told``; None = nothing is to be told, or not yet."""
@@ -98,7 +103,7 @@ class WriteReports:
             incarnation=self._incarnation,
             master_epoch=stop.master_epoch,
             seq=stop.seq,
-            reason=stop.reason,
+            reason=OLDER_REASONS.get(stop.reason, stop.reason) if self._tells_older_reasons else stop.reason,
             detail=stop.detail,
             age_us=now_us - stop.began_us,
             stopped_us=None if stop.ended_us is None else stop.ended_us - stop.began_us,
@@ -114,6 +119,10 @@ class WriteReports:
             # It may have ended while its beginning was under way: that is still to be told.
             if (was_end or outcome is Told.REFUSED) and pending in self._pending:
                 self._pending.remove(pending)
+            return
+        # Rule 4. Asked again after a minute as it is, a stop of two seconds would be on record a minute late.
+        if outcome is Told.NOT_YET and pending.stop.reason in OLDER_REASONS and not self._tells_older_reasons:
+            self._tells_older_reasons = True
             return
         pause_ms = min(RETRY_PAUSE_MS << min(self._failures, 16), RETRY_PAUSE_MS_MAX)
         self._failures += 1

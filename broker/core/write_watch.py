@@ -64,6 +64,8 @@ class WriteFacts:
     members: tuple[MemberFacts, ...] = ()
     confirm: LogOffset = START
     log_end: LogOffset = START
+    synced: LogOffset | None = None
+    """End of what the master's own log counts for: in mode sync, of what is on its disk; None = not known."""
     released_us: int = 0
     """Of the last release of this process; 0 = none yet."""
     waiting_since_us: int | None = None
@@ -157,7 +159,7 @@ class WriteWatch:
             return stop
         if not self._is_due(facts, obstacle is not None, now_us):
             return None
-        reason, detail = obstacle or (StopReason.NOT_ACKNOWLEDGED, _laggards(facts, now_us - self._quiet_us))
+        reason, detail = obstacle or _laggards(facts, now_us - self._quiet_us)
         return self._begin(facts, reason, detail, self._able_us)
 
     def _is_due(self, facts: WriteFacts, is_obstructed: bool, now_us: int) -> bool:
@@ -229,18 +231,25 @@ def _obstacle(facts: WriteFacts) -> tuple[StopReason, str] | None:
     return None
 
 
-def _laggards(facts: WriteFacts, heard_before_us: int) -> str:
-    """The members that do not acknowledge."""
+def _laggards(facts: WriteFacts, heard_before_us: int) -> tuple[StopReason, str]:
+    """The members that do not acknowledge, or the own disk, if all others have what it lacks."""
     quiet = [str(one.broker_id) for one in facts.members if one.heard_us <= heard_before_us]
     if quiet:
-        return f"nothing is heard of {_brokers(quiet)}"
+        return StopReason.NOT_ACKNOWLEDGED, f"nothing is heard of {_brokers(quiet)}"
+    synced = facts.log_end if facts.synced is None else facts.synced
+    # A slave that is as far as the master, and no further, may be as slow: another master would not help.
+    if synced < facts.log_end and all(one.acked is not None and one.acked > synced for one in facts.members):
+        return StopReason.OWN_DISK, f"it has synced {synced:,} of {facts.log_end:,} bytes, and every other member more"
     behind = [one for one in facts.members if one.acked is not None and one.acked < facts.log_end]
     if behind:
         lowest = min(behind, key=lambda one: one.acked or 0)
-        return f"broker {lowest.broker_id} has {lowest.acked:,} of {facts.log_end:,} bytes"
+        return (
+            StopReason.NOT_ACKNOWLEDGED,
+            f"broker {lowest.broker_id} has {lowest.acked:,} of {facts.log_end:,} bytes",
+        )
     if facts.room_wanted_since_us is not None:
-        return "this broker's disk has not made the next segment of its log"
-    return "this broker's own disk has not synced what was sent"
+        return StopReason.OWN_DISK, "this broker's disk has not made the next segment of its log"
+    return StopReason.NOT_ACKNOWLEDGED, "every member has what was sent, and it is not released yet"
 
 
 def _brokers(ids: list[str]) -> str:

@@ -73,7 +73,7 @@ from rollcall_ha.controller.contract.events import (
     WritesResumed,
     WritesStopped,
 )
-from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause
+from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
 PEER_CALLS_SINCE_LEVEL = 2
@@ -152,6 +152,7 @@ WORDS_SINCE: dict[Enum, int] = {
     RefusalCode.NO_SUCCESSOR: 4,
     RefusalCode.MEMBERS_NOT_CHANGED: 4,
     RefusalCode.NO_BUDGET: 4,
+    StopReason.OWN_DISK: 4,
 }
 """Members that were added to an enumeration of an earlier level."""
 

@@ -283,6 +283,8 @@ class StopReason(StrEnum):
     """The master's log cannot grow: sends are refused."""
     FENCED = "fenced"
     """The master has stopped itself, and the controllers have elected nobody else."""
+    OWN_DISK = "own-disk"
+    """The master's own disk has not synced what every other member has, or has not made room for it."""
 
 
 class RevokedCertificate(Value):

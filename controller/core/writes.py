@@ -26,6 +26,7 @@ REASON_WORDS = {
     StopReason.NOT_ACKNOWLEDGED: "a replica that must have each message does not acknowledge",
     StopReason.DISK_FULL: "its log cannot grow",
     StopReason.FENCED: "it has stopped itself",
+    StopReason.OWN_DISK: "its own disk keeps it waiting",
 }
 
 

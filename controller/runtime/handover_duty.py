@@ -12,7 +12,10 @@ the age that was told: it leaves no master sooner than a leader that saw the who
 Rule 3: damped by ``handover_pause_ms`` since the set's last election, of whichever kind, which is replicated: a fault
 that travels with the mastership would else move it round for ever. The wall clock is read once for a stop, where it is
 first seen; a clock that was set shifts the pause by its step, and by the pause itself at most.
-Rule 4: the first attempt is proposed without a preview, so that "nobody could take over" and "elections are paused" are
+Rule 4: stops by the master's own disk that follow each other within ``stall_ms`` are one. A disk that takes two
+seconds for each sync lets a batch through every two seconds, and no stop of it ever gets old. Of a slave's disk that is
+not said: its master would be left for nothing.
+Rule 5: the first attempt is proposed without a preview, so that "nobody could take over" and "elections are paused" are
 on record once for each stop; further ones only if a preview finds an heir. The end of a pause or a maintenance begins
 anew.
 """
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from rollcall_ha.controller.contract.commands import ElectMaster, LeaveMaster
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, SetView
-from rollcall_ha.controller.contract.settings import Settings
+from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
 from rollcall_ha.controller.contract.values import Evidence, StopReason
 from rollcall_ha.controller.core.settings import settings_in_force
 from rollcall_ha.controller.core.state import SetState
@@ -51,12 +54,17 @@ class _Stopped:
 
     master_epoch: MasterEpoch
     seq: int
+    reason: StopReason
     since_ns: int
     elected_ns: int
     """When the set's last election was (rule 3)."""
     look_ns: int = 0
     is_on_record: bool = False
     is_in_flight: bool = False
+    stops: int = 1
+    """That are one (rule 4)."""
+    ended_ns: int | None = None
+    """None: it goes on."""
 
 
 def limit_ms(settings: Settings, reason: StopReason) -> int:
@@ -99,21 +107,29 @@ class HandoverDuty:
         fleet, wall_ms = self._fleet_now()
         set_state = fleet.sets.get(key)
         writes = set_state.writes if set_state is not None else None
-        if set_state is None or writes is None or writes.is_over:
-            self._stopped.pop(key, None)
-            return
         known = self._stopped.get(key)
+        if set_state is None or writes is None or writes.is_over:
+            if known is not None and known.ended_ns is None:
+                known.ended_ns = now_ns
+            if set_state is None or writes is None:
+                self._stopped.pop(key, None)
+            return
         if known is not None and (known.master_epoch, known.seq) == (set_state.master_epoch, writes.seq):
             # A member came back, or left: worth a look, but no second record.
             known.look_ns = 0
             return
         since_election_ms = max(0, wall_ms - (set_state.last_elected_at_ms or 0))
-        self._stopped[key] = _Stopped(
+        stopped = _Stopped(
             master_epoch=set_state.master_epoch,
             seq=writes.seq,
+            reason=writes.reason,
             since_ns=now_ns - (writes.told_at_ms - writes.began_at_ms) * NS_PER_MS,
             elected_ns=now_ns - since_election_ms * NS_PER_MS,
         )
+        if known is not None and _is_continued(known, stopped, settings_in_force(fleet)):
+            stopped.since_ns, stopped.stops = known.since_ns, known.stops + 1
+            stopped.is_on_record = known.is_on_record
+        self._stopped[key] = stopped
 
     def proposed(self, command: LeaveMaster, reply: AnyReply | None, now_ns: int) -> None:
         """The outcome of a proposal; None = not proposed, or unknown. An election comes by ``set_changed``."""
@@ -152,8 +168,9 @@ class HandoverDuty:
 
     def _is_due(self, set_state: SetState, stopped: _Stopped, settings: Settings, now_ns: int) -> bool:
         writes = set_state.writes
-        # Another stop by now: the entry that says so is about to be handed to ``set_changed``.
-        if writes is None or (set_state.master_epoch, writes.seq) != (stopped.master_epoch, stopped.seq):
+        # Over, or another stop by now: the entry that says so is about to be handed to ``set_changed``.
+        named = (stopped.master_epoch, stopped.seq)
+        if writes is None or writes.is_over or (set_state.master_epoch, writes.seq) != named:
             return False
         after_ms = limit_ms(settings, writes.reason)
         is_old = after_ms > 0 and now_ns - stopped.since_ns >= after_ms * NS_PER_MS
@@ -170,16 +187,16 @@ class HandoverDuty:
             set_key=set_state.set_key,
             master_epoch=stopped.master_epoch,
             seq=stopped.seq,
-            reason=self._reason(set_state, evidence, now_ns - stopped.since_ns),
+            reason=self._reason(set_state, evidence, stopped, now_ns),
         )
-        # Rule 4.
+        # Rule 5.
         if stopped.is_on_record and not isinstance(self._preview(command, evidence), Elected):
             stopped.look_ns = now_ns + RETRY_MS * NS_PER_MS
             return None
         stopped.is_in_flight = True
         return ProposeCommand(command=command, evidence=evidence)
 
-    def _reason(self, set_state: SetState, evidence: Evidence, age_ns: int) -> str:
+    def _reason(self, set_state: SetState, evidence: Evidence, stopped: _Stopped, now_ns: int) -> str:
         """The evidence, for people: what the master says, and what is heard of the others."""
         assert set_state.writes is not None
         master = set_state.master
@@ -190,10 +207,22 @@ class HandoverDuty:
             for seen in evidence.replicas
             if seen.broker_id != master and seen.broker_id in set_state.sync_state_set and seen.is_ready
         )
+        nothing = "nothing" if stopped.stops == 1 else f"next to nothing, in {stopped.stops} stops,"
+        age_s = (now_ns - stopped.since_ns) / NS_PER_MS / 1000
         return (
-            f"handed over by policy: broker {master} has acknowledged nothing for {age_ns / NS_PER_MS / 1000:.1f} s "
+            f"handed over by policy: broker {master} has acknowledged {nothing} for {age_s:.1f} s "
             f"({stop_words(set_state.writes)}); in sync besides: {heard or 'nobody who is heard'}"
         )
+
+
+def _is_continued(known: _Stopped, stopped: _Stopped, applied: AppliedSettings | None) -> bool:
+    """Whether ``stopped`` goes on where ``known`` ended (rule 4)."""
+    if applied is None or known.master_epoch != stopped.master_epoch:
+        return False
+    # One entry may end a stop and begin the next one.
+    between_ns = 0 if known.ended_ns is None else stopped.since_ns - known.ended_ns
+    is_own = known.reason is stopped.reason is StopReason.OWN_DISK
+    return is_own and between_ns <= applied.settings.stall_ms * NS_PER_MS
 
 
 def _is_cut(link: LinkSeen | None, set_state: SetState) -> bool:

@@ -39,7 +39,7 @@ EPOCH = MasterEpoch(3)
 class Log:
     """An empty log, as far as a reign asks."""
 
-    max_offset = flushed_offset = confirm_offset = released_offset = LogOffset(0)
+    max_offset = ackable_offset = flushed_offset = confirm_offset = released_offset = LogOffset(0)
 
     def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
         """Nobody asks for it here."""

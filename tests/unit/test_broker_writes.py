@@ -370,6 +370,7 @@ def test_a_send_that_waits_for_the_next_segment_waits_as_one_that_waits_for_an_a
     reign.run(450, *BOTH)
     assert reign.seen == []
     reign.run(1_250, *BOTH)
+    assert reign.one.reason is StopReason.OWN_DISK
     assert reign.one.detail == "this broker's disk has not made the next segment of its log"
     assert began_us <= reign.one.began_us <= began_us + 2 * MS
     assert reign.one.ended_us is None
@@ -389,3 +390,35 @@ def test_a_large_send_that_waits_for_room_is_no_stop_while_small_ones_are_acknow
     assert reign.seen == []
     reign.run(600, *BOTH)
     assert reign.one.ended_us is None
+
+
+@pytest.mark.parametrize(
+    ("acked", "reason"),
+    [((1_300, 1_300), StopReason.OWN_DISK), ((1_300, 1_000), StopReason.NOT_ACKNOWLEDGED)],
+)
+def test_the_own_disk_is_named_only_if_every_other_member_is_further(
+    acked: tuple[int, int], reason: StopReason
+) -> None:
+    """Two slow disks: to leave the one for the other gains nothing."""
+    reign = Reign()
+    reign.look()
+    reign.set(waiting_since_us=reign.now_us, log_end=LogOffset(1_300), synced=LogOffset(1_000))
+    for member, end in zip(BOTH, acked, strict=True):
+        reign.hear(member, acked=end)
+    reign.run(600)
+    assert reign.one.reason is reason
+
+
+def test_a_reason_that_the_fleet_does_not_know_yet_is_told_as_the_older_one_at_once() -> None:
+    reports, stop = WriteReports(KEY, Incarnation("i1")), stop_of(1, 0)
+    stop.reason = StopReason.OWN_DISK
+    reports.note(stop)
+    first = reports.next(ME, T0)
+    assert first is not None
+    assert first.reason is StopReason.OWN_DISK
+    reports.told(Told.NOT_YET, T0)
+    again = reports.next(ME, T0)
+    assert again is not None
+    assert again.reason is StopReason.NOT_ACKNOWLEDGED
+    reports.told(Told.NOT_YET, T0)
+    assert reports.next(ME, T0 + LEVEL_PAUSE_MS * MS - 1) is None

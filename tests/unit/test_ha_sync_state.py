@@ -454,6 +454,23 @@ def test_r22_a_master_that_loses_its_slaves_keeps_them_in_its_set() -> None:
     assert ConfirmMoved(offset=LogOffset(100)) in outputs
 
 
+def test_r22_slaves_that_a_master_lost_one_after_the_other_left_it_with_one_heir() -> None:
+    """Cut off from both: B was heard 300 ms before C, and removed 300 ms before C was found lost, too."""
+    master = joined((A, B, C), min_in_sync=2)
+    master.wait(300)
+    master.ack(C, 0)
+    assert proposals(master.wait(CATCH_UP_MS - 300)) == []
+    master.unlink(B)
+    assert proposals(master.wait(300)) == []
+    master.unlink(C)
+    assert proposals(master.wait(10 * CATCH_UP_MS)) == []
+    assert master.state.local_set == (A, B, C)
+    # C is heard again: now B can be spared.
+    master.link(C)
+    (alter,) = proposals(master.ack(C, 0) + master.wait(100))
+    assert alter.new_set == (A, C)
+
+
 def test_r22_a_slave_that_hangs_and_cannot_be_spared_closes_the_gate_until_it_has_caught_up() -> None:
     master = joined(min_in_sync=2)
     master.write(100)
@@ -486,9 +503,9 @@ def test_r22_a_member_about_to_stop_that_cannot_be_spared_stays_and_counts_while
     master = joined((A, B, C), min_in_sync=2)
     master.hear((A, B, C), 10, stopping=(B,))
     master.unlink(C)
-    (alter,) = proposals(master.wait(SURVIVORS_MS + 100)[:1])
-    assert alter.new_set == (A, C), "C was not lost yet"
-    master.verdict(alter.seq, accepted=True, members=(A, C), version=11)
+    (alter,) = proposals(master.wait(SURVIVORS_MS + 100))
+    assert alter.new_set == (A, B), "C has no link: B cannot be spared for it"
+    master.verdict(alter.seq, accepted=True, members=(A, B), version=11)
 
     pair = joined(min_in_sync=2)
     pair.hear((A, B), 10, stopping=(B,))

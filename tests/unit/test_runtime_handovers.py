@@ -184,6 +184,35 @@ def test_a_master_that_serves_again_stays() -> None:
     assert elections(world) == []
 
 
+def _slow_disk(world: World, replicas: list[Replica], reason: StopReason, *, between_ms: int = 100) -> None:
+    """Seven syncs of 2 s each: the master tells of each after 1 s, and lets a batch through at its end."""
+    for seq in range(1, 8):
+        if elections(world):
+            return
+        stop(world, replicas[0], reason, seq=seq, age_ms=1_000)
+        world.pass_ms(1_000, *replicas)
+        if elections(world):
+            return
+        stop(world, replicas[0], reason, seq=seq, age_ms=2_000, stopped_ms=2_000)
+        world.pass_ms(1_000 + between_ms, *replicas)
+
+
+def test_a_disk_that_let_a_batch_through_every_two_seconds_was_never_left() -> None:
+    """No stop got older than a sync; the record says how many there were."""
+    world, replicas = serving(**ON)
+    _slow_disk(world, replicas, StopReason.OWN_DISK)
+    (event,) = elections(world)
+    assert "next to nothing, in 3 stops, for 5." in event.reason
+    assert "its own disk keeps it waiting" in event.reason
+
+
+@pytest.mark.parametrize(("reason", "between_ms"), [(StopReason.NOT_ACKNOWLEDGED, 100), (StopReason.OWN_DISK, 1_500)])
+def test_stops_by_a_slaves_disk_or_with_time_between_them_are_not_added_up(reason: StopReason, between_ms: int) -> None:
+    world, replicas = serving(**ON)
+    _slow_disk(world, replicas, reason, between_ms=between_ms)
+    assert elections(world) == []
+
+
 def test_an_order_that_comes_behind_the_end_of_the_stop_elects_nobody() -> None:
     """The disk was cleared while the proposal was under way: the master serves, and stays."""
     world, replicas = serving(**ON)
