@@ -1,5 +1,5 @@
 # One verb each, no arguments needed. `make` alone lists them.
-# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo), NET=1 (demo on machines).
+# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), MINUTES= (false-handovers), DEMO= (directory of the demo), NET=1 (demo on machines).
 
 SHELL   := /bin/bash
 PYTHON  ?= python3
@@ -11,13 +11,14 @@ LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 SEEDS   ?= 100
 ROUNDS  ?= 10
+MINUTES ?= 30
 FAILOVERS ?= 1000000
 EVENTS_M ?= 10,20,40
 LARGE_M ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short man clean
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +153,13 @@ chaos-net: $(STAMP)  ## every fault of a network, disk, clock and certificate, R
 chaos-net-short: $(STAMP)  ## five minutes of it, with scenarios that are drawn; says so and ends well where there can be no machines
 	@deploy/setup.sh machines
 	@$(BIN)/python -m tests.chaos.net --seconds 300 --may-skip
+
+chaos-policies: $(STAMP)  ## real faults for which a living master is left by policy: full and slow disk, cut from its slaves; three minutes, root
+	@deploy/setup.sh machines
+	@$(BIN)/python -m tests.chaos.net --policies --may-skip
+
+false-handovers: $(STAMP)  ## twice as many busy processes as cores, all policies on: nobody may be left, nothing lost [MINUTES=30]
+	@$(BIN)/python -m tests.chaos.false_handovers --minutes $(MINUTES)
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)

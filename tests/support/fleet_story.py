@@ -152,7 +152,7 @@ def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256, pause_ms: f
         fleet.processes.terminate(PRODUCER, deadline_s=15)
 
 
-def judge(fleet: Fleet) -> dict[str, Any]:
+def judge(fleet: Fleet, *, audit_deadline_s: float = AUDIT_DEADLINE_S) -> dict[str, Any]:
     """
     Read ledger and disks by the program that knows nothing of ours; the load has ended.
 
@@ -172,7 +172,7 @@ def judge(fleet: Fleet) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=AUDIT_DEADLINE_S,
+        timeout=audit_deadline_s,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

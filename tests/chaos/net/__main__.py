@@ -1,7 +1,7 @@
 """
 `make chaos-net ROUNDS=n`: every fault of ``faults`` once a round, on a fleet of machines under load.
 
-    python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
+    python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table] [--policies]
 
 Each fault, under load: the fault, the fleet has to serve, heal, the fleet has to be whole; then the record is read against
 the producer's stopwatch. After ``AUDITED_FAULTS`` of them, and before one that destroys a disk, the load ends, and the raw
@@ -9,6 +9,7 @@ files of every replica are read against the producer's whole ledger, which lies 
 by any fault of the round is still so. A line for each fault is added to FILE (of the verb: tests/chaos/net/rounds.jsonl) with
 its commit, so that rounds of many days add up; ``--table`` prints them all. Of a fault that is not good, record and logs are
 kept in DIRECTORY-failed. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
+``--policies``: the faults of ``leaving`` instead, on a fleet whose masters are left by policy.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rollcall_ha.controller.contract.views import HistoryPage
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
-from tests.chaos.net import faults
+from tests.chaos.net import faults, leaving
 from tests.chaos.net.faults import DESTROYS, FAULTS, HEAL_S, UPGRADE, NotHere, Stage
 from tests.chaos.net.stage import NAMESPACE, staged
 from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_ms, read, table, untrue
@@ -51,6 +52,7 @@ KEPT_S = 4.0
 PAUSE_MS = 5.0
 """Of each of two senders: the stopwatch is as fine as that, and a round's messages can be audited in seconds."""
 RECORD_S = 12.0
+EVERY = FAULTS | leaving.LEAVING
 UNTOLD = "rollcall_broker_write_stops_untold"
 MORE_ACKS = 10
 """More than were in flight."""
@@ -138,7 +140,7 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     stuck = ""
     began_ns = time.monotonic_ns()
     try:
-        with FAULTS[scenario](stage):
+        with EVERY[scenario](stage):
             _keep_up(work)
     except (LauncherError, ClientError) as error:
         stuck = str(error).splitlines()[0]
@@ -259,9 +261,20 @@ def batches(scenarios: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def run(directory: Path, *, rounds: int, seconds: float, seed: int, only: Sequence[str], file: Path | None) -> int:
+def run(
+    directory: Path,
+    *,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    only: Sequence[str],
+    file: Path | None,
+    has_policies: bool,
+) -> int:
     """Exit code."""
-    wanted = [name for name in FAULTS if not only or any(text in name for text in only)]
+    wanted = [
+        name for name in (leaving.LEAVING if has_policies else FAULTS) if not only or any(text in name for text in only)
+    ]
     failed = directory.with_name(f"{directory.name}-failed")
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
@@ -275,12 +288,14 @@ def run(directory: Path, *, rounds: int, seconds: float, seed: int, only: Sequen
         # Cut off by the clock, the last scenarios of a fixed order would never be tried.
         random.Random(of_round).shuffle(order)
         order.sort(key=lambda name: name != UPGRADE)
-        with staged(directory, of_round, is_older=UPGRADE in order) as stage:
+        with staged(
+            directory, of_round, is_older=UPGRADE in order, policies=leaving.ON if has_policies else None
+        ) as stage:
             for scenarios in batches(order):
                 for found in batch(stage, scenarios, of_round, failed, ends_at):
                     if isinstance(found, str):
                         skipped[found.partition(":")[0]] = found
-                        say(f"skip   {found}")
+                        say(f"SKIPPED {found}")
                         continue
                     trials.append(found)
                     show(found)
@@ -309,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="only scenarios that hold this")
     parser.add_argument("--file", type=Path, default=None, help="add a line for each fault to this file")
     parser.add_argument("--may-skip", action="store_true", help="exit code 0 where there can be no machines")
+    parser.add_argument("--policies", action="store_true", help="faults for which a master is left by policy")
     parser.add_argument("--table", action="store_true", help="print all rounds of the file, and do nothing")
     options = parser.parse_args(arguments)
     if options.table:
@@ -325,7 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(
             options.directory, rounds=options.rounds, seconds=options.seconds, seed=options.seed, only=options.only,
-            file=options.file,
+            file=options.file, has_policies=options.policies,
         )  # fmt: skip
     except MachinesError as error:
         say(f"SKIPPED: {error}")

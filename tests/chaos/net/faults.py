@@ -267,10 +267,7 @@ def disk_full(stage: Stage) -> Iterator[None]:
         raise NotHere("a disk of its own for each broker needs a mount namespace (unshare)")
     stage.hit.append(f"{name} (master)")
     filler = stage.fleet.data(name) / "filler"
-    with filler.open("wb") as file, suppress(OSError):
-        while True:
-            file.write(bytes(1 << 20))
-            file.flush()
+    fill(filler)
     try:
         # It takes what its last segments have room for.
         stopped = Condition.WRITES_STOPPED
@@ -279,6 +276,17 @@ def disk_full(stage: Stage) -> Iterator[None]:
         yield
     finally:
         filler.unlink(missing_ok=True)
+
+
+def fill(filler: Path) -> None:
+    """To the last block: a file system that allocates late takes some more once it has written what it was given."""
+    with filler.open("wb", buffering=0) as file:
+        for block in (1 << 20, 1 << 12, 1 << 12):
+            with suppress(OSError):
+                while file.write(bytes(block)):
+                    pass
+            with suppress(OSError):
+                os.fsync(file.fileno())
 
 
 @contextmanager

@@ -11,14 +11,16 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.machines import Machines
+from tests.chaos.false_handovers import switch_on
 from tests.chaos.net import faults
+from tests.chaos.net.devices import mount_device, why_no_slow_device
 from tests.chaos.net.faults import HEAL_S, Stage
 from tests.chaos.net.versions import TwoVersions
 
@@ -29,10 +31,17 @@ SEGMENT_BYTES = 256 << 10
 
 
 @contextmanager
-def staged(directory: Path, seed: int, *, is_older: bool = False) -> Iterator[Stage]:
-    """A new fleet on machines, all of the older program if ``is_older``; the caller is the operator."""
+def staged(
+    directory: Path, seed: int, *, is_older: bool = False, policies: Mapping[str, int] | None = None
+) -> Iterator[Stage]:
+    """
+    A new fleet on machines, all of the older program if ``is_older``; the caller is the operator.
+
+    ``policies``: settings that it has from the beginning. Its syncs are waited for then, and its disks are devices.
+    """
     shutil.rmtree(directory, ignore_errors=True)
-    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=2)
+    flush = "async" if policies is None else "sync"
+    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=2, flush=flush)
     names = (*(f"m{number}" for number in range(1, 7)), sites.CLIENT, sites.OPERATOR)
     disks = (directory / sites.DISKS).resolve()
     with contextlib.ExitStack() as stack:
@@ -40,8 +49,11 @@ def staged(directory: Path, seed: int, *, is_older: bool = False) -> Iterator[St
         for name in names[3:6]:  # those of the brokers
             if NAMESPACE in os.environ:
                 disk = machines.disk(name)
-                command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
-                subprocess.run(command, check=True, timeout=10)
+                if policies is not None and not why_no_slow_device():
+                    mount_device(directory.resolve() / "devices" / f"{name}.img", disk, DISK_BYTES)
+                else:
+                    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
+                    subprocess.run(command, check=True, timeout=10)
                 stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, timeout=10)
         fleet = stack.enter_context(TwoVersions.create(directory, layout, machines))
         fleet.older = frozenset((*fleet.controllers, *fleet.brokers) if is_older else ())
@@ -58,6 +70,8 @@ def staged(directory: Path, seed: int, *, is_older: bool = False) -> Iterator[St
             _await_replicas(fleet, number)
         (key,) = fleet.set_keys()
         fleet.wait_redundant(key, deadline_s=HEAL_S)
+        if policies is not None:
+            switch_on(fleet, **policies)
         yield Stage(fleet=fleet, machines=machines, key=key, draw=random.Random(seed), tools=tools)
 
 
