@@ -5,8 +5,9 @@ import { cells, h, put, say, table } from "./dom.js";
 import { listen, paced, recent } from "./live.js";
 import { ago, badge, eventLine, isNotable, mood, number, problemBox, problemWords, setLink, size, utc } from "./words.js";
 
+const serving = (count) => (count === 1 ? "The only set serves" : `All ${number(count)} sets serve`);
 const PAGE = 100;
-const PAUSE_MS = 1000;
+const PAUSE_MS = 2000; // of a storm of events; a change after a quiet time is shown at once
 const SOFT_MS = 5000; // what only heartbeats tell makes no event
 const CHANGES = 12;
 const COLUMNS = [["Set", "name"], ["State", ""], ["Master", "n"], ["Epoch", "n"], ["In sync", "n"], ["Alive", "n"], ["Lag", "n"], ["May lose", "n"], ["Last election", "when"], ["What is wrong", "wide"]];
@@ -59,7 +60,7 @@ export function fleet(main, query, signal) {
     verdict.className = bad ? "bad" : wrong ? "warn" : "good";
     put(verdict, h("span", { "aria-hidden": "true", class: "shape" }, bad ? "■ " : wrong ? "▲ " : "● "),
       page.setsTotal === 0 ? "No set is registered" : bad ? `${number(bad)} of ${number(page.setsTotal)} sets ${bad === 1 ? "does" : "do"} not serve`
-        : wrong ? `${number(wrong)} of ${number(page.setsTotal)} sets ${wrong === 1 ? "needs" : "need"} a look` : `All ${number(page.setsTotal)} sets serve`);
+        : wrong ? `${number(wrong)} of ${number(page.setsTotal)} sets ${wrong === 1 ? "needs" : "need"} a look` : serving(page.setsTotal));
     const fresh = page.freshness;
     put(read, `read at index ${number(fresh.index)} from ${fresh.readFrom}`,
       fresh.isStale ? h("strong", { class: "warn" }, " · this controller does not lead: it hears no heartbeats, offsets are unknown here") : "",

@@ -41,7 +41,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 
 LISTENERS_MAX = 100
 CHUNKS_MAX = 64
-PACE_MS = 50
+PACE_MS = 100
 HEARTBEAT_MS = 5_000
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """A proxy must neither keep events for others nor gather them before it passes them on."""

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
 from rollcall_ha.controller.contract.views import Freshness, Overview, SetLine, SetStatus
+from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
@@ -65,7 +66,7 @@ class _Kept:
     """A line, and what it was made of."""
 
     state: SetState
-    pauses: dict[SetKey | None, ElectionPause]
+    pause: ElectionPause | None
     maintenances: object
     made_ns: int
     line: SetLine
@@ -115,7 +116,7 @@ class Lines:
             if kept is not None and _is_good(kept, state, set_state, now_ns):
                 continue
             if (status := self._status_of(key)) is not None:
-                self._kept[key] = _Kept(set_state, state.pauses, state.maintenances, now_ns, line_of(status))
+                self._kept[key] = _Kept(set_state, status.pause, state.maintenances, now_ns, line_of(status))
             made += 1
             if made % LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -145,7 +146,8 @@ def _is_good(kept: _Kept, state: FleetState, set_state: SetState, now_ns: int) -
     # By identity: an applied entry that changes a set makes another value of it, and leaves the others as they are.
     return (
         kept.state is set_state
-        and kept.pauses is state.pauses
+        # Its own alone: of a thousand sets that are paused one by one, each pause would make all lines anew.
+        and kept.pause is pause_of(state, set_state.set_key)
         and kept.maintenances is state.maintenances
         and now_ns - kept.made_ns < SOFT_MS_MAX * NS_PER_MS
     )

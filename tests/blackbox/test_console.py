@@ -1,0 +1,416 @@
+"""
+The console in a real browser, before a real fleet: every flow, no complaint of the browser, and figures that are the record's.
+
+The Chromium of this machine, driven by Playwright; skipped with the reason where one of both is missing. No test here judges
+a time: `make console-bench` does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rollcall_ha.api.cli import output
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.values import Phase
+from rollcall_ha.controller.contract.views import HistoryRow
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import our_environment
+from tests.support.fleet_story import heal, load, only_set, running, wait_row
+
+pytestmark = pytest.mark.cluster
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+LIMIT_MS = 30_000
+NARROW = 400
+MARKUP = "<img src=x onerror=alert(1)>"
+WATCH = """
+window.__complaints = [];
+addEventListener("securitypolicyviolation", (event) => __complaints.push(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+addEventListener("error", (event) => __complaints.push(`error: ${event.message}`));
+addEventListener("unhandledrejection", (event) => __complaints.push(`rejected: ${event.reason}`));
+"""
+UNNAMED = """() => [...document.querySelectorAll("button, a, input, select, svg[role=img], dialog, section, nav, table")].filter(one => {
+  if (one.closest("[hidden]") || (one.tagName === "SECTION" && !one.hasAttribute("aria-label") && !one.hasAttribute("aria-labelledby"))) return false;
+  const by = one.getAttribute("aria-labelledby");
+  const name = one.getAttribute("aria-label") || (by && document.getElementById(by)?.textContent) || one.textContent.trim()
+    || [...(one.labels ?? [])].map(label => label.textContent.trim()).join("") || one.getAttribute("title");
+  return !name;
+}).map(one => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three controllers and three brokers, with certificates."""
+    if BROWSER is None:
+        pytest.skip("no Chromium on the PATH: apt-get install chromium")
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
+    with running(tmp_path_factory.mktemp("console") / "fleet") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(fleet: Fleet) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def tokens(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """One of each role."""
+    folder, found = tmp_path_factory.mktemp("tokens"), {}
+    for role in ("viewer", "operator"):
+        told = ("tokens", "issue", "--role", role, "--name", f"{role}-of-the-console", "--out", str(folder / role))
+        done = run(fleet, *told)
+        assert done.returncode == 0, done.stderr
+        found[role] = (folder / role).read_text().strip()
+    return found
+
+
+def run(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command as an operator gives it."""
+    return subprocess.run(
+        fleet.command(*arguments), env=fleet.commands_environment() or our_environment(), capture_output=True, text=True, check=False, timeout=60
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Console:
+    """A signed-in tab, and what the browser had to complain of."""
+
+    page: Any
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def open(self, view: str) -> None:
+        """Go to a view; the page stays."""
+        self.page.goto(f"{self.url}#/{view}")
+
+    def text(self, selector: str) -> str:
+        """As it is read."""
+        found: str = self.page.locator(selector).first.inner_text(timeout=LIMIT_MS)
+        return found
+
+    def wait(self, selector: str) -> Any:
+        """Until it is to be seen."""
+        self.page.locator(selector).first.wait_for(timeout=LIMIT_MS)
+        return self.page.locator(selector)
+
+
+@pytest.fixture
+def consoles(fleet: Fleet, browser: Any, tokens: dict[str, str]) -> Iterator[Any]:
+    """Makes tabs. At the end of the test: no error, no violation of the policy, nothing asked of another address."""
+    heal(fleet)
+    made: list[Console] = []
+
+    def make(role: str = "operator", *, controller: str = "", **how: Any) -> Console:
+        address = fleet.rest(controller or fleet.leader()).address
+        context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900}, **how)
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        found = Console(page, f"https://{address}/console")
+        page.on("console", lambda said: found.complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        page.on("request", lambda request: found.asked.append(request.url))
+        page.goto(found.url)
+        if role:
+            page.fill("#token", tokens[role])
+            page.click("button[type=submit]")
+            found.wait("#verdict[class]")
+        made.append(found)
+        return found
+
+    yield make
+    for one in made:
+        # A refusal is an answer; the browser writes a line for each that is not 2xx.
+        of_page = [said for said in one.complaints if not re.search(r"status of (401|403|404|409|422|503)", said)]
+        assert of_page == []
+        assert one.page.evaluate("window.__complaints") == []
+        assert {url.split("/")[2] for url in one.asked} == {one.url.split("/")[2]}
+        secrets = [url for url in one.asked if any(token in url for token in tokens.values())]
+        assert secrets == []
+        one.page.context.close()
+
+
+def test_a_token_signs_in_and_a_wrong_one_is_told_why(consoles: Any, tokens: dict[str, str]) -> None:
+    console = consoles("")
+    page = console.page
+    page.fill("#token", "not-a-token")
+    page.keyboard.press("Enter")
+    assert "UNAUTHENTICATED" in console.wait(".problem").inner_text()
+    page.fill("#token", tokens["viewer"])
+    page.keyboard.press("Enter")
+    assert "The only set serves" in console.wait("#verdict.good").inner_text()
+    console.wait("#link[data-state=live]")
+    assert page.evaluate(
+        "[localStorage.length, document.cookie, location.href.includes(sessionStorage['rollcall.token'])]"
+    ) == [0, "", False]
+    page.click("#leave")
+    console.wait("#token")
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(fleet: Fleet, consoles: Any) -> None:
+    """Fleet, set, phase bars, explanation and film of one fault that was recorded here: the same figures everywhere."""
+    key = only_set(fleet)
+    fleet_tab, set_tab = consoles("viewer"), consoles("viewer")
+    set_tab.open(f"set/{key.cluster}/{key.name}")
+    set_tab.wait("[data-replica]")
+    before = fleet.wait_redundant(key).view.master_epoch
+    dead = fleet.master(key)
+    with load(fleet):
+        fleet.kill(dead)
+        epoch = MasterEpoch(before + 1)
+        assert (
+            "elected in"
+            in fleet_tab.wait(f"#changes [data-kind=master-elected] >> text=masterEpoch {epoch}").first.inner_text()
+        )
+        fleet_tab.wait(f"tr[data-set='{key}'].warn, tr[data-set='{key}'].bad")
+        row = wait_row(fleet, epoch)
+        fleet.restart(dead)
+    fleet.wait_redundant(key)
+    row = wait_row(fleet, epoch)
+    bar = set_tab.wait(f"tr[data-epoch='{epoch}'] svg.bar")
+    told = run(fleet, "history", str(key.name), "-o", "json")
+    listed = next(one for one in json.loads(told.stdout)["rows"] if one["masterEpoch"] == epoch)
+    drawn = {
+        one.get_attribute("data-phase"): int(one.get_attribute("data-us")) for one in bar.locator("rect.phase").all()
+    }
+    assert drawn.items() <= {span["phase"]: span["durationUs"] for span in listed["phases"]}.items() | {
+        ("unexplained", listed["unattributedUs"])
+    }
+    assert sum(drawn.values()) == listed["totalUs"]
+    set_tab.page.click(f"tr[data-epoch='{epoch}'] a")
+    set_tab.wait(".figures")
+    assert figures_of(set_tab) == expected_figures(row)
+    assert f"{row.cause}" in set_tab.text(".lead")
+    check_film(set_tab, row)
+
+
+def figures_of(console: Console) -> dict[str, tuple[str, str]]:
+    """What the table of phases says: value in microseconds and text."""
+    found = {}
+    for line in console.page.locator(".figures tr").all():
+        cell = line.locator("data.us")
+        shown = (
+            (cell.get_attribute("value"), cell.inner_text())
+            if cell.count()
+            else ("", line.locator("td").first.inner_text())
+        )
+        found[line.get_attribute("data-phase")] = shown
+    return found
+
+
+def expected_figures(row: HistoryRow) -> dict[str, tuple[str, str]]:
+    """The same by the row of history, in the words of the command line."""
+
+    def shown(value: int | None) -> tuple[str, str]:
+        return ("", "no stamp") if value is None else (str(value), str(output.duration_us(value)))
+
+    found = {span.phase.value: shown(span.duration_us) for span in row.phases if span.phase is not Phase.FIRST_ACK}
+    if row.unattributed_us:
+        found["unexplained"] = shown(row.unattributed_us)
+    assert row.total_us is not None
+    total = str(output.duration_us(row.total_us))
+    if Phase.FAULT in row.missing and row.total_us_max != row.total_us:
+        total = f"over {total}" if row.total_us_max is None else f"{total} to {output.duration_us(row.total_us_max)}"
+    found["total"] = (str(row.total_us), total)
+    found |= {span.phase.value: shown(span.duration_us) for span in row.phases if span.phase is Phase.FIRST_ACK}
+    if row.waited_us is not None:
+        found["waited"] = shown(row.waited_us)
+    return found
+
+
+def check_film(console: Console, row: HistoryRow) -> None:
+    """Its steps are the phases with their figures; the keyboard goes through all of them, and the picture is told in words."""
+    page = console.page
+    steps = {
+        one.get_attribute("data-step"): one.locator("data.us").get_attribute("value")
+        for one in page.locator(".steps li").all()
+        if one.locator("data.us").count()
+    }
+    assert steps == {span.phase.value: str(span.duration_us) for span in row.phases if span.duration_us is not None}
+    assert "fault" in console.text(".caption")
+    assert f"replica {row.from_master}: gone" in page.locator(".stage svg").get_attribute("aria-label")
+    page.locator("[data-film=play]").focus()
+    sum_us, count = 0, page.locator(".steps li").count()
+    for span in row.phases:
+        if span.phase is Phase.FIRST_ACK:
+            break
+        page.keyboard.press("ArrowRight")
+        sum_us += span.duration_us or 0
+        assert span.phase.value in console.text(".caption b")
+        assert console.text(".caption .clock") == str(output.duration_us(sum_us))
+    assert f"replica {row.to_master}: master, serves" in page.locator(".stage svg").get_attribute("aria-label")
+    for _ in range(count):
+        page.keyboard.press("ArrowRight")
+    assert f"{count}/{count}" in console.text(".caption b")
+    # Whole again: the one that was killed is back among them.
+    assert f"replica {row.from_master}: slave, in sync" in page.locator(".stage svg").get_attribute("aria-label")
+
+
+def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet: Fleet, consoles: Any) -> None:
+    key = only_set(fleet)
+    console = consoles("operator")
+    page = console.page
+    status = heal(fleet)
+    old, epoch = status.view.master, status.view.master_epoch
+    console.open(f"set/{key.cluster}/{key.name}")
+    page.get_by_role("button", name="Switch over…").click(timeout=LIMIT_MS)
+    page.fill("#reason", f"for the test {MARKUP}")
+    assert page.get_by_role("button", name="Confirm").is_disabled()
+    page.get_by_role("button", name="Preview").click()
+    assert f"switchover from {old}" in console.wait(".foreseen [data-kind=switchover-ordered]").inner_text()
+    assert fleet.client().history(key).rows[0].master_epoch == epoch
+    # What is confirmed is what was shown: another reason asks for another preview.
+    page.fill("#reason", f"for this test {MARKUP}")
+    assert page.get_by_role("button", name="Confirm").is_disabled()
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Confirm").click(timeout=LIMIT_MS)
+    assert "is master in masterEpoch" in console.wait(".answer .done").inner_text(timeout=LIMIT_MS)
+    page.get_by_role("button", name="Close").click()
+    row = wait_row(fleet, MasterEpoch(epoch + 1), lambda found: found.total_us is not None)
+    assert (row.kind.value, row.from_master) == ("switchover", old)
+    console.wait(f"tr[data-epoch='{epoch + 1}']")
+    console.open("audit")
+    page.fill("#filter", "operator-of-the-console")
+    page.keyboard.press("Enter")
+    assert (
+        "operator:operator-of-the-console (token)"
+        in console.wait("td:has-text('switchover-ordered') >> xpath=..").first.inner_text()
+    )
+
+
+def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: Fleet, consoles: Any) -> None:
+    """Also by who looks at a controller that does not lead. Markup in a reason stays text."""
+    key = only_set(fleet)
+    follower = next(name for name in fleet.controllers if name != fleet.leader())
+    console, other = consoles("operator"), consoles("viewer", controller=follower)
+    page = console.page
+
+    def order(button: str) -> str:
+        """Reason with markup, preview, confirmation; what the preview said."""
+        page.get_by_role("button", name=button).click(timeout=LIMIT_MS)
+        page.fill("#reason", MARKUP)
+        if page.locator("#last").count():
+            page.check("#last")
+        page.get_by_role("button", name="Preview").click()
+        said: str = console.wait(".foreseen").inner_text()
+        page.get_by_role("button", name="Confirm").click(timeout=LIMIT_MS)
+        console.wait(".answer .done")
+        page.get_by_role("button", name="Close").click()
+        return said
+
+    def seen(kind: str) -> str:
+        told: str = other.wait(f"#changes [data-kind={kind}]").first.inner_text()
+        return told
+
+    console.open("standing")
+    assert MARKUP in order("Pause the fleet…")
+    assert MARKUP in seen("elections-paused")
+    order("Resume the fleet…")
+    # All replicas are on one host: no budget is left, and the server says so.
+    page.get_by_role("button", name="Begin maintenance of a host…").click(timeout=LIMIT_MS)
+    page.fill("#host", "127.0.0.1")
+    page.get_by_role("button", name="Preview").click()
+    assert "NO_BUDGET" in console.wait(".problem").inner_text()
+    page.get_by_role("button", name="Close").click()
+    console.open(f"set/{key.cluster}/{key.name}")
+    slave = next(one.broker_id for one in heal(fleet).replicas if not one.is_master)
+    assert MARKUP in order(f"Maintenance of {slave}…")
+    assert MARKUP in seen("maintenance-begun")
+    console.open("standing")
+    order("End…")
+    console.wait("text=Nothing is in maintenance")
+    other.open(f"set/{key.cluster}/{key.name}")
+    # A follower hears no heartbeats: what it shows it has asked the leader for.
+    assert re.fullmatch(r"[\d,]+", other.wait("[data-replica] td[data-title='End of log']").first.inner_text())
+    assert other.page.locator("img").count() == 1, "the sign of the console, and nothing that was made of a text"
+
+
+def test_a_viewer_is_told_which_role_an_order_needs(fleet: Fleet, consoles: Any) -> None:
+    key = only_set(fleet)
+    console = consoles("viewer")
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.page.get_by_role("button", name="Pause elections…").click(timeout=LIMIT_MS)
+    console.page.get_by_role("button", name="Preview").click()
+    assert "needs role operator or admin" in console.wait(".problem").inner_text()
+    assert console.page.get_by_role("button", name="Confirm").is_disabled()
+
+
+def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet, consoles: Any) -> None:
+    key = only_set(fleet)
+    console = consoles("viewer")
+    page = console.page
+    page.keyboard.press("/")
+    page.keyboard.type("no-such-set")
+    console.wait("text=No set matches.")
+    assert "name=no-such-set" in page.url
+    page.fill("#filter", key.name[:4].upper())
+    console.wait(f"tr[data-set='{key}']")
+    page.locator(f"tr[data-set='{key}'] a").focus()
+    page.keyboard.press("Enter")
+    console.wait("[data-replica]")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.go_back()
+    console.wait(f"tr[data-set='{key}']")
+
+
+def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) -> None:
+    console = consoles("viewer")
+    console.open("timeline")
+    console.wait("svg.timeline")
+    notable = console.page.locator(".events.full li").count()
+    console.page.check("#all")
+    console.wait(".events.full [data-kind=replica-registered]")
+    assert console.page.locator(".events.full li").count() > notable
+    console.page.fill("#filter", "master-elected")
+    console.wait(".events.full [data-kind=master-elected]")
+    kinds = {one.get_attribute("data-kind") for one in console.page.locator(".events.full li").all()}
+    assert kinds == {"master-elected"}
+
+
+@pytest.mark.parametrize("how", ["wide", "narrow", "dark", "print"])
+def test_every_view_fits_and_everything_in_it_has_a_name(fleet: Fleet, consoles: Any, how: str) -> None:
+    """No view scrolls sideways at 400 px; what a screen reader meets has a name; on paper nothing is a button."""
+    key = only_set(fleet)
+    console = consoles("viewer", **({"color_scheme": "dark"} if how == "dark" else {}))
+    page = console.page
+    if how == "narrow":
+        page.set_viewport_size({"width": NARROW, "height": 800})
+    if how == "print":
+        page.emulate_media(media="print")
+    epoch = fleet.client().history(key).rows[0].master_epoch
+    views = {
+        "fleet": f"tr[data-set='{key}']",
+        f"set/{key.cluster}/{key.name}": "tr[data-epoch]",
+        f"set/{key.cluster}/{key.name}/epoch/{epoch}": ".figures",
+        "timeline": "svg.timeline",
+        "standing": "text=Nothing is in maintenance",
+        "audit": "main table, main .empty",
+    }
+    paper = set()
+    for view, shown in views.items():
+        console.open(view)
+        page.locator(shown).first.wait_for(timeout=LIMIT_MS)
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, view
+        assert page.evaluate(UNNAMED) == [], view
+        assert page.locator("h1").count() == page.locator("main").count() == 1
+        paper.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        if how == "print":
+            assert page.locator("nav:visible, .filters:visible").count() == 0
+    assert len(paper) == 1
+    channel = int(re.findall(r"\d+", paper.pop())[0])
+    assert (channel < 60) == (how == "dark")
