@@ -7,14 +7,13 @@ Heavy modules are imported inside the functions, so that ``rollcall --help`` is 
 
 from __future__ import annotations
 
-import sys
-import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
 
-from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli import context, watching
 from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Format, Report, print_report
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.values import EventRef
     from rollcall_ha.controller.contract.views import ControllerStatus, EventPage, FleetStatus
 
-CLEAR_SCREEN = "\x1b[H\x1b[2J"
 FOLLOW_WAIT_MS = 10_000
 
 
@@ -32,18 +30,10 @@ def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> 
     """Print once, or again and again until interrupted."""
     pause_s = None if watch is None else context.decode_duration_s(watch)
     with context.client(form) as asking:
-        while True:
-            report = fetch(asking)
-            # After the answer has come, not before: a slow controller would leave the operator with an empty screen.
-            if pause_s is not None and sys.stdout.isatty():
-                sys.stdout.write(CLEAR_SCREEN)
-            print_report(report, form)
-            if pause_s is None:
-                return
-            try:
-                threading.Event().wait(pause_s)
-            except KeyboardInterrupt:
-                return
+        if pause_s is None:
+            print_report(fetch(asking), form)
+        else:
+            watching.watch(lambda: fetch(asking), form, pause_s)
 
 
 def status(form: Format, watch: str | None, *, is_check: bool) -> None:
@@ -51,14 +41,19 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
     from rollcall_ha.api.cli import tables
 
     degraded = False
+    before: FleetStatus | None = None
+    asked_s = time.monotonic()
 
     def fetch(asking: Client) -> Report:
-        nonlocal degraded
+        nonlocal degraded, before, asked_s
         reached = asking.survey()
         rows = controller_rows(asking, reached)
         fleet = _fleet_of(asking, reached, rows)
         degraded = tables.judge(fleet, rows).is_degraded
-        return tables.status_report(fleet, rows, is_wide=form in (Format.WIDE, Format.TSV))
+        last_s, asked_s = asked_s, time.monotonic()
+        change = watching.change_of(before, fleet, asked_s - last_s)
+        before = fleet
+        return tables.status_report(fleet, rows, is_wide=form in (Format.WIDE, Format.TSV), change=change)
 
     show(fetch, form, watch)
     if is_check and degraded:

@@ -16,7 +16,9 @@ from msgspec import UNSET
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table
+from rollcall_ha.api.cli.watching import Change
 from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
@@ -82,6 +84,7 @@ class Judgement(NamedTuple):
 
 
 MAINTENANCES_SHOWN = 5
+NEWS_SHOWN = 5
 
 PROBLEM_WORDS = {
     "NO_ELIGIBLE_REPLICA": "no replica may be elected",
@@ -191,13 +194,21 @@ def _more(sets: Sequence[SetStatus]) -> str:
     return f" (and {len(sets) - 1} more sets)" if len(sets) > 1 else ""
 
 
-def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, is_wide: bool = False) -> Report:
-    """The whole fleet on one page."""
+def status_report(
+    fleet: FleetStatus,
+    controllers: Sequence[ControllerRow],
+    *,
+    is_wide: bool = False,
+    change: Change | None = None,
+) -> Report:
+    """The whole fleet on one page; ``change``: since the page before, of one that is watched."""
     judgement = judge(fleet, controllers)
     parts: list[str | Table] = [_controllers_line(controllers)]
     if fleet.sets:
-        parts.append(_replica_table(fleet.sets, is_wide=is_wide))
+        parts.append(_replica_table(fleet.sets, is_wide=is_wide, written=change.written if change else {}))
         parts.extend(_footers(fleet.sets))
+    if change is not None and change.news:
+        parts.append(f"IN THE LAST {change.seconds:.1f} s  {'; '.join(change.news[:NEWS_SHOWN])}")
     if fleet.controller.clock_step_ms is not None:
         parts.append(
             f"WARNING  the controllers' clock stepped by {fleet.controller.clock_step_ms / 1000:+,.1f} s, to "
@@ -233,7 +244,9 @@ def _controllers_line(controllers: Sequence[ControllerRow]) -> str:
     return f"CONTROLLERS  {who}        term {term}   committed {committed}   applied {applied}"
 
 
-def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
+def _replica_table(
+    sets: Iterable[SetStatus], *, is_wide: bool, written: Mapping[tuple[SetKey, BrokerId], float]
+) -> Table:
     columns = output.columns(
         "SET",
         ">BROKER",
@@ -252,8 +265,13 @@ def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
         ">SPEED?",
         ">CAUGHT UP IN?",
         ">BEGINS AT?",
+        ">WRITTEN?",
     )
-    rows = [_replica_row(status, replica, is_wide) for status in sets for replica in status.replicas]
+    rows = [
+        (*_replica_row(status, replica, is_wide), _written(written.get((status.view.set_key, replica.broker_id))))
+        for status in sets
+        for replica in status.replicas
+    ]
     return Table(columns=columns, rows=tuple(rows))
 
 
@@ -277,6 +295,14 @@ def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tu
         *_catch_up_cells(replica.catch_up),
         output.number(replica.min_offset) if replica.min_offset else "",
     )
+
+
+def _written(bytes_per_s: float | None) -> str:
+    """Growth of the log in the last seconds, of a page that is watched."""
+    if bytes_per_s is None:
+        return ""
+    speed = output.size(round(bytes_per_s))
+    return output.Figure(f"{speed}/s", speed.raw)
 
 
 def _catch_up_cells(catch_up: CatchUp | None) -> tuple[str, str]:
