@@ -1,19 +1,25 @@
 """
-What load balancers and Prometheus see of real processes.
+What load balancers, a terminal and Prometheus see of real processes.
 
-Here: who is master, replica, in sync and leader by HTTP, and whether metrics are as Prometheus wants them. Not here: a real
+Here: who is master, replica, in sync and leader by HTTP, ``status --watch``, metrics as Prometheus wants them. Not here: a real
 Prometheus with alarms and dashboard (``test_fleet_alarms``).
 """
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import select
+import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from rollcall_ha.api.cli.watching import ENTER, HOME, LEAVE
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
@@ -95,6 +101,39 @@ def test_a_master_that_hung_is_no_master_when_it_wakes(fleet: Fleet) -> None:
     fleet.cont(old)
     wait_until(lambda: asked(fleet, old, "/replica") == 200, deadline_s=DEADLINE_S, what=f"{old} to follow")
     assert asked(fleet, old, "/master") == 503
+
+
+def test_a_watch_goes_on_when_a_controller_dies_and_leaves_the_terminal_clean(fleet: Fleet) -> None:
+    """On a terminal, drawn in place; Ctrl-C ends it with exit code 0 and the first screen back."""
+    heal(fleet)
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+    with subprocess.Popen(
+        fleet.command("status", "--watch=0.5s"),
+        stdin=theirs, stdout=theirs, stderr=subprocess.STDOUT, env=fleet.commands_environment() | {"TERM": "xterm"},
+    ) as command:  # fmt: skip
+        os.close(theirs)
+
+        def page() -> str:
+            # Once the command is gone, a pseudo-terminal says EIO instead of its end.
+            with suppress(OSError):
+                while select.select([ours], [], [], 0)[0]:
+                    shown.extend(os.read(ours, 65_536))
+            return shown.decode(errors="replace").rpartition(HOME)[2]
+
+        wait_until(lambda: "WRITTEN" in page(), deadline_s=DEADLINE_S, what="a second page, with rates")
+        dead = fleet.leader()
+        fleet.kill(dead)
+        wait_until(lambda: "unreachable" in page(), deadline_s=DEADLINE_S, what=f"{dead} to be shown as unreachable")
+        command.send_signal(signal.SIGINT)
+        wait_until(lambda: (page(), command.poll())[1] is not None, deadline_s=DEADLINE_S, what="the watch to end")
+        page()
+    os.close(ours)
+    text = shown.decode(errors="replace")
+    assert command.returncode == 0
+    assert text.startswith(ENTER)
+    assert text.endswith(LEAVE)
+    counted(pages=text.count(HOME))
 
 
 @pytest.mark.skipif(bool(why_not("promtool")), reason=why_not("promtool"))
