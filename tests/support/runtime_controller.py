@@ -11,12 +11,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx
 import msgspec
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
@@ -69,6 +71,31 @@ class SilentBrokers:
         return self.answer
 
 
+class LateApps:
+    """
+    The applications of a group, made when the first of them is asked: most tests ask none by HTTP.
+
+    All at once: one that is made for a question of another member would be late for that member's deadline.
+    """
+
+    def __init__(self) -> None:
+        self._makers: dict[ControllerName, Callable[[], FastAPI]] = {}
+        self._made: dict[ControllerName, FastAPI] = {}
+
+    def of(self, name: ControllerName) -> FastAPI:
+        self._made = self._made or {member: make() for member, make in self._makers.items()}
+        return self._made[name]
+
+    def add(self, name: ControllerName, make: Callable[[], FastAPI]) -> ASGIApp:
+        """What answers as this member's application."""
+        self._makers[name] = make
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await self.of(name)(scope, receive, send)
+
+        return answer
+
+
 @dataclass(slots=True, kw_only=True)
 class Controller:
     """One member, running."""
@@ -80,8 +107,12 @@ class Controller:
     queries: Queries
     peers: Peers
     calls: AsyncCalls
-    app: FastAPI
+    apps: LateApps
     http: httpx.AsyncClient
+
+    @property
+    def app(self) -> FastAPI:
+        return self.apps.of(self.name)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,9 +185,14 @@ async def running_group(
 ) -> AsyncIterator[Group]:
     """Controllers on one memory log; nobody leads yet."""
     memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
+    apps = LateApps()
     members = {
         name: _start(
-            settings_of(name, names=names, is_insecure=is_insecure), memory.members[name], directory / name, make_port
+            settings_of(name, names=names, is_insecure=is_insecure),
+            memory.members[name],
+            directory / name,
+            make_port,
+            apps,
         )
         for name in names
     }
@@ -179,6 +215,7 @@ def _start(
     log: MemoryLog[FleetState],
     directory: Path,
     make_port: Callable[[ControllerService], BrokerPort],
+    apps: LateApps,
 ) -> Controller:
     telemetry = Telemetry()
     metrics = ControllerMetrics(telemetry.registry)
@@ -203,7 +240,7 @@ def _start(
     peers = Peers(
         settings, PeerTransport(calls, may_call=lambda: has_peer_calls(service.published.state), port=refusing)
     )
-    app = make_app(service=service, queries=queries, peers=peers, telemetry=telemetry)
+    app = apps.add(settings.name, partial(make_app, service=service, queries=queries, peers=peers, telemetry=telemetry))
     calls.serve(PeerDoor(app).answer)
     journal.start()
     service.start(make_port(service))
@@ -218,7 +255,7 @@ def _start(
         queries=queries,
         peers=peers,
         calls=calls,
-        app=app,
+        apps=apps,
         http=http,
     )
 

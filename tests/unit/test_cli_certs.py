@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from rollcall_ha.api import client
 from rollcall_ha.api.cli import certs as certs_module
@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.views import CertificatesAnswer, Freshness
 from rollcall_ha.node.authority import Authority, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, parse_certified_name
 from rollcall_ha.node.tls import Credentials, TlsFiles
+from tests.support.cli import CliRunner
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 import typer
 import yaml
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 import rollcall_ha
 from rollcall_ha.analytics.cli import app as analytics_app
@@ -50,6 +49,7 @@ from rollcall_ha.controller.contract.views import (
 )
 from rollcall_ha.controller.runtime.verify import verify
 from rollcall_ha.controller.runtime.views import ProblemCode
+from tests.support.cli import CliRunner
 from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
     KEY,

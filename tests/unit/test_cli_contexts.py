@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import context, contexts
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.node.certified import PeerKind
+from tests.support.cli import CliRunner
 from tests.support.fleet_certs import FleetCertificates
 
 TOKEN = "0f1e2d3c" * 8

@@ -19,7 +19,6 @@ import httpx
 import pytest
 import yaml
 from msgspec.structs import replace as changed
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import context, probing
 from rollcall_ha.api.cli.diagnosis import (
@@ -47,6 +46,7 @@ from rollcall_ha.controller.contract.views import (
     SetStatus,
 )
 from rollcall_ha.node.certified import PeerKind
+from tests.support.cli import CliRunner
 from tests.support.fake_controllers import FakeControllers, answer, controller_status, freshness, set_status
 from tests.support.fleet_certs import FleetCertificates
 

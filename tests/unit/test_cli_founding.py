@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from rollcall_ha.api.cli import founding
 from rollcall_ha.api.cli.main import app
@@ -18,6 +18,7 @@ from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
+from tests.support.cli import CliRunner
 
 
 def init(directory: Path, *more: str, controllers: int = 3, brokers: int = 3) -> Result:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
@@ -18,6 +17,7 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.telemetry import Telemetry
 from rollcall_ha.node.tls import Credentials
+from tests.support.cli import CliRunner
 from tests.support.raft_certs import FLEET, make_certificates, more_credentials, named
 
 SNAPSHOT = HealthSnapshot(state=BrokerState.SLAVE, is_ready=True, reason="follows broker 1", values=())

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from rollcall_ha.api import client as client_module
 from rollcall_ha.api.cli import context
@@ -18,6 +17,7 @@ from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
 from rollcall_ha.api.identity import Identity
 from rollcall_ha.node.certified import PeerKind
+from tests.support.cli import CliRunner
 from tests.support.fleet_certs import FleetCertificates
 from tests.support.rest_server import RestThread
 

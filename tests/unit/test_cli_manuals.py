@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import manpages
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.cli.shells import Shell
+from tests.support.cli import CliRunner
 
 PAGES = manpages.pages(app)
 BEGUN = "wai"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import context, members
 from rollcall_ha.api.cli.main import app
@@ -20,6 +19,7 @@ from rollcall_ha.controller.contract.views import (
     LeadershipTransferred,
     OrderPreview,
 )
+from tests.support.cli import CliRunner
 from tests.support.fake_controllers import controller_status, freshness
 
 PORTS = ("--raft", "h:1", "--broker", "h:2", "--rest", "h:3")

@@ -7,7 +7,6 @@ import json
 import httpx
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import context, settings
 from rollcall_ha.api.cli.main import app
@@ -16,6 +15,7 @@ from rollcall_ha.controller.contract.replies import Done
 from rollcall_ha.controller.contract.settings import KEYS, AppliedSettings, changes, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.views import SettingsAnswer
+from tests.support.cli import CliRunner
 from tests.support.fake_controllers import NAMES, FakeControllers, freshness
 from tests.unit.test_cli_commands import EACH, everywhere
 

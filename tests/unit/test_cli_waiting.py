@@ -8,7 +8,6 @@ import httpx
 import pytest
 import typer
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import context, waiting
 from rollcall_ha.api.cli.main import app
@@ -17,6 +16,7 @@ from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import NoLeader, RefusedError, Unreachable
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.views import SetAnswer, SetStatus
+from tests.support.cli import CliRunner
 from tests.support.fake_controllers import NAMES, FakeControllers, answer, freshness, problem, set_page, set_status
 
 SET_PATH = "/v1/sets/demo/broker-a"

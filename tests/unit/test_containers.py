@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 import rollcall_ha
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.node.config import BrokerSection, ControllerSection, FleetFile, load_fleet_file, split_address
+from tests.support.cli import CliRunner
 
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="kubernetes-validate is not installed: the extra dev has it"

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.main import app
@@ -36,6 +36,7 @@ from rollcall_ha.controller.contract.replies import Condition, Done, MemberView,
 from rollcall_ha.controller.contract.values import ReplicaDescription
 from rollcall_ha.controller.contract.views import OrderPreview
 from tests.support import fake_controllers as ours
+from tests.support.cli import CliRunner
 from tests.support.fake_rocketmq import FakeBroker, FakeControllers, FakeSet, serving
 from tests.support.runtime_controller import NAMES, running_group
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from rollcall_ha.api.cli import backup as taking
 from rollcall_ha.api.cli import context
@@ -21,6 +20,7 @@ from rollcall_ha.controller.runtime import backups
 from rollcall_ha.controller.runtime.backup_files import read_backup
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.certified import PeerKind
+from tests.support.cli import CliRunner
 from tests.support.rest_callers import caller, certificate
 from tests.support.rest_server import RestThread
 from tests.support.runtime_controller import NAMES, Controller, Group, make_set, recorded, running_group
