@@ -442,7 +442,7 @@ def test_sends_that_a_slow_disk_held_were_on_no_record_as_a_stop_of_writes(
                 stop = replica.writes.stop
                 assert stop is not None
                 assert (stop.reason, stop.detail) == (
-                    StopReason.NOT_ACKNOWLEDGED,
+                    StopReason.OWN_DISK,
                     "this broker's disk has not made the next segment of its log",
                 )
                 assert link.is_held
