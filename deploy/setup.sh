@@ -92,7 +92,7 @@ see_to_interop() {
 # our own: installed, the package would start a server of its own on every address of this machine.
 see_to_prometheus() { # see_to_prometheus DIRECTORY
     local directory="$1" at
-    if command -v promtool prometheus >/dev/null || [ -x "$directory/bin/promtool" ]; then
+    if { command -v promtool && command -v prometheus; } >/dev/null || [ -x "$directory/bin/promtool" ]; then
         return 0
     fi
     say "no promtool; trying to take it out of Debian's package prometheus"
