@@ -244,6 +244,24 @@ def test_a_member_that_slept_hears_a_leader_that_it_does_not_know(monkeypatch: p
     assert changed.node("c3").ids[-1] == "after"
 
 
+def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lagged behind the removal of c2, and heeded its request; it refused its leader's older term, for ever."""
+    changed = Changed(monkeypatch)
+    changed.group.start("c4")
+    leader = changed.leader
+    assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
+    changed.group.run_for(2_000)
+    raft = changed.node("c4").member.raft
+    other = next(name for name in FOUNDERS if name != leader.name)
+    request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
+    raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
+    assert changed.node("c4").term == leader.term + 5
+    changed.group.run_for(3_000)
+    assert changed.group.commit("after")
+    changed.group.run_for(500)
+    assert changed.node("c4").ids[-1] == "after"
+
+
 def test_a_stranger_is_heard_only_as_far_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = Changed(monkeypatch)
     leader = changed.leader

@@ -416,11 +416,13 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             node.caught_up()
 
     def _tell_term(self, peer: Member) -> None:
-        """A leader of an older term counts this one as a member, and is none of those that this one asks for votes."""
+        """To a leader of an older term, that will not hear of this one's term by a request for a vote."""
         # By {c1,c2,c3}, which are gone, c3 has stood in 14 and asked nobody else; the leader of {c3,c5,c6} in 11 would
-        # never hear of 14, and c3 never follow it. A request that counts for nothing raises its term.
+        # never hear of 14, and c3 never follow it. And c6, which does not stand because it has no vote yet, was raised
+        # to 17 by c1, of whose removal it has not got the entry: it would refuse its leader of 16 for ever. A request
+        # that counts for nothing raises its term.
         node = self._attached()
-        if peer not in self.peers:
+        if peer not in self.peers or not node.is_electable:
             node.journal.sync()
             last_index, last_term = node.journal.last_index, node.journal[-1][2]
             self.transmit(peer, RequestVote(term=node.internals.term, last_index=last_index, last_term=last_term))
