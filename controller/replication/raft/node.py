@@ -183,7 +183,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         for peer in set(self.transport.peers).difference(voters, learners):
             self.store.cancel(peer)
         self.transport.set_peers(voters, learners)
-        _logger.warning("members from entry %d on: %s", self.journal.configuration[0], members)
+        names = ([seat.name for seat in seats] for seats in (members.voters, members.learners))
+        _logger.info("%s: from entry %d on voters are %s, learners %s", own, self.journal.configuration[0], *names)
 
     @property
     def is_electable(self) -> bool:
