@@ -214,6 +214,8 @@ IMPORT = {
     "syncStateSet": [1], "syncStateSetEpoch": 12,
 }  # fmt: skip
 
+NEWCOMER = {"name": "c9", "raft": "127.0.0.1:9", "broker": "127.0.0.1:10", "rest": "127.0.0.1:11"}
+
 
 # --- comparing ----------------------------------------------------------------------------------------------------------
 
@@ -303,6 +305,9 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
         _let_lead(fleet, older=False)
         _drive(fleet, "newer-leads")
         assert _refusal(_post(fleet, "/v1/sets/demo/moving/import", IMPORT)) == "FEATURE_LEVEL"
+        # An older controller could not read the members, and would be cut off with the first change.
+        assert _refusal(_post(fleet, "/v1/controllers/add", NEWCOMER)) == "FEATURE_LEVEL"
+        assert _refusal(_post(fleet, "/v1/controllers/remove", {"name": "c1"})) == "FEATURE_LEVEL"
         raising = _post(fleet, "/v1/feature-level", {})
         assert _refusal(raising) == "FEATURE_LEVEL"
         assert "c1 has level 1" in raising.document["detail"]
