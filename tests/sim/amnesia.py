@@ -106,9 +106,11 @@ def wipe(world: World) -> None:
 
 def can_lose(world: World, machine: ControllerMachine) -> bool:
     """Whether a majority keeps its memory without this one: two wiped ones of three are a fleet to be restored (R7)."""
+    if world.seats is not None and not world.seats.can_lose(machine):
+        return False
     others = [one for one in world.controllers.values() if one is not machine]
     remembering = [one for one in others if one.disk.names() and not one.disk.exists(CATCHING_UP_FILE_NAME)]
-    return 2 * len(remembering) > len(world.controllers)
+    return world.seats is not None or 2 * len(remembering) > len(world.controllers)
 
 
 def wipe_one(world: World, machine: ControllerMachine) -> None:
@@ -116,6 +118,8 @@ def wipe_one(world: World, machine: ControllerMachine) -> None:
     world.kill(machine)
     machine.disk.wipe()
     machine.mend()
+    if world.seats is not None:
+        world.seats.wiped(machine)
     world.counts.add("single controllers wiped")
     world.kernel.note(f"{machine.name} is wiped")
 
@@ -159,8 +163,8 @@ def restore(world: World, backup: FleetState) -> None:
 
 def _install(world: World, state: FleetState) -> None:
     """On the empty disks of all controllers."""
-    for controller in world.controllers.values():
-        seed(controller.disk, state, raise_stopped)
+    for name in world.founder_names:
+        seed(world.controllers[name].disk, state, raise_stopped)
 
 
 def _stop_all(world: World) -> None:

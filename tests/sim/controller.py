@@ -26,6 +26,7 @@ from rollcall_ha.controller.replication.ports import AppliedEntry, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import NoAuthority, Ports, request_ids
+from rollcall_ha.controller.runtime.seating import Seating
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -65,11 +66,13 @@ class ControllerNode:
         on_applied: Callable[[ControllerNode, AppliedEntry[FleetState]], None],
         on_violation: Callable[[Violation], None],
         loses_alter_answer: Callable[[], bool],
+        keeps_seats: bool,
     ) -> None:
-        """Subscribes; ``start`` begins."""
+        """Subscribes; ``start`` begins. ``keeps_seats``: the controllers of its fleet change."""
         self.name = name
         self.process = process
         self.log = log
+        self._keeps_seats = keeps_seats
         kernel, host = process.kernel, process.host
         process.life = self
         self._own_address = addresses[name]
@@ -115,6 +118,8 @@ class ControllerNode:
         await self.port.start(self._own_address)
         self.service.start(self.port)
         self.log.start()
+        if self._keeps_seats:
+            self.loop.create_task(Seating(self.service).keep())
 
     def _lose_answers(self, net: SimNet, is_lost: Callable[[], bool]) -> None:
         """Answers to alters pass here: a place to lose them, with the connection that should have carried them."""

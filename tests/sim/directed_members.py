@@ -15,6 +15,7 @@ import pytest
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import ProposalOutcome
 from rollcall_ha.controller.replication.raft.membership import Change, Seat, promoted, with_learner, without
+from rollcall_ha.controller.replication.raft.messages import RequestVote
 from tests.sim.violation import Violation
 from tests.support.raft_virtual import OurNode, VirtualGroup
 
@@ -148,6 +149,52 @@ def removed_and_standing() -> None:
         _must(leader.is_leader and leader.term == term, "members: one that was removed deposes leaders")
 
 
+def learner_of_a_higher_term() -> None:
+    """A member that was removed raised it, and it does not stand itself."""
+    with _case() as case:
+        case.group.start("c4")
+        case.learn("c4")
+        case.group.run_for(2_000)
+        leader, raft = case.leader, case.node("c4").member.raft
+        other = next(name for name in ALL[:3] if name != leader.name)
+        request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
+        raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
+        case.group.run_for(3_000)
+        _must(case.group.commit("after"), "the others go on")
+        case.group.run_for(500)
+        _must(case.node("c4").ids[-1] == "after", "members: one without a vote refuses an older term for ever")
+
+
+def vote_too_early() -> None:
+    """The one that comes is not even running: of two voters one would be left."""
+    with _case(founders=1) as case:
+        _must(case.learn("c2"), "c2 is being added")
+        case.group.run_for(500)
+        _must(not case.ask(partial(promoted, name="c2")), "members: one that has no entry gets a vote")
+        _must(case.group.commit("alone"), "members: nothing commits while a new one is away")
+
+
+def two_voters_in_one_step() -> None:
+    """{c1..c5} without two is {c1,c2,c3}: three of five and two of three may have nobody in common but one."""
+    with _case(founders=5) as case:
+        gone = [name for name in ALL if name != case.leader.name][:2]
+        is_taken = case.ask(lambda members: without(without(members, gone[0]), gone[1]))
+        _must(not is_taken, "members: two voters go in one step")
+
+
+def learner_stands() -> None:
+    """It has every entry, and hears the leader no more."""
+    with _case() as case:
+        case.group.start("c4")
+        case.learn("c4")
+        case.group.run_for(2_000)
+        leader = case.leader
+        term = leader.term
+        case.group.cut("c4", leader.name)
+        case.group.run_for(10_000)
+        _must(leader.is_leader and leader.term == term, "members: one without a vote stands for election")
+
+
 MEMBER_CASES: dict[str, Callable[[], None]] = {
     "members-two-changes-at-once": two_changes_at_once,
     "members-of-an-entry-that-is-cut": entry_that_is_cut,
@@ -155,5 +202,9 @@ MEMBER_CASES: dict[str, Callable[[], None]] = {
     "members-learner-away": learner_away,
     "members-replaced-while-one-sleeps": replaced_while_one_sleeps,
     "members-removed-and-standing": removed_and_standing,
+    "members-learner-of-a-higher-term": learner_of_a_higher_term,
+    "members-vote-too-early": vote_too_early,
+    "members-two-voters-in-one-step": two_voters_in_one_step,
+    "members-learner-stands": learner_stands,
 }
 """By name, as ``directed.CASES``."""

@@ -107,7 +107,8 @@ class Chaos:
         if world.rocketmq:
             self._rocketmq_again()
         # A RocketMQ broker whose id the controllers have forgotten asks for ever, until somebody empties its disk.
-        elif self._kernel.chance(AMNESIA_PROBABILITY):
+        # And controllers that begin again with the founders' files alone are another story.
+        elif not world.shape.founders and self._kernel.chance(AMNESIA_PROBABILITY):
             self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
 
     def _schedule(self) -> None:

@@ -34,7 +34,46 @@ def _counts_learners(original: Function) -> Function:
     return mutated
 
 
+def _stands_without_a_vote(_original: Any) -> Any:
+    return property(lambda self: self.catch_up is None)
+
+
 MEMBERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="members-vote-before-caught-up",
+        what="a leader gives a vote to one that lacks entries, and removes itself",
+        target="rollcall_ha.controller.replication.raft.node:RaftNode._why_not",
+        mutate=constant(""),
+        case="members-vote-too-early",
+        tests=("tests/unit/test_replication_members.py::test_a_leader_does_not_remove_itself",),
+    ),
+    Mutation(
+        name="members-higher-term-untold",
+        what="a member that does not stand, or that its leader will not ask, keeps its higher term for itself",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._tell_term",
+        mutate=constant(None),
+        case="members-learner-of-a-higher-term",
+        tests=("tests/unit/test_replication_members.py::test_a_learner_whose_term_was_raised_gets_entries_again",),
+        once_unnoticed="a learner that was raised to a higher term refused its leader for ever",
+    ),
+    Mutation(
+        name="members-two-voters-at-once",
+        what="a change may take or give two votes, and a vote to one that was no learner",
+        target="rollcall_ha.controller.replication.raft.membership:is_step",
+        mutate=constant(True),
+        case="members-two-voters-in-one-step",
+        tests=("tests/unit/test_replication_members.py::test_a_step_is_one_voter_and_a_voter_was_a_learner_first",),
+    ),
+    Mutation(
+        name="members-learner-stands",
+        what="a member that has caught up stands for election before it has a vote",
+        target="rollcall_ha.controller.replication.raft.node:RaftNode.is_electable",
+        mutate=_stands_without_a_vote,
+        case="members-learner-stands",
+        tests=(
+            "tests/unit/test_replication_members.py::test_a_learner_is_not_asked_to_lead_and_does_not_stand_if_it_is",
+        ),
+    ),
     Mutation(
         name="members-one-at-a-time",
         what="a leader takes a change while the one before is not committed, or no entry of its own term is",

@@ -27,6 +27,7 @@ from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, R
 from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from rollcall_ha.controller.replication.raft.seams import Seams
+from tests.sim.members import MembersJudge
 from tests.sim.violation import Violation
 from tests.sim.world import World
 from tests.support.raft_seams import SimulatedMember, Stopped, raise_stopped
@@ -56,7 +57,7 @@ class _Member:
         self._member: SimulatedMember[FleetState] = SimulatedMember(
             FleetMachine(),
             me=name,
-            members={other: f"{other}:raft" for other in quorum.names},
+            members={other: f"{other}:raft" for other in quorum.by_fleet_file(name)},
             disk=quorum.world.controllers[name].disk,
             timing=quorum.world.timing,
             seams=Seams(
@@ -129,6 +130,7 @@ class _Member:
         except PowerCut:
             self._power_cut()
             return
+        self._quorum.judge.watch(self._member.raft.node)
         self._quorum.world.net.listen(self._process, f"{self._name}:raft", self._accept)
         for other in self._quorum.names:
             if other > self._name:
@@ -152,8 +154,12 @@ class _Member:
             if leadership.role is RaftRole.LEADER:
                 self._quorum.world.oracle.leads(self._name, leadership.term)
             if self._is_catching_up and self.is_voter:
-                self._quorum.world.counts.add("wiped controllers that vote again")
+                is_new = self._name not in self._quorum.remembering
+                what = "new controllers that caught up" if is_new else "wiped controllers that vote again"
+                self._quorum.world.counts.add(what)
             self._is_catching_up = not self.is_voter
+            if not self._is_catching_up:
+                self._quorum.remembering.add(self._name)
 
     def _power_cut(self) -> None:
         """In the middle of a sync of the journal: what it wrote survives whole, torn, or not at all."""
@@ -281,8 +287,11 @@ class RaftQuorum:
         self.world = world
         self.names = tuple(ControllerName(name) for name in world.controller_names)
         self.payloads: list[str] = []
+        self.judge = MembersJudge(world.counts, world.founder_names)
+        self.remembering: set[ControllerName] = set()
+        """Members that had their memory once."""
         self._members: dict[ControllerName, _Member] = {}
-        for name in self.names:
+        for name in world.founder_names:
             world.controllers[name].disk.replace(FOUNDING_FILE_NAME, b"founding\n")
 
     def open(self, name: ControllerName, process: Process) -> ReplicatedLog[FleetState]:
@@ -291,6 +300,12 @@ class RaftQuorum:
 
     def is_voter(self, name: ControllerName) -> bool:
         return self._members[name].is_voter
+
+    def by_fleet_file(self, name: ControllerName) -> tuple[ControllerName, ...]:
+        """The controllers that the fleet file of ``name`` names: the founders, and itself."""
+        seats = self.world.seats
+        known = (*self.world.founder_names, name) if seats is None else seats.by_fleet_file(name)
+        return tuple(one for one in self.names if one in known)
 
     def compaction_floor(self, name: ControllerName) -> Callable[[], int] | None:
         """What the event journal has synced: here, everything."""

@@ -11,10 +11,16 @@ from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
+from tests.sim.seats import SEATS, Seats
 from tests.sim.switchovers import SwitchoverOrders
 from tests.sim.violation import Violation
 from tests.sim.world import Shape, World, product_inside
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
+
+SEATS_EVERY = 9
+"""Of so many seeds one has controllers that change."""
+SEATS_US = 8 * SECOND
+"""That such a seed has faults for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +36,17 @@ class Outcome:
     lines: tuple[str, ...]
 
 
+def has_seats(seed: int) -> bool:
+    """Whether controllers are added, removed and replaced in this seed."""
+    return seed % SEATS_EVERY == SEATS_EVERY // 2
+
+
 def shape_of(seed: int) -> Shape:
     """One set or two, with and without a learner, three speeds and two manners, three controllers or five, by seed."""
+    grows = has_seats(seed)
     return Shape(
-        controllers=5 if seed % 7 == 2 else 3,
+        controllers=len(SEATS) if grows else 5 if seed % 7 == 2 else 3,
+        founders=1 if grows else 0,
         feature_level=FEATURE_LEVEL - 1 if seed % 6 == 1 else FEATURE_LEVEL,
         min_in_sync=1 if seed % 8 == 5 else 0,
         sets=2 if seed % 5 == 4 else 1,
@@ -65,6 +78,9 @@ def _run(world: World, steps_max: int) -> Outcome:
         world.start_producers()
         world.kernel.run_until(2 * SECOND, steps_max=steps_max)
         end_us = world.kernel.random.randrange(8, 15) * SECOND
+        if world.shape.founders:
+            end_us += SEATS_US
+            world.seats = Seats(world, end_us)
         Chaos(world, end_us)
         if world.shape.orders_switchovers:
             SwitchoverOrders(world, end_us)

@@ -46,6 +46,7 @@ from tests.sim.oracle import Oracle
 from tests.sim.orders import Operator
 from tests.sim.quorum import MemoryQuorum, Quorum
 from tests.sim.rocketmq import RocketmqBroker, RocketmqLaws, RocketmqMachine
+from tests.sim.seats import Seats
 from tests.sim.violation import Violation
 from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_disk import SimDisk
@@ -60,6 +61,9 @@ class Shape:
     """Size and manners of a world."""
 
     controllers: int = 3
+    founders: int = 0
+    """Of ``controllers``, those that found the fleet; others are added while it runs, and take their places (``seats``).
+    0: all."""
     feature_level: int = FEATURE_LEVEL
     """Of the program that founded the fleet: one below ours leaves it at its own, until an operator raises it (R15)."""
     sets: int = 1
@@ -207,6 +211,9 @@ class World:
         self.counts = self.kernel.counts
         self.fleet_incarnation = FleetIncarnation(self.kernel.hex_digits())
         self.controller_names = tuple(f"c{number}" for number in range(1, shape.controllers + 1))
+        self.founder_names = self.controller_names[: shape.founders or shape.controllers]
+        self.seats: Seats | None = None
+        """The operator who changes the controllers, if this seed has one."""
         self.counts.add("groups of five controllers", int(shape.controllers == 5))
         self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
         self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
@@ -249,7 +256,7 @@ class World:
             amnesia.found_at_level(self, shape.feature_level)
         self.producers: list[Producer] = []
         self.kernel.after_each = self._check
-        for name in self.controller_names:
+        for name in self.founder_names:
             self.start(self.controllers[name])
         for broker in (*self.brokers.values(), *self.rocketmq.values()) if starts_brokers else ():
             self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
@@ -267,15 +274,21 @@ class World:
             configuration=SetConfiguration(
                 expected_replicas=self.shape.replicas, flush=self.shape.flush, min_in_sync=self.shape.min_in_sync
             ),
-            controllers=tuple(self._broker_ports.values()),
+            controllers=tuple(self.broker_ports.values()),
             timing=self.timing,
             segment_bytes=self.shape.segment_bytes,
         )
         self.brokers[name] = BrokerMachine(self, plan)
 
     @property
-    def _broker_ports(self) -> dict[ControllerName, str]:
+    def broker_ports(self) -> dict[ControllerName, str]:
+        """Where brokers reach each controller."""
         return {ControllerName(name): f"{self.net.address_of(name)}:9000" for name in self.controller_names}
+
+    def _by_fleet_file(self, name: ControllerName) -> dict[ControllerName, str]:
+        """Broker ports of the founders and its own: of all others it hears from the log."""
+        known = (*self.founder_names, name)
+        return {one: address for one, address in self.broker_ports.items() if one in known}
 
     def close(self) -> None:
         """The end of everything in it, and of the files of its hosts."""
@@ -371,7 +384,7 @@ class World:
         elif isinstance(machine, BrokerMachine):
             self._start_broker(machine)
         elif isinstance(machine, RocketmqMachine):
-            machine.node = machine.begin(self.net, tuple(self._broker_ports.values()), self.found)
+            machine.node = machine.begin(self.net, tuple(self.broker_ports.values()), self.found)
             self._lives.append(machine.node)
 
     def _start_controller(self, machine: ControllerMachine) -> None:
@@ -383,7 +396,8 @@ class World:
             log=self.quorum.open(name, machine.process),
             timing=self.timing,
             fleet_incarnation=self.fleet_incarnation,
-            addresses=self._broker_ports,
+            addresses=self._by_fleet_file(name),
+            keeps_seats=bool(self.shape.founders),
             rocketmq_replicas=max(self.shape.rocketmq_replicas, 1),
             on_applied=self._applied,
             on_violation=self.found,
@@ -617,6 +631,8 @@ class World:
                 # A clean stop that was asked for before the end of the faults may end behind it.
                 self.start(machine)
             self.operator.act()
+            if self.seats is not None:
+                self.seats.act()
             why = self._unsettled()
             if not why:
                 return
@@ -657,7 +673,9 @@ class World:
                 return f"{key}: {differs}"
         if unsettled := self._unsettled_rocketmq():
             return unsettled
-        for name in self.controllers:
+        if self.seats is not None and (unsettled := self.seats.unsettled()):
+            return unsettled
+        for name in self.controllers if self.seats is None else self.seats.goal:
             if not self.quorum.is_voter(ControllerName(name)):
                 return f"{name} was wiped and does not vote yet"
         if self.oracle.state is not None and self.oracle.state.feature_level < FEATURE_LEVEL:
