@@ -18,7 +18,7 @@ LARGE_M ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers hooks-proof drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 
 switchovers: $(STAMP)  ## orders to switch over under 1,000 sends/s, and five that fail: what sends waited, and nothing lost [ROUNDS=20]
 	@$(BIN)/python -m tests.chaos.switchovers --rounds $(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),20)
+
+hooks-proof: $(STAMP)  ## 1,000 failovers told to a receiver that fails, hangs and restarts; elections with and without hooks, as ratio
+	@$(BIN)/python -m tests.perf.hooks_proof
 
 drain: $(STAMP)    ## a host with 200 masters is drained under load; the command and the leading controller are killed on the way
 	@$(BIN)/python -m tests.chaos.drain

@@ -202,7 +202,7 @@ def _check_limits(file: Path, made: HooksFile) -> None:
         "pause_ms_max": (100, 3_600_000),
         "tries_max": (1, 10_000),
         "age_s_max": (10, 30 * 86_400),
-        "waiting_max": (100, 200_000),
+        "waiting_max": (10, 200_000),
         "lane_waiting_max": (10, 100_000),
         "dead_letters_max": (10, 100_000),
     }

@@ -126,7 +126,7 @@ class Store:
         file = folder / FILE_NAME
         # Made by us, so that its mode is ours from the first byte on; SQLite gives its helpers the mode of the file.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        return cls(_linked(file))
+        return cls(_linked(file, is_owner=True))
 
     @classmethod
     def visit(cls, folder: Path) -> Self:
@@ -134,7 +134,7 @@ class Store:
         file = folder / FILE_NAME
         if not file.exists():
             raise DirectoryError(f"{file} is not there: rollcall hooks run has not been started with these settings")
-        return cls(_linked(file))
+        return cls(_linked(file, is_owner=False))
 
     def close(self) -> None:
         self._link.close()
@@ -292,15 +292,17 @@ class Store:
             return gone.rowcount
 
 
-def _linked(file: Path) -> sqlite3.Connection:
+def _linked(file: Path, *, is_owner: bool) -> sqlite3.Connection:
     link = sqlite3.connect(file, timeout=BUSY_MS / 1000, check_same_thread=False)
     with closing(link.cursor()) as doing:
         doing.execute("PRAGMA journal_mode = WAL")
         doing.execute("PRAGMA synchronous = NORMAL")
         version = doing.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
+        # A guest makes nothing: between the making of the file and of its tables, both would make them.
+        if version == 0 and is_owner:
             doing.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {USER_VERSION};COMMIT;")
-    if version not in (0, USER_VERSION):
+    if version not in (0, USER_VERSION) or (version == 0 and not is_owner):
         link.close()
-        raise DirectoryError(f"{file} has version {version}, this program reads version {USER_VERSION}")
+        told = f"has version {version}, this program reads version {USER_VERSION}" if version else "is being made"
+        raise DirectoryError(f"{file} {told}")
     return link

@@ -350,6 +350,14 @@ def test_the_file_is_the_owners_alone_and_of_one_version(tmp_path: Path, store: 
         Store.visit(tmp_path)
 
 
+def test_a_guest_that_comes_while_the_file_is_made_makes_no_tables(tmp_path: Path) -> None:
+    """Both made them, and the process that owns them ended with "table meta already exists"."""
+    (tmp_path / FILE_NAME).touch()
+    with pytest.raises(DirectoryError, match="is being made"):
+        Store.visit(tmp_path)
+    Store.open(tmp_path).close()
+
+
 def test_the_verbs_show_dead_letters_and_let_them_wait_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
