@@ -64,6 +64,8 @@ from rollcall_ha.node.telemetry import Telemetry, get_logger
 PAUSE_MS = 500
 """Before controllers that gave nothing are asked again."""
 FULL_PAUSE_MS = 200
+GATHER_MS = 25
+"""After a page: events come with each sync of a journal; a question for each would be a load on the controllers."""
 CERTIFICATES_INTERVAL_S = 600.0
 DAY_MS = 86_400_000
 
@@ -183,6 +185,7 @@ class HooksProcess:
                 await _pause(stop, PAUSE_MS)
             elif judged.records or judged.cursor != cursor:
                 cursor = await self._take(judged.cursor, judged.records)
+                await _pause(stop, GATHER_MS)
 
     async def _begin(self, stop: asyncio.Event) -> Cursor | None:
         """Where reading goes on; None: nowhere, a person is needed, or the process stops."""
