@@ -169,6 +169,25 @@ def gold(
 
 
 @app.command()
+def migrate(
+    old: Annotated[Path, typer.Argument(help="Folder of a lake with a manifest.json.")],
+    *,
+    lake: LakeFolder = LAKE,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+) -> None:
+    """
+    Lines of a lake that an earlier version made, into bronze of a new one; silver and gold are made by their verbs.
+
+    Exit codes: 0 they are there; 2 no such lake, a target that holds one, or no Spark.
+    """
+    with _job("migrate"):
+        from rollcall_ha.analytics.jobs import migrate as job
+
+        job.run(old, lake=lake, master=master, is_quiet=quiet)
+
+
+@app.command()
 def stream(
     source: Annotated[str, typer.Argument(help="host:port,... of the controllers, or a folder of closed journals.")],
     *,

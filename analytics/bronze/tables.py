@@ -73,7 +73,7 @@ BRONZE_REJECTED = LakeTable(
     name="rejected",
     meaning="Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
     key=(),
-    partitions=("source",),
+    partition="source",
     columns=columns_of(
         """
 source string hash of the file's path
@@ -89,7 +89,7 @@ BRONZE_QUALITY = LakeTable(
     name="quality",
     meaning="Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
     key=("source_file", "name"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 source_file string where it was read
@@ -99,4 +99,19 @@ count bigint how many
     ),
 )
 
-BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY)
+BRONZE_INPUTS = LakeTable(
+    layer="bronze",
+    name="inputs",
+    meaning="One row per file that was read, as it was when it was read: one that has not changed is not read again.",
+    key=("path",),
+    partition="",
+    columns=columns_of(
+        """
+path string the file
+bytes bigint its size
+modified_ns bigint its modification time
+"""
+    ),
+)
+
+BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY, BRONZE_INPUTS)

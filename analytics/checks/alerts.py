@@ -17,7 +17,7 @@ from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rollcall_ha.analytics.lake.lake import Lake, Manifest
+    from rollcall_ha.analytics.lake.lake import Lake, Snapshot
 
 COLUMNS = ("alert", "cluster", "fleet", "broker_set", "since_ms", "lasts_ms", "count")
 ROWS_MAX = 10_000
@@ -39,11 +39,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """... within so long a time."""
 
 
-def alerts(spark: SparkSession, lake: Lake, manifest: Manifest, *, now_ms: int, limits: Limits) -> DataFrame:
+def alerts(spark: SparkSession, lake: Lake, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> DataFrame:
     """``COLUMNS`` of everything that is over a limit at ``now_ms``, the oldest first; ``ROWS_MAX`` at most."""
 
     def read(table: object) -> DataFrame:
-        return lake.read(spark, table, manifest=manifest)  # type: ignore[arg-type]  # all are tables
+        return lake.read(spark, table, snapshot=snapshot)  # type: ignore[arg-type]  # all are tables
 
     tenures = read(SILVER_TENURES).where("ended_at_ms is null")
     found = (

@@ -8,7 +8,7 @@ that ``group by`` over any days gives exactly the longer period's row. Percentil
 ``rto_daily`` are, in whole milliseconds, rounded down.
 Rule 2: a percentile is by nearest rank: the smallest duration with at least p percent of the failovers at or below it.
 Rule 3: tables without ``_daily`` cover the whole lake; ``cluster`` "*" is all clusters together. They are computed from
-the daily tables only, but for ``failovers``, which is one row per failover and partitioned by day.
+the daily tables only, but for ``failovers``, which is one row per failover.
 Rule 4: an open interval counts up to the last event of its fleet.
 Rule 5: most sets have nothing to tell on most days. Such a day of a set is quiet: it is counted per fleet in
 ``quiet_daily``, and is no row. From its first day on, a set has a row in ``sets_daily`` or is counted there, each day.
@@ -18,11 +18,6 @@ from __future__ import annotations
 
 from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
 
-GOLD_BUILT = "gold 5"
-"""
-Key in a manifest of gold's input partitions. Another number whenever tables of gold change their meaning: gold of an
-older form then counts as never built, and the next run makes all of it anew.
-"""
 ALL = "*"
 """``cluster``, or ``cause``, of a row for all of them together."""
 
@@ -250,7 +245,7 @@ GOLD_RTO = LakeTable(
     name="rto",
     meaning="Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
     key=("cluster", "cause", "phase"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -272,7 +267,7 @@ GOLD_CLUSTERS = LakeTable(
     name="clusters",
     meaning="One row per cluster, and '*'.",
     key=("cluster",),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -313,7 +308,7 @@ GOLD_SETS = LakeTable(
     name="sets",
     meaning="One row per set: the worst offenders.",
     key=("cluster", "fleet", "broker_set"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -341,7 +336,7 @@ GOLD_NODES = LakeTable(
     name="nodes",
     meaning="One row per replica that was ever gone.",
     key=("cluster", "fleet", "broker_set", "broker_id"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -365,7 +360,7 @@ GOLD_QUALITY = LakeTable(
     name="quality",
     meaning="Data quality of the whole lake: bronze.quality over all files, and rows left out later.",
     key=("name",),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 name string as bronze.quality.name; or backward_stamps, incomplete, open, negative_intervals, orphans

@@ -4,9 +4,9 @@ The three layers of a lake, brought up to date: changed days are computed again,
 Here: the partitions that a layer has to read, and putting its tables in place. Not here: their rows (``bronze``,
 ``silver``, ``gold``), the mechanism of publishing (``lake``).
 
-Rule 1: a layer knows the partitions that it was built from. Same partitions: nothing to do. Ingesting a file again, or
-copies of it, changes no partition.
-Rule 2 (bronze): a day of a cluster is written anew if the files brought events for it that it lacked.
+Rule 1: a layer knows the versions of the tables that it was built from. Days with the same files: nothing to do.
+Ingesting a file again, or copies of it, adds no file.
+Rule 2 (bronze): events that a day lacked are added to it as files; at ``FILES_PER_DAY`` the day is written anew.
 Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
 the published rows and the events since the day before the first change (rule 2 of ``silver.facts`` and
 ``silver.intervals``); only days whose rows differ are written.
@@ -17,9 +17,7 @@ the whole lake are added up from the daily ones.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -27,12 +25,13 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze import lines
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_QUALITY, BRONZE_REJECTED
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_QUALITY, BRONZE_REJECTED
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold import totals as gold_totals
-from rollcall_ha.analytics.gold.tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake.lake import WHOLE, LakeWriter, Partitions, partitions_in, values_of
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
+from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import OPEN_FILES_MAX
 from rollcall_ha.analytics.lake.tables import LakeTable
@@ -69,6 +68,9 @@ OF_ONE_DAY = (
 FILE_ORDER = ("kind", "phase", "seq")
 """Order of the rows in a bronze file: a reader of one kind skips the pages of the others."""
 
+FILES_PER_DAY = 64
+"""A stream adds a file every few seconds; a day of thousands would take longer to open than to read."""
+
 READ_COUNTS = ("lines", "blank", "shared", "pieces")
 
 FOLDED: tuple[tuple[LakeTable, Callable[[DataFrame, DataFrame | None], DataFrame]], ...] = (
@@ -97,16 +99,16 @@ class Layers:
 
         Returns how many were read.
         """
-        known = {} if again else self._writer.manifest.inputs
+        known = {row["path"]: row for row in self._writer.rows(BRONZE_INPUTS)}
         # BEFORE the lines are read: a file that grows meanwhile has another size for the next run, which reads it
         # again. Looked at afterwards, its last lines would count as read.
-        found = {str(file.absolute()): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
-        fresh = [Path(path) for path, seen in found.items() if known.get(path) != seen]
+        found = {str(path): {"path": str(path), **_seen(path)} for path in (file.absolute() for file in files)}
+        fresh = [Path(path) for path, seen in found.items() if again or known.get(path) != seen]
         if not fresh:
             return 0
         self.ingest(lines.read_lines(self._spark, fresh))
-        read = {str(path): found[str(path)] for path in fresh}
-        self._writer.update(inputs={**self._writer.manifest.inputs, **read})
+        read = known | {str(path): found[str(path)] for path in fresh}
+        self._writer.put_rows(BRONZE_INPUTS, [read[path] for path in sorted(read)])
         return len(fresh)
 
     def ingest(self, texts: DataFrame, *, is_continued: bool = False) -> None:
@@ -121,65 +123,49 @@ class Layers:
             read = _counts(texts)
         # A file that is read again brings its bad lines again: kept beside the old ones they would count twice.
         if not is_continued:
-            sources = {f"source={row['source']}" for row in read}
+            sources = {row["source"] for row in read}
             self._writer.replace(BRONZE_REJECTED, {}, removed=sources)
         with self._progress.step("bronze: parse"):
-            run = self._stage_events(bronze.once(bronze.judged(lines.pieces(texts))))
-            added = self._merge(run)
-        self._writer.replace(BRONZE_EVENTS, added, removed=())
+            self._add(self._stage_events(bronze.once(bronze.judged(lines.pieces(texts)))))
         with self._progress.step("bronze: count events"):
             self._put_quality(read, is_continued=is_continued)
 
-    def _stage_events(self, rows: DataFrame) -> str:
-        """Write events and rejected texts in one job, then move both into folders of their tables. Returns the run."""
+    def _stage_events(self, rows: DataFrame) -> Partitions:
+        """Write events and rejected texts in one job; the files of events, by day. Rejected texts are there already."""
         outcome = f.when(f.col("why").isNull(), "event").otherwise("rejected")
-        run, folder = self._writer.folder(BRONZE_EVENTS)
-        both = folder.with_name(f"run={run}-both")
-        parts = ("outcome", "cluster", "day")
-        columns = (*parts, *(name for name in BRONZE_EVENTS.column_names if name not in parts), "why")
-        ordered = rows.withColumn("outcome", outcome).select(*columns).sortWithinPartitions(*parts, *FILE_ORDER)
-        ordered.write.partitionBy(*parts).option("compression", "zstd").parquet(str(both))
-        folder.mkdir()
-        # Renames within a run that nobody reads yet: killed half-way, both folders are unnamed and are swept.
-        for cluster in sorted((both / "outcome=event").glob("cluster=*")):
-            cluster.rename(folder / cluster.name)
-        self._keep_rejected(run, both / "outcome=rejected")
-        shutil.rmtree(both)
-        return run
+        folder = self._writer.folder(BRONZE_EVENTS)
+        parts = {"outcome": outcome, PART: f.coalesce(f.col("day").cast("string"), f.col("cluster"))}
+        columns = (*parts, *BRONZE_EVENTS.commented(), f.col("cluster").alias("source"), "why")
+        ordered = rows.withColumns(parts).select(*columns).sortWithinPartitions(*parts, *FILE_ORDER)
+        ordered.write.partitionBy(*parts).option("compression", "zstd").parquet(str(folder))
+        rejected = folder / "outcome=rejected"
+        if rejected.exists():
+            # A rename within runs that nobody reads yet: killed before or behind it, both are unnamed and are swept.
+            target = self._writer.folder(BRONZE_REJECTED)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            rejected.rename(target)
+            self._writer.append(BRONZE_REJECTED, self._writer.found(BRONZE_REJECTED, target))
+        return self._writer.found(BRONZE_EVENTS, folder)
 
-    def _keep_rejected(self, run: str, folder: Path) -> None:
-        target = self._writer.lake.root / "data" / BRONZE_REJECTED.path / f"run={run}"
-        kept = dict(self._writer.manifest.tables.get(BRONZE_REJECTED.path, {}))
-        for cluster in sorted(folder.glob("cluster=*")):
-            name = cluster.name.replace("cluster=", "source=", 1)
-            # A rejected text has no day: its one folder is Hive's name for null.
-            (without_day,) = cluster.iterdir()
-            target.mkdir(parents=True, exist_ok=True)
-            without_day.rename(target / name)
-            kept[name] = [*kept.get(name, []), run]
-        self._writer.replace(BRONZE_REJECTED, kept)
-
-    def _merge(self, run: str) -> Partitions:
-        """The days to which the staged run adds an event; published ones are merged with it."""
-        lake, published = self._writer.lake, self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
-        staged = partitions_in(lake.root / "data" / BRONZE_EVENTS.path / f"run={run}")
-        added: Partitions = {name: [run] for name in staged if name not in published}
-        both = [name for name in staged if name in published]
+    def _add(self, staged: Partitions) -> None:
+        """Publish next what staged events add to the published ones of their days."""
+        published = self._writer.files(BRONZE_EVENTS)
+        both = [day for day in staged if day in published]
+        added = {day: files for day, files in staged.items() if day not in published}
+        full = [day for day in both if len(published[day]) >= FILES_PER_DAY]
         if both:
             old = self._writer.read(self._spark, BRONZE_EVENTS, only=both)
-            new = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [run] for name in both})
-            merged = self._stage_events(bronze.once(bronze.merging(old, new)))
-            now = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [merged] for name in both})
-            # Old events win over their copies, so the same number is the same events. Days that only met copies keep
-            # their files: else reading a journal twice would make silver and gold anew.
-            sizes = _rows_by_day(old), _rows_by_day(now)
-            added |= {name: [merged] for name in both if len({size.get(values_of(name)) for size in sizes}) > 1}
-        return added
+            new = self._writer.lake.read_files(self._spark, BRONZE_EVENTS, staged, only=both)
+            rows = bronze.once(bronze.merging(old, new))
+            # Old events win over their copies, so what is not old is new. Days that only met copies get no file: else
+            # reading a journal twice would make silver and gold anew.
+            is_written = ~f.col("is_old") | f.col("day").cast("string").isin(full)
+            added |= self._stage_events(rows.where(is_written))
+        self._writer.replace(BRONZE_EVENTS, {day: added[day] for day in full}, removed=())
+        self._writer.append(BRONZE_EVENTS, {day: files for day, files in added.items() if day not in full})
 
     def _put_quality(self, read: Sequence[Row], *, is_continued: bool) -> None:
-        published = self._writer.manifest.tables.get(BRONZE_REJECTED.path, {})
-        names = [name for row in read if (name := f"source={row['source']}") in published]
-        rejected = self._writer.read(self._spark, BRONZE_REJECTED, only=names)
+        rejected = self._writer.read(self._spark, BRONZE_REJECTED, only=[row["source"] for row in read])
         by_reason = rejected.groupBy("source_file", "why").agg(f.count("*").alias("count"))
         reasons = by_reason.withColumn("name", f.concat(f.lit("rejected:"), "why"))
         rows = [(row["source_file"], name, row[name]) for row in read for name in READ_COUNTS]
@@ -197,10 +183,9 @@ class Layers:
 
     def silver(self, *, is_full: bool = False) -> bool:
         """Bring silver up to date. Returns whether anything had changed."""
-        source = self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
-        built = {} if is_full else self._writer.manifest.built_from.get("silver", {})
-        # By the names of runs, which are never used twice.
-        changed = [name for name, runs in source.items() if built.get(name) != runs]
+        source = self._writer.files(BRONZE_EVENTS)
+        built = {} if is_full else self._writer.built("silver").get(BRONZE_EVENTS.path, {})
+        changed = [day for day, files in source.items() if built.get(day) != files]
         if not changed and not is_full:
             return False
         of_changed = self._writer.read(self._spark, BRONZE_EVENTS, only=changed)
@@ -208,131 +193,101 @@ class Layers:
             with self._progress.step(table.path.replace("/", ": ")):
                 self._put(table, rows_of(of_changed), removed=changed if built else None)
         # Null without an earlier build: then everything is made from events alone, and no stale row can take part.
-        scope = _Scope.of(changed, source) if built else None
-        events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events) if scope else of_changed
+        is_later = bool(built)
+        events = self._writer.read(self._spark, BRONZE_EVENTS, only=_since(changed, source)) if is_later else of_changed
         for table, fold in FOLDED:
             with self._progress.step(table.path.replace("/", ": ")):
-                published = self._published(table, scope)
-                self._put_changed(table, fold(events, published), published, scope)
+                published = self._writer.read(self._spark, table) if is_later else None
+                self._put_changed(table, fold(events, published), published)
         with self._progress.step("silver: tenures"):
-            reigns = self._published(SILVER_REIGNS, scope)
-            if reigns is None:
-                reigns = self._writer.read(self._spark, SILVER_REIGNS)
-            self._put_changed(SILVER_TENURES, intervals.tenures(reigns), self._published(SILVER_TENURES, scope), scope)
-        self._writer.update(built_from={**self._writer.manifest.built_from, "silver": dict(source)})
+            published = self._writer.read(self._spark, SILVER_TENURES) if is_later else None
+            reigns = self._writer.read(self._spark, SILVER_REIGNS)
+            self._put_changed(SILVER_TENURES, intervals.tenures(reigns), published)
+        self._writer.note_built("silver", [BRONZE_EVENTS])
         return True
 
-    def _published(self, table: LakeTable, scope: _Scope | None) -> DataFrame | None:
-        """Rows of the clusters that are looked at; None: everything is made anew."""
-        if scope is None:
-            return None
-        names = self._writer.manifest.tables.get(table.path, {})
-        return self._writer.read(self._spark, table, only=[n for n in names if values_of(n)[0] in scope.clusters])
-
-    def _put_changed(
-        self, table: LakeTable, rows: DataFrame, published: DataFrame | None, scope: _Scope | None
-    ) -> None:
+    def _put_changed(self, table: LakeTable, rows: DataFrame, published: DataFrame | None) -> None:
         """Write the days whose rows differ from the published ones."""
-        if published is None or scope is None:
+        if published is None:
             self._put(table, rows)
             return
         rows = rows.persist()
         try:
             before, now = _fingerprints(published), _fingerprints(rows)
             # A later event of one set rewrites a day of 10,000 sets only if a row of that day is another one now.
-            differing = {day for day in before.keys() | now.keys() if before.get(day) != now.get(day)}
-            if not differing:
-                return
-            days = self._spark.createDataFrame(sorted(differing), "cluster string, day date")
-            names = self._writer.manifest.tables.get(table.path, {})
-            removed = [name for name in names if values_of(name) in differing]
-            self._put(table, rows.join(days.hint("broadcast"), ["cluster", "day"], "left_semi"), removed=removed)
+            differing = [day for day in before.keys() | now.keys() if before.get(day) != now.get(day)]
+            if differing:
+                self._put(table, rows.where(f.col("day").isin(differing)), removed=map(str, differing))
         finally:
             rows.unpersist()
 
     def _put(self, table: LakeTable, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
         """
-        ``LakeWriter.put`` of a table by cluster and day.
+        ``LakeWriter.put`` of a table by day.
 
-        In a lake of many days of many clusters the rows of a day are brought together first: else each task writes a
-        small file into nearly every one, and a task has no more than ``OPEN_FILES_MAX`` open at once.
+        In a lake of many days the rows of a day are brought together first: else each task writes a small file into
+        nearly every one, and a task has no more than ``OPEN_FILES_MAX`` open at once.
         """
-        if len(self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})) > OPEN_FILES_MAX:
-            rows = rows.hint("rebalance", *table.partitions)
+        if len(self._writer.files(BRONZE_EVENTS)) > OPEN_FILES_MAX:
+            rows = rows.hint("rebalance", table.partition)
         self._writer.put(table, rows, removed=removed)
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
     def gold(self, *, is_full: bool = False) -> bool:
         """Bring gold up to date. Returns whether anything had changed."""
-        source = {
-            f"{table.path}/{name}": runs
-            for table in (*SILVER, BRONZE_QUALITY)
-            for name, runs in self._writer.manifest.tables.get(table.path, {}).items()
-        }
-        built = {} if is_full else self._writer.manifest.built_from.get(GOLD_BUILT, {})
-        differing = [name for name in source.keys() | built.keys() if built.get(name) != source.get(name)]
+        sources = (*SILVER, BRONZE_QUALITY)
+        built = {} if is_full else self._writer.built("gold")
+        differing: set[str] = set()
+        for table in sources:
+            now, then = self._writer.files(table), built.get(table.path, {})
+            differing |= {day for day in now.keys() | then.keys() if now.get(day) != then.get(day)}
         if not differing:
             return False
-        dated = [name for name in differing if not name.endswith(f"/{WHOLE}")]
-        if dated:
-            self._put_days(dated, is_fresh=not built)
+        if differing - {WHOLE}:
+            self._put_days(differing - {WHOLE}, built)
         with self._progress.step("gold: totals"):
             for table, rows_of in gold_totals.TOTALS:
                 rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
                 # One file for small tables; a row per set or replica may be millions of rows, too many for one task.
                 self._writer.put(table, rows if table in (GOLD_SETS, GOLD_NODES) else rows.coalesce(1))
-        # Keys of gold in an older form go: kept, a return to that version of the program would find gold up to date.
-        others = {name: of for name, of in self._writer.manifest.built_from.items() if not name.startswith("gold")}
-        self._writer.update(built_from={**others, GOLD_BUILT: source})
+        self._writer.note_built("gold", sources)
         return True
 
-    def _put_days(self, differing: Iterable[str], *, is_fresh: bool) -> None:
+    def _put_days(self, differing: Iterable[str], built: Mapping[str, Partitions]) -> None:
         """The daily tables, from the first day that may have changed (rule 4)."""
         tables = {table.name: self._writer.read(self._spark, table) for table in SILVER}
-        horizons = {row["fleet"]: row["at_ms"] for row in gold_days.horizon_of_fleets(tables["horizons"]).collect()}
-        since = None if is_fresh else self._gold_since(differing, horizons)
+        since = self._gold_since(differing, tables["horizons"], built) if built else None
         days = gold_days.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
-                names = self._writer.manifest.tables.get(table.path, {})
-                removed = None if since is None else [name for name in names if values_of(name)[1] >= since]
+                removed = None if since is None else [day for day in self._writer.files(table) if day >= str(since)]
                 self._put(table, days.only_since(rows_of(days)), removed=removed)
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = self._writer.read(self._spark, table)
-        self._writer.update(horizons=horizons)
 
-    def _gold_since(self, differing: Iterable[str], horizons: dict[str, int]) -> dt.date:
+    def _gold_since(self, differing: Iterable[str], horizons: DataFrame, built: Mapping[str, Partitions]) -> dt.date:
         """The first day with a changed row, or that was not over for a fleet that has lived on."""
-        days = [values_of(name.split("/", 2)[2])[1] for name in differing]
-        known = self._writer.manifest.horizons
+        then = built.get(SILVER_HORIZONS.path, {})
+        known = _horizons(self._writer.lake.read_files(self._spark, SILVER_HORIZONS, then))
         # An open interval counts up to its fleet's last event: when that moves on, yesterday's sums change although no
         # silver row of yesterday does.
-        days += [_day_of(known[fleet]) for fleet, at_ms in horizons.items() if known.get(fleet, at_ms) != at_ms]
-        return min(days)
+        now = _horizons(horizons)
+        moved = [_day_of(known[fleet]) for fleet, at_ms in now.items() if known.get(fleet, at_ms) != at_ms]
+        return min([dt.date.fromisoformat(day) for day in differing] + moved)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scope:
-    """Clusters and days that a later run of silver reads."""
+def _since(changed: Iterable[str], days: Iterable[str]) -> list[str]:
+    """Days whose events a later run of silver reads."""
+    # A report may be dated before its election, by a leader whose clock is behind. Read from the changed day on, an
+    # epoch of the 2nd would miss its milestone that is dated the 1st.
+    first = dt.date.fromisoformat(min(changed)) - dt.timedelta(days=SKEW_DAYS)
+    return [day for day in days if day >= str(first)]
 
-    clusters: frozenset[str]
-    events: list[str]
 
-    @classmethod
-    def of(cls, changed: Iterable[str], source: Iterable[str]) -> _Scope:
-        first: dict[str, dt.date] = {}
-        for cluster, day in map(values_of, changed):
-            first[cluster] = min(first.get(cluster, day), day)
-        # A report may be dated before its election, by a leader whose clock is behind. Read from the changed day on, an
-        # epoch of the 2nd would miss its milestone that is dated the 1st.
-        slack = dt.timedelta(days=SKEW_DAYS)
-        looked_at = [
-            name
-            for name, (cluster, day) in ((name, values_of(name)) for name in source)
-            if cluster in first and day >= first[cluster] - slack
-        ]
-        return cls(clusters=frozenset(first), events=looked_at)
+def _seen(file: Path) -> dict[str, int]:
+    found = file.stat()
+    return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
 def _counts(texts: DataFrame) -> Sequence[Row]:
@@ -358,14 +313,14 @@ def _counts(texts: DataFrame) -> Sequence[Row]:
     return rows
 
 
-def _rows_by_day(rows: DataFrame) -> dict[tuple[str, dt.date], int]:
-    return {(row["cluster"], row["day"]): row["count"] for row in rows.groupBy("cluster", "day").count().collect()}
+def _horizons(horizons: DataFrame) -> dict[str, int]:
+    return {row["fleet"]: row["at_ms"] for row in gold_days.horizon_of_fleets(horizons).collect()}
 
 
-def _fingerprints(rows: DataFrame) -> dict[tuple[str, dt.date], tuple[int, int]]:
-    """Per cluster and day: how many rows, and a hash of all of them in any order."""
-    hashed = rows.groupBy("cluster", "day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
-    return {(row["cluster"], row["day"]): (row["n"], row["hash"]) for row in hashed.collect()}
+def _fingerprints(rows: DataFrame) -> dict[dt.date, tuple[int, int]]:
+    """Per day: how many rows, and a hash of all of them in any order."""
+    hashed = rows.groupBy("day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
+    return {row["day"]: (row["n"], row["hash"]) for row in hashed.collect()}
 
 
 def _day_of(at_ms: int) -> dt.date:

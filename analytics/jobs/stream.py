@@ -98,8 +98,8 @@ class AlertPrinter:
 
     def look(self) -> None:
         """One look at the published tables."""
-        manifest = self._lake.manifest()
-        if manifest.version == 0:
+        snapshot = self._lake.snapshot()
+        if snapshot.number == 0:
             return
         # Old files by their own stamps: by this machine's clock each set of last year would have had no master for a
         # year.
@@ -107,12 +107,12 @@ class AlertPrinter:
             now_ms: int | None = round(time.time() * 1000)
         else:
             now_ms = (
-                self._lake.read(self._spark, SILVER_HORIZONS, manifest=manifest).agg({"last_at_ms": "max"}).first()[0]
+                self._lake.read(self._spark, SILVER_HORIZONS, snapshot=snapshot).agg({"last_at_ms": "max"}).first()[0]
             )
         if now_ms is None:
             return
         lasting = set()
-        for row in alerts(self._spark, self._lake, manifest, now_ms=now_ms, limits=self._limits).collect():
+        for row in alerts(self._spark, self._lake, snapshot, now_ms=now_ms, limits=self._limits).collect():
             found = dict(zip(COLUMNS, row, strict=True))
             # Without the three that move: else a set without a master would be an alert at each look.
             key = tuple(found[name] for name in COLUMNS if name not in ("lasts_ms", "count", "since_ms"))

@@ -89,8 +89,8 @@ def start(
     def add(batch: DataFrame, number: int) -> None:
         with lake.writer() as writer:
             # A crash after ``publish`` and before Spark's commit repeats the batch: its bad lines would count twice.
-            # Asked of the manifest, because both changed in one rename.
-            if writer.manifest.batches.get(name, -1) >= number:
+            # Asked of the lake, because both were published by one commit.
+            if writer.last_batch(name) >= number:
                 return
             batch.sparkSession.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
             # Read twice, to count and to parse: without this the second reading of a live source would give other
@@ -103,7 +103,7 @@ def start(
                 layers.silver()
             finally:
                 kept.unpersist()
-            writer.update(batches={**writer.manifest.batches, name: number})
+            writer.note_batch(name, number)
             writer.publish()
 
     query = stream.writeStream.foreachBatch(add).option("checkpointLocation", name)

@@ -1,20 +1,24 @@
 """
-A lake: tables as Parquet files below one folder, published so that a reader never sees half a table.
+A lake: Delta tables below one folder, and one more table that names their versions after each run.
 
-Here: the manifest, staging, publishing, sweeping. Not here: columns of tables (``tables`` of each layer),
-their rows (``jobs.layers``).
+Here: reading one snapshot, staging, publishing. Not here: Delta logs (``delta``), columns of tables (``tables`` of each
+layer), their rows (``jobs.layers``).
 
-    LAKE/manifest.json                                  the folders that are the tables, and their inputs
-    LAKE/data/LAYER/TABLE/run=RUN/cluster=C/day=D/*.parquet
+    LAKE/LAYER/TABLE/_delta_log/                        what belongs to each version of a table
+    LAKE/LAYER/TABLE/RUN/part=2026-01-31/*.parquet      the files that one run wrote
+    LAKE/snapshots/                                     a row per run and table (``tables.SNAPSHOTS``)
     LAKE/lock                                           held by the one writer
 
-Rule 1: files are written into a folder of their own run, synced, and only then named by a new manifest, which replaces
-the old one by a rename. A killed run leaves folders that no manifest names; the next writer removes them. Names of runs
-are never used again: the Java of a killed run lives on for a moment, and may still write into its own.
-Rule 2: a partition is replaced as a whole: one that is recomputed and comes out empty is gone from the manifest.
-Rule 3: folders that the last ``VERSIONS_KEPT`` manifests name stay, so that a reader of an older one can finish.
-Rule 4: one writer at a time; a second one is refused with the first one's pid.
-Rule 5: a lake lies on a file system that all workers see, with rename and locks: a disk, NFS; not an object store.
+Rule 1: Spark writes files into a folder of their own run. Each changed table is committed to its log, and last, by one
+commit, their versions become a snapshot. A reader of one table sees the old rows or the new; a reader of several takes
+the versions of one snapshot. Names of runs are never used again: the Java of a killed run lives on for a moment, and
+may still write into its own.
+Rule 2: what a killed run committed without a snapshot is undone by the next writer, before it reads anything.
+Rule 3: a partition is replaced as a whole: one that is recomputed and comes out empty is gone.
+Rule 4: files hold all their columns, the partition's too: who has their list can read them without a log.
+Rule 5: files of the last ``SNAPSHOTS_KEPT`` snapshots stay, so that a reader can finish, and earlier runs can be read.
+Rule 6: one writer at a time; a second one is refused with the first one's pid.
+Rule 7: a lake lies on a file system that all workers see, with locks: a disk, NFS; not an object store.
 """
 
 from __future__ import annotations
@@ -23,36 +27,39 @@ import datetime as dt
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.delta import (
+    WHOLE,
+    Partitions,
+    commit,
+    delta,
+    files_of,
+    rows_of,
+    sweep,
+    undo,
+    write_file,
+)
+from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.node.files import atomic_replace, fsync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORM = 2
-"""
-Of bronze and silver: another number whenever a column is added to them or changes its meaning. Rows of form 1 know no
-stops of writes and no cleanings, and their RTO ends at the first acknowledgement.
-"""
+SNAPSHOTS_KEPT = 10
+"""Snapshots, the newest included, whose files are not swept."""
 
-VERSIONS_KEPT = 3
-"""Manifests, the newest included, whose files are not swept."""
+PART = "part"
+"""Files of a table's partition lie in folders ``part=VALUE``."""
 
-WHOLE = "."
-"""The one partition of a table without partitions."""
 
-Partitions = dict[str, list[str]]
-"""Folder below the run (``cluster=a/day=2026-01-01``) -> the runs that hold its rows."""
+_decode_versions = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class LakeBusy(JobRefused):
@@ -63,84 +70,106 @@ class NoLake(JobRefused):
     """There is no lake, or the layer that is asked for was never built; the message says what to run."""
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    version: int = 0
-    form: int = 1
-    """``FORM`` of the program that made it."""
-    tables: dict[str, Partitions] = msgspec.field(default_factory=dict)
-    inputs: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Path of each ingested file -> (bytes, modification time in ns) when it was read."""
-    built_from: dict[str, Partitions] = msgspec.field(default_factory=dict)
-    """Layer -> the partitions that it was computed from, so that the next run finds what has changed since."""
-    horizons: dict[str, int] = msgspec.field(default_factory=dict)
-    """Fleet -> stamp of its last event when gold was built: open intervals were counted up to it."""
-    batches: dict[str, int] = msgspec.field(default_factory=dict)
-    """Stream (its checkpoint) -> the last micro-batch that is in here: one that is repeated adds nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Versions of all tables that one run published together."""
 
+    number: int = 0
+    """From 1 on; 0 = nothing was ever published."""
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path of a table -> its row of ``SNAPSHOTS``."""
 
-_decode_manifest = msgspec.json.Decoder(Manifest).decode
+    def version(self, path: str) -> int | None:
+        """Of a table; None = it was never published."""
+        version: int | None = self.rows[path]["version"] if path in self.rows else None
+        return version
+
+    def built_from(self, layer: str) -> dict[str, int]:
+        """Tables that a layer was computed from, and their versions; empty: never, or in another form."""
+        for path, row in self.rows.items():
+            if path.startswith(f"{layer}/") and row["built_from"] and row["form"] == FORMS[layer]:
+                return _decode_versions(row["built_from"])
+        return {}
 
 
 class Lake:
     def __init__(self, root: Path) -> None:
         """Nothing is read or made."""
         self.root = root.absolute()
+        self._files: dict[tuple[str, int], Partitions] = {}
 
-    @property
-    def manifest_path(self) -> Path:
-        return self.root / "manifest.json"
+    def folder(self, path: str) -> Path:
+        """Where the table of this path lies."""
+        return self.root / path
 
-    def manifest(self) -> Manifest:
-        """The newest published one; an empty one if nothing was published."""
-        try:
-            found = _decode_manifest(self.manifest_path.read_bytes())
-        except FileNotFoundError:
-            return Manifest()
-        except msgspec.DecodeError as error:
-            raise NoLake(f"{self.manifest_path} is not a manifest of this program: {error}") from error
-        if found.form != FORM:
-            what = f"the lake in {self.root} has form {found.form}, this program reads and writes form {FORM}"
-            raise NoLake(f"{what}; build another one from the journals: rollcall analytics run PATH... --lake OTHER")
-        return found
+    def snapshots(self) -> list[Snapshot]:
+        """The kept ones, the newest first. Raises ``NoLake`` if a program with other columns made them."""
+        rows = rows_of(self.folder(SNAPSHOTS.path))
+        if not rows and (self.root / "manifest.json").exists():
+            raise NoLake(
+                f"the lake in {self.root} was made before tables were Delta tables; bring its lines over:"
+                f" rollcall analytics migrate {self.root} --lake OTHER"
+            )
+        found: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            layer = row["table"].split("/")[0]
+            # Gold of another form is made anew; events are here once.
+            if layer != "gold" and row["form"] != FORMS[layer]:
+                what = f"{layer} of the lake in {self.root} has form {row['form']}, this program's is {FORMS[layer]}"
+                raise NoLake(
+                    f"{what}; build another one from the journals: rollcall analytics run PATH... --lake OTHER"
+                )
+            found.setdefault(row["snapshot"], {})[row["table"]] = row
+        return [Snapshot(number=number, rows=found[number]) for number in sorted(found, reverse=True)]
 
-    def require(self) -> Manifest:
-        """The newest manifest. Raises ``NoLake`` if nothing was ever published."""
-        found = self.manifest()
-        if found.version == 0:
+    def snapshot(self, number: int | None = None) -> Snapshot:
+        """The newest, or a kept one by its number; an empty one if nothing was published. Raises ``NoLake``."""
+        kept = self.snapshots()
+        if number is None:
+            return kept[0] if kept else Snapshot()
+        for one in kept:
+            if one.number == number:
+                return one
+        raise NoLake(f"{self.root} keeps the snapshots {[one.number for one in kept]}, and not {number}")
+
+    def require(self) -> Snapshot:
+        """The newest snapshot. Raises ``NoLake`` if nothing was ever published."""
+        found = self.snapshot()
+        if found.number == 0:
             raise NoLake(f"no lake in {self.root}; make one with: rollcall analytics run PATH... --lake {self.root}")
         return found
 
-    def read(
-        self,
-        spark: SparkSession,
-        table: LakeTable,
-        *,
-        manifest: Manifest | None = None,
-        only: Iterable[str] | None = None,
+    def files(self, path: str, version: int | None) -> Partitions:
+        """Files of a version of a table, by partition; a version never changes."""
+        if version is None:
+            return {}
+        if (path, version) not in self._files:
+            self._files[path, version] = files_of(delta(self.folder(path), version))
+        return self._files[path, version]
+
+    def read(self, spark: SparkSession, table: LakeTable, *, snapshot: Snapshot | None = None) -> DataFrame:
+        """
+        Rows of a table as one snapshot has them; empty if there are none.
+
+        Raises ``NoLake`` if the lake cannot be read.
+        """
+        shown = self.snapshot() if snapshot is None else snapshot
+        return self.read_files(spark, table, self.files(table.path, shown.version(table.path)))
+
+    def read_files(
+        self, spark: SparkSession, table: LakeTable, files: Partitions, *, only: Iterable[str] | None = None
     ) -> DataFrame:
-        """
-        Rows of a table, or of its partitions ``only``, as one manifest names them; empty if there are none.
-
-        Raises ``NoLake`` if the manifest cannot be read.
-        """
-        published = (manifest or self.manifest()).tables.get(table.path, {})
-        wanted = published if only is None else {name: published[name] for name in only if name in published}
-        return self.read_folders(spark, table, wanted)
-
-    def read_folders(self, spark: SparkSession, table: LakeTable, wanted: Partitions) -> DataFrame:
-        """Rows of these folders, published or staged."""
-        paths = _paths(self.root / "data" / table.path, wanted)
-        if not paths:
-            return spark.createDataFrame([], table.schema())
-        base = str(self.root / "data" / table.path)
-        return spark.read.schema(table.schema()).option("basePath", base).parquet(*paths).select(*table.column_names)
+        """Rows of these files, published or staged, or of their partitions ``only``."""
+        wanted = files if only is None else {name: files[name] for name in only if name in files}
+        paths = [str(self.folder(table.path) / file) for some in wanted.values() for file in some]
+        return spark.read.schema(table.schema()).parquet(*paths) if paths else spark.createDataFrame([], table.schema())
 
     @contextmanager
     def writer(self) -> Iterator[LakeWriter]:
         """
         Hold the lake for writing. Nothing is published unless ``LakeWriter.publish`` is called.
 
-        Raises ``LakeBusy`` if another process writes, ``NoLake`` if there can be no folder, or no manifest can be read.
+        Raises ``LakeBusy`` if another process writes, ``NoLake`` if there can be no folder, or the lake cannot be read.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -161,160 +190,152 @@ class Lake:
             yield LakeWriter(self)
 
 
-def _paths(base: Path, wanted: Partitions) -> list[str]:
-    """Folders to read; the run's own folder where all that it holds is wanted: one path instead of thousands."""
-    by_run: dict[str, list[str]] = {}
-    for partition, runs in wanted.items():
-        for run in runs:
-            by_run.setdefault(run, []).append(partition)
-    paths: list[str] = []
-    for run, partitions in sorted(by_run.items()):
-        folder = base / f"run={run}"
-        # Only if every partition of the run is wanted: its folder may hold days that a later run has replaced, and read
-        # as a whole it would give both versions of them.
-        if len(partitions) == len(partitions_in(folder)):
-            paths.append(str(folder))
-        else:
-            paths += [str(folder / partition) for partition in sorted(partitions)]
-    return paths
-
-
-def values_of(partition: str) -> tuple[str, dt.date]:
-    """Cluster and day of a partition's folder name, e.g. ``cluster=a%2Fb/day=2026-01-31``."""
-    cluster, day = partition.split("/")
-    return unquote(cluster.removeprefix("cluster=")), dt.date.fromisoformat(day.removeprefix("day="))
-
-
-def partitions_in(folder: Path) -> list[str]:
-    """Leaf folders of partitions below a run's folder."""
-    if not folder.is_dir():
-        return []
-    leaves = sorted({str(file.parent.relative_to(folder)) for file in folder.rglob("*.parquet")})
-    return [WHOLE if leaf == "." else leaf for leaf in leaves]
-
-
 class LakeWriter:
-    """Stages tables and publishes them together. ``manifest`` is the one that ``publish`` would write now."""
+    """Stages tables and publishes them together."""
 
     def __init__(self, lake: Lake) -> None:
-        """The lock is held. Folders that a killed run left are removed."""
+        """The lock is held. What a killed run left is undone and removed."""
         self.lake = lake
-        self.published = lake.manifest()
-        self.manifest = self.published
-        self._staged = 0
-        self._token = secrets.token_hex(4)
+        self.published = lake.snapshot()
+        self._changed: dict[str, tuple[LakeTable, Partitions]] = {}
+        self._built: dict[str, Sequence[LakeTable]] = {}
+        self._batches: dict[str, int] = {}
+        for path in self._paths():
+            undo(lake.folder(path), self.published.version(path))
         self._sweep()
 
+    def _paths(self) -> list[str]:
+        """Of all tables that lie there, also those that no snapshot names."""
+        return sorted(f"{layer}/{folder.name}" for layer in FORMS for folder in self.lake.folder(layer).glob("*"))
+
+    # --- staging -----------------------------------------------------------------------------------------------------
+
+    def files(self, table: LakeTable) -> Partitions:
+        """Files of a table as they would be published now."""
+        if table.path in self._changed:
+            return self._changed[table.path][1]
+        return self.lake.files(table.path, self.published.version(table.path))
+
     def read(self, spark: SparkSession, table: LakeTable, *, only: Iterable[str] | None = None) -> DataFrame:
-        """Rows as they will be published, with the tables that this writer staged."""
-        return self.lake.read(spark, table, manifest=self.manifest, only=only)
+        """Rows as they would be published now."""
+        return self.lake.read_files(spark, table, self.files(table), only=only)
 
-    def folder(self, table: LakeTable) -> tuple[str, Path]:
-        """Name and folder of a new run of a table. Nobody reads it before ``replace`` names it."""
-        # The token makes names unique over processes. A Java that outlives its killed driver writes on for a second:
-        # with a counter alone its files would land in the next run's folder of the same number.
-        self._staged += 1
-        run = f"{self._mark()}{self._staged:03d}-{self._token}"
-        return run, self.lake.root / "data" / table.path / f"run={run}"
+    def folder(self, table: LakeTable) -> Path:
+        """A folder of a new run of a table. Nobody reads it before ``found`` files of it are published."""
+        # By chance, not by a counter: a Java that outlives its killed driver writes on for a second, and its files
+        # would land in the next run's folder of the same number.
+        return self.lake.folder(table.path) / f"{self.published.number + 1:08d}-{secrets.token_hex(6)}"
 
-    def stage(self, table: LakeTable, rows: DataFrame) -> tuple[str, Path]:
+    def found(self, table: LakeTable, folder: Path) -> Partitions:
+        """The files that were written below a folder of a table."""
+        files: Partitions = {}
+        for file in sorted(folder.rglob("*.parquet")):
+            value = file.parent.name.removeprefix(f"{PART}=") if table.partition else WHOLE
+            files.setdefault(value, []).append(str(file.relative_to(self.lake.folder(table.path))))
+        return files
+
+    def stage(self, table: LakeTable, rows: DataFrame) -> Partitions:
         """Write rows into a folder of their own, in the table's columns."""
-        run, folder = self.folder(table)
-        write = rows.select(*table.column_names).write.option("compression", "zstd")
-        if table.partitions:
-            write = write.partitionBy(*table.partitions)
-        write.parquet(str(folder))
-        return run, folder
+        from pyspark.sql import functions as f
 
-    def replace(
-        self, table: LakeTable, added: Mapping[str, Sequence[str]], *, removed: Iterable[str] | None = None
-    ) -> None:
+        folder = self.folder(table)
+        write = rows.select(*table.commented()).write
+        if table.partition:
+            write = rows.select(*table.commented(), f.col(table.partition).alias(PART)).write.partitionBy(PART)
+        write.option("compression", "zstd").parquet(str(folder))
+        return self.found(table, folder)
+
+    def replace(self, table: LakeTable, added: Partitions, *, removed: Iterable[str] | None = None) -> None:
         """
         Let ``added`` take the place of the partitions ``removed``, and of partitions of the same name.
 
         ``removed`` None: of the whole table.
         """
-        before: Partitions = {} if removed is None else dict(self.manifest.tables.get(table.path, {}))
         # Also where nothing is added: else a day that has no row any more would keep its old ones for ever.
-        for partition in removed or ():
-            before.pop(partition, None)
-        before.update({partition: list(runs) for partition, runs in added.items()})
-        self.update(tables={**self.manifest.tables, table.path: before})
+        gone = frozenset(removed or ())
+        before = {} if removed is None else {name: some for name, some in self.files(table).items() if name not in gone}
+        self._changed[table.path] = table, before | added
+
+    def append(self, table: LakeTable, added: Partitions) -> None:
+        """Add files to what is there."""
+        before = self.files(table)
+        self.replace(table, {name: [*before.get(name, ()), *some] for name, some in added.items()}, removed=())
 
     def put(self, table: LakeTable, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
         """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
-        run, folder = self.stage(table, rows)
-        self.replace(table, {partition: [run] for partition in partitions_in(folder)}, removed=removed)
+        self.replace(table, self.stage(table, rows), removed=removed)
 
-    def update(self, **changes: object) -> None:
-        """Change other fields of the manifest."""
-        self.manifest = msgspec.structs.replace(self.manifest, **changes)
+    def rows(self, table: LakeTable) -> list[dict[str, Any]]:
+        """All rows of a small table, as they were published."""
+        version = self.published.version(table.path)
+        return [] if version is None else rows_of(self.lake.folder(table.path), version)
 
-    def publish(self) -> Manifest:
-        """
-        Sync the staged files, then let the new manifest take the old one's place. Without a change nothing is written.
-        """
-        # An empty version would push the oldest kept one out, and its files from under a reader that still has it.
-        if self.manifest == self.published:
-            return self.published
-        version = self.published.version + 1
-        # DATA BEFORE MANIFEST: after a power cut a manifest on disk must not name files that were only in memory.
-        for table, partitions in self.manifest.tables.items():
-            _sync_runs(self.lake.root / "data" / table, self._new_runs(partitions))
-        newest = msgspec.structs.replace(self.manifest, version=version, form=FORM)
-        content = msgspec.json.encode(newest, order="sorted")
-        # THE COPY FIRST. Killed between the two, the copy is one version ahead, and ``_sweep`` removes it. In the other
-        # order version 5 would be published without a copy, and version 6 would sweep its files under a reader.
-        atomic_replace(self.lake.root / "manifests" / f"{version:08d}.json", content)
-        atomic_replace(self.lake.manifest_path, content)
-        self.published = self.manifest = newest
-        self._staged = 0
+    def put_rows(self, table: LakeTable, rows: Sequence[Mapping[str, Any]]) -> None:
+        """``put`` of the whole of a small table, without Spark."""
+        folder = self.folder(table)
+        write_file(table, rows, folder / "0.parquet")
+        self.replace(table, self.found(table, folder))
+
+    # --- what a layer was built from, streams ------------------------------------------------------------------------
+
+    def built(self, layer: str) -> dict[str, Partitions]:
+        """Files of the tables that a layer was computed from; empty: it never was."""
+        known = self.published.built_from(layer)
+        return {path: self.lake.files(path, version) for path, version in known.items()}
+
+    def note_built(self, layer: str, tables: Sequence[LakeTable]) -> None:
+        """A layer was computed from these tables, as they are published next."""
+        self._built[layer] = tables
+
+    def last_batch(self, stream: str) -> int:
+        """The last micro-batch of a stream (its checkpoint) that is in here; -1 = none."""
+        newest = delta(self.lake.folder(SNAPSHOTS.path))
+        known = None if newest is None else newest.transaction_version(stream)
+        return -1 if known is None else known
+
+    def note_batch(self, stream: str, number: int) -> None:
+        """A micro-batch is published with its rows, by one commit: one that is repeated adds nothing."""
+        self._batches[stream] = number
+
+    # --- publishing --------------------------------------------------------------------------------------------------
+
+    def publish(self) -> Snapshot:
+        """Commit each changed table, then name their versions together. Without a change nothing is written."""
+        number, at = self.published.number + 1, dt.datetime.now(dt.UTC)
+        rows = {path: {**row, "snapshot": number, "made_at": at} for path, row in self.published.rows.items()}
+        is_new = bool(self._batches)
+        for path, (table, files) in sorted(self._changed.items()):
+            if path in rows and files == self.lake.files(path, rows[path]["version"]):
+                continue
+            version, is_new = commit(self.lake.folder(path), table, files), True
+            of_table = {"snapshot": number, "made_at": at, "table": path, "version": version}
+            rows[path] = {"built_from": None, **of_table, "form": FORMS[table.layer]}
+        for layer, tables in self._built.items():
+            versions = {table.path: rows[table.path]["version"] for table in tables if table.path in rows}
+            is_new = is_new or versions != self.published.built_from(layer)
+            for path in (path for path in rows if path.startswith(f"{layer}/")):
+                rows[path]["built_from"] = msgspec.json.encode(versions, order="sorted").decode()
+        # An empty snapshot would push the oldest kept one out, and its files from under a reader that still has it.
+        if is_new:
+            self._name(Snapshot(number=number, rows=rows))
+        self._changed.clear()
+        self._built.clear()
+        self._batches.clear()
+        return self.published
+
+    def _name(self, fresh: Snapshot) -> None:
+        kept = [fresh, *self.lake.snapshots()[: SNAPSHOTS_KEPT - 1]]
+        folder = self.folder(SNAPSHOTS)
+        write_file(SNAPSHOTS, [row for one in kept for row in one.rows.values()], folder / "0.parquet")
+        commit(self.lake.folder(SNAPSHOTS.path), SNAPSHOTS, self.found(SNAPSHOTS, folder), self._batches)
+        self.published = fresh
         self._sweep()
-        return newest
-
-    def _new_runs(self, partitions: Partitions) -> set[str]:
-        return {run for runs in partitions.values() for run in runs if run.startswith(self._mark())}
-
-    def _mark(self) -> str:
-        """Runs that are published next begin so."""
-        return f"v{self.published.version + 1:08d}-"
 
     def _sweep(self) -> None:
-        """Remove folders that no kept manifest names."""
-        (self.lake.root / "manifests").mkdir(parents=True, exist_ok=True)
-        history = sorted((self.lake.root / "manifests").glob("*.json"))
-        # A copy beyond the published version is of a run that was killed between its two writes: what it names is not
-        # published, and the next run may take the same version.
-        kept = [self.published]
-        for path in history[::-1]:
-            version = int(path.stem)
-            if version > self.published.version or len(kept) >= VERSIONS_KEPT:
-                path.unlink()
-            elif version < self.published.version:
-                kept.append(_decode_manifest(path.read_bytes()))
-        for folder in (self.lake.root / "data").glob("*/*/run=*"):
-            table, run = str(folder.parent.relative_to(self.lake.root / "data")), folder.name.removeprefix("run=")
-            named = {
-                partition
-                for manifest in kept
-                for partition, runs in manifest.tables.get(table, {}).items()
-                if run in runs
-            }
-            if not named:
-                # Errors are ignored: the Java of a killed run may still create files in it; the rest goes next time.
-                shutil.rmtree(folder, ignore_errors=True)
-                continue
-            # A run that is named in part: days that later runs replaced in all kept versions go one by one.
-            for partition in partitions_in(folder):
-                if partition not in named and partition != WHOLE:
-                    shutil.rmtree(folder / partition)
-
-
-def _sync_runs(base: Path, runs: Iterable[str]) -> None:
-    for run in sorted(runs):
-        for folder, _, files in os.walk(base / f"run={run}"):
-            for name in files:
-                with (Path(folder) / name).open("rb") as file:
-                    os.fsync(file.fileno())
-            # The name of a synced file is in its folder: unsynced, the file may be there and not be found.
-            fsync_directory(Path(folder))
+        kept = self.lake.snapshots()
+        for path in self._paths():
+            sweep(self.lake.folder(path), {one.rows[path]["version"] for one in kept if path in one.rows})
+        newest = delta(self.lake.folder(SNAPSHOTS.path))
+        if newest is not None:
+            since = max(0, newest.version() + 1 - SNAPSHOTS_KEPT)
+            sweep(self.lake.folder(SNAPSHOTS.path), range(since, newest.version() + 1))

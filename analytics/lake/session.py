@@ -2,7 +2,7 @@
 One quiet Spark session on this machine.
 
 Here: finding Java, the settings that every job shares, Spark's log (``log4j2.properties``: errors only, from the
-first line on), modes of files (``LocalFiles.java``). Not here: any job.
+first line on; Java itself says there that it uses an incubator module). Not here: any job.
 Raises ``NoSpark`` with the remedy where Spark or Java are missing.
 """
 
@@ -12,9 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,12 +44,7 @@ Java's optimising compiler begins ten times as late as by itself: each plan of S
 that runs for seconds only was a third of the CPU of silver and gold.
 """
 
-STDERR = 2
-BOOT_WORDS = b"WARNING: Using incubator modules"
-"""Java prints it because Spark asks for vector instructions; no option of ours avoids it."""
-
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
 
 
 class NoSpark(JobRefused):
@@ -104,56 +97,8 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
     for key, value in {**loopback, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with _java_without_boot_words():
-        session: SparkSession = builder.getOrCreate()
-    if session.sparkContext.master.startswith("local"):
-        _use_local_files(session)
+    session: SparkSession = builder.getOrCreate()
     return session
-
-
-def _use_local_files(session: SparkSession) -> None:
-    """
-    Let all of this Java process take ``LOCAL_FILES`` for its local file system (adr/0011).
-
-    Hadoop makes one per process: the one that is asked for first is everybody's. Executors of a cluster keep Hadoop's.
-    """
-    jvm = session._jvm  # noqa: SLF001 (PySpark shows Java's side nowhere else)
-    settings = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    assert jvm is not None
-    hadoop, local = jvm.org.apache.hadoop, jvm.java.net.URI("file:///")
-    known = hadoop.fs.FileSystem.get(local, settings)
-    if known.getClass().getName() == LOCAL_FILES.stem:
-        return
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(LOCAL_FILES.read_text())
-    ours = hadoop.conf.Configuration(settings)
-    ours.setClassLoader(compiler.getClassLoader())
-    ours.set("fs.file.impl", LOCAL_FILES.stem)
-    # Closed, it leaves Hadoop's cache, so that the next one that is asked for is ours; open files stay open.
-    known.close()
-    hadoop.fs.FileSystem.get(local, ours)
-
-
-@contextmanager
-def _java_without_boot_words() -> Iterator[None]:
-    """A Java that is started inside prints to our stderr, without ``BOOT_WORDS``."""
-    read_end, write_end = os.pipe()
-    ours = os.dup(STDERR)
-    threading.Thread(target=_pass_on, args=(read_end, os.dup(STDERR)), daemon=True).start()
-    os.dup2(write_end, STDERR)
-    os.close(write_end)
-    try:
-        yield
-    finally:
-        os.dup2(ours, STDERR)
-        os.close(ours)
-
-
-def _pass_on(read_end: int, target: int) -> None:
-    with os.fdopen(read_end, "rb") as said, os.fdopen(target, "wb", buffering=0) as out:
-        for line in said:
-            if not line.startswith(BOOT_WORDS):
-                out.write(line)
 
 
 def check_java() -> None:

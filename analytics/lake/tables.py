@@ -1,12 +1,13 @@
 """
-What a table of the lake is: its name, columns with their exact meaning, types, key, partitions.
+What a table of the lake is: its name, columns with their exact meaning, types, key, partition.
 
-Here: the values. Not here: the tables (``tables`` of each layer), how they are published (``lake``).
+Here: the values, and the table of snapshots. Not here: the other tables (``tables`` of each layer), how they are
+published (``lake``).
 
 Rule 1: an event belongs to (fleet, term, index, ordinal). ``seq`` = index * 2**20 + ordinal orders the events of one
 fleet, because an index belongs to one term for ever; stamps order nothing, leaders' clocks are skewed.
 Rule 2: ``day`` is the UTC date of the row's own beginning, taken from the entry's stamp: every copy of an event has the
-same. All tables with a cluster and a day are partitioned by both.
+same. Tables with a day are partitioned by it.
 Rule 3: a phase without a stamp is null. A duration that would be negative is null, and counted.
 Rule 4 (open rows): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
 gold counts it up to the last event of its fleet (``silver.horizons``). Batch and streaming are equal by this rule.
@@ -16,14 +17,29 @@ Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 ORDINALS_PER_INDEX = 1 << 20
 FLEET_CLUSTER = "_fleet"
 """``cluster`` of events that belong to no broker set: leadership, founding."""
+
+
+FORMS = {"bronze": 3, "silver": 3, "gold": 6}
+"""
+Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
+form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.
+"""
+
+_DELTA_TYPES: dict[str, Any] = {
+    "bigint": "long",
+    "int": "integer",
+    "array<int>": {"type": "array", "elementType": "integer", "containsNull": True},
+}
+"""Type as DDL -> as Delta and Spark write it as JSON, where that is another word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +53,73 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeTable:
-    """One table of one layer. ``key`` is unique; ``partitions`` are the folders below it."""
+    """One table of one layer. ``key`` is unique; ``partition`` is the column by which its files are apart, or empty."""
 
     layer: str
     name: str
     meaning: str
     columns: tuple[LakeColumn, ...]
     key: tuple[str, ...]
-    partitions: tuple[str, ...] = ("cluster", "day")
+    partition: str = "day"
 
     @property
     def path(self) -> str:
-        """Its name in manifests and below the lake's folder."""
-        return f"{self.layer}/{self.name}"
-
-    @property
-    def ddl(self) -> str:
-        """All columns, the partitions first."""
-        return ", ".join(f"`{column.name}` {column.kind}" for column in self.columns)
+        """Its name in snapshots, and its folder below the lake's."""
+        return f"{self.layer}/{self.name}" if self.layer else self.name
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """In the order of ``ddl``."""
+        """In their order."""
         return tuple(column.name for column in self.columns)
+
+    def json_schema(self) -> dict[str, Any]:
+        """The type of a row with the meanings as comments, in the JSON of Spark and Delta."""
+        return {
+            "type": "struct",
+            "fields": [
+                {
+                    "name": column.name,
+                    "type": _DELTA_TYPES.get(column.kind, column.kind),
+                    "nullable": True,
+                    "metadata": {"comment": column.meaning},
+                }
+                for column in self.columns
+            ],
+        }
 
     def schema(self) -> StructType:
         """The Spark type of a row."""
         from pyspark.sql.types import StructType
 
-        return StructType.fromDDL(self.ddl)
+        return StructType.fromJson(self.json_schema())
+
+    def commented(self) -> list[Column]:
+        """The columns, each with its meaning as Spark's and Parquet's comment."""
+        from pyspark.sql import functions as f
+
+        return [f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in self.columns]
 
 
 def columns_of(text: str) -> tuple[LakeColumn, ...]:
     """``name type meaning`` per line; without a meaning: as the line before it says."""
     rows = [line.split(maxsplit=2) for line in text.splitlines() if line]
     return tuple(LakeColumn(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
+
+
+SNAPSHOTS = LakeTable(
+    layer="",
+    name="snapshots",
+    meaning="Which version of each table a run published: those of one snapshot belong together.",
+    key=("snapshot", "table"),
+    partition="",
+    columns=columns_of(
+        """
+snapshot bigint number of the run that published, from 1 on
+made_at timestamp when
+table string path of the table, e.g. gold/failovers
+version bigint version of its Delta log
+form int form of its layer (tables.FORMS)
+built_from string JSON: the tables that its layer was computed from, and their versions; null = none
+"""
+    ),
+)

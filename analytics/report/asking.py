@@ -34,8 +34,8 @@ def ask(
         NoLake: nothing was ever published there.
         WrongReality: the record contradicts ``real``.
     """
-    manifest = lake.require()
-    reigns, silences = (lake.read(spark, table, manifest=manifest) for table in (SILVER_REIGNS, SILVER_SILENCES))
+    snapshot = lake.require()
+    reigns, silences = (lake.read(spark, table, snapshot=snapshot) for table in (SILVER_REIGNS, SILVER_SILENCES))
     failovers = recorded(reigns, silences).persist()
     try:
         with progress.step(f"report: was it {real}"):

@@ -39,7 +39,7 @@ WHAT_IF_PRESETS_MAX = 3
 
 
 def _report(table: LakeTable, name: str, meaning: str, *, extra: tuple[LakeColumn, ...] = ()) -> LakeTable:
-    return replace(table, layer="report", name=name, meaning=meaning, partitions=(), columns=(*table.columns, *extra))
+    return replace(table, layer="report", name=name, meaning=meaning, partition="", columns=(*table.columns, *extra))
 
 
 FAILOVERS = _report(
@@ -59,7 +59,7 @@ RTO_HISTOGRAM = LakeTable(
     name="rto_histogram",
     meaning="RTO of failovers in bins, ten for each power of ten, by cause.",
     key=("cause", "bin"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cause string as gold.failovers.cause
@@ -74,7 +74,7 @@ CALENDAR = LakeTable(
     name="calendar",
     meaning="Sums over all sets per day.",
     key=("day",),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 day date UTC date
@@ -91,7 +91,7 @@ HEAT_MAP = LakeTable(
     name="heat_map",
     meaning="The sets with most time without a master, in columns of as many days as fit.",
     key=("rank", "from_day"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 rank bigint 1 = most time without a master
@@ -112,7 +112,7 @@ GRADES = LakeTable(
     name="grades",
     meaning="Grades of loss by cause.",
     key=("cause",),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 cause string as gold.failovers.cause
@@ -133,7 +133,7 @@ WHAT_IF = LakeTable(
     name="what_if",
     meaning="Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
     key=("preset",),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 preset string the preset that is asked about
@@ -161,7 +161,7 @@ CALLERS = LakeTable(
     name="callers",
     meaning="Who did what: people and programs first, then brokers, the newest first.",
     key=("caller", "proved_by", "kind"),
-    partitions=(),
+    partition="",
     columns=columns_of(
         """
 caller string admin:alice, broker:broker-a-1

@@ -15,10 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.gold.tables import (
     ALL,
-    GOLD_BUILT,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
     GOLD_FAILOVERS_DAILY,
@@ -30,7 +28,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.lake.lake import Lake, Manifest, NoLake
+from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report import contents
@@ -49,21 +47,21 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
     Raises:
         NoLake: nothing was ever published there, or gold is of an older form.
     """
-    manifest: Manifest = lake.require()
-    if GOLD_SETS_DAILY.path in manifest.tables and GOLD_BUILT not in manifest.built_from:
+    snapshot = lake.require()
+    if GOLD_SETS_DAILY.path in snapshot.rows and not snapshot.built_from("gold"):
         raise NoLake(
             f"gold in {lake.root} is of an older form; make it anew: rollcall analytics gold --lake {lake.root}"
         )
 
     def read(table: LakeTable) -> DataFrame:
-        return lake.read(spark, table, manifest=manifest)
+        return lake.read(spark, table, snapshot=snapshot)
 
     rows: dict[str, list[dict[str, Any]]] = {}
     for table, rows_of in _TABLES:
         with progress.step(f"report: {table.name}"):
             found = rows_of(read).select(*table.column_names)
             rows[table.name] = [row.asDict() for row in found.collect()]
-    return Contents(rows=rows, lake=str(lake.root), lake_version=manifest.version, made_at_ms=made_at_ms)
+    return Contents(rows=rows, lake=str(lake.root), lake_version=snapshot.number, made_at_ms=made_at_ms)
 
 
 def _clusters(read: Read) -> DataFrame:
@@ -187,7 +185,6 @@ def _callers(read: Read) -> DataFrame:
             f.min("first_at_ms").alias("first_at_ms"),
             f.max("last_at_ms").alias("last_at_ms"),
         )
-        .withColumn("kind", codes.word_of(f.col("kind"), codes.KINDS))
     )
     # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
     is_broker = f.col("caller").startswith(f"{Role.BROKER}:")

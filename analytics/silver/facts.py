@@ -331,6 +331,7 @@ def callers(events: DataFrame) -> DataFrame:
     """``silver.callers``."""
     return (
         events.where(f.col("caller").isNotNull())
+        .withColumn("kind", word_of(f.col("kind"), KINDS))
         .groupBy("cluster", "day", "fleet", "caller", "proved_by", "kind")
         .agg(
             f.count("*").alias("events"),

@@ -78,7 +78,7 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
         f.col("stamped_at_ms").alias("began_at_ms"),
         "sync_state_set",
         "sync_state_set_epoch",
-        f.col("kind").alias("changed_by"),
+        word_of(f.col("kind"), KINDS).alias("changed_by"),
     )
     if published is not None:
         points = points.unionByName(published.select(*points.columns))

@@ -132,7 +132,7 @@ began_at_ms bigint its stamp
 sync_state_set array<int> members, sorted
 set_size int how many; 0 = no member
 sync_state_set_epoch bigint its epoch
-changed_by int kind of that event (codes.KINDS)
+changed_by string kind of that event
 ended_at_ms bigint stamp of the next change; null = still so
 ended_seq bigint seq of the next change
 """
@@ -251,7 +251,7 @@ day date UTC date
 fleet string fleet incarnation
 caller string admin:alice, broker:broker-a-1
 proved_by string certificate, token, signature, nothing
-kind int kind of the event (codes.KINDS)
+kind string kind of the event
 events bigint how many
 first_at_ms bigint earliest stamp
 last_at_ms bigint latest stamp

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 
 from rollcall_ha.analytics.jobs.run import LAYERS
-from rollcall_ha.analytics.lake.lake import WHOLE, Lake, Manifest
+from rollcall_ha.analytics.lake.delta import WHOLE
+from rollcall_ha.analytics.lake.lake import Lake, Snapshot
+from rollcall_ha.analytics.lake.tables import FORMS
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.chaos.stopped_driver import HERE, STEPS
 from tests.spark.lakes import build
@@ -54,40 +55,42 @@ class Kill:
 
 
 def look(lake: Lake) -> dict[str, str]:
-    """Every byte that the newest manifest leads a reader to, the manifest's own included; fails if a folder is not there."""
-    files = [lake.manifest_path]
-    for path, partitions in lake.manifest().tables.items():
-        for partition, runs in partitions.items():
-            for run in runs:
-                found = sorted((lake.root / "data" / path / f"run={run}" / partition).glob("*.parquet"))
-                assert found, f"{path} {partition} of {run} has no file"
-                files += found
-    return {str(file.relative_to(lake.root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    """Every file that the newest snapshot leads a reader to, and its number; fails if a file is not there."""
+    snapshot = lake.snapshot()
+    files = [
+        lake.folder(path) / file
+        for path in snapshot.rows
+        for some in lake.files(path, snapshot.version(path)).values()
+        for file in some
+    ]
+    found = {str(file.relative_to(lake.root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return found | {"snapshot": str(snapshot.number)}
 
 
 def runs_there(lake: Lake) -> set[str]:
-    """Names of the folders that lie there, read by anybody or not."""
-    return {folder.name for folder in (lake.root / "data").glob("*/*/run=*")}
+    """Names of the folders of runs that lie there, read by anybody or not."""
+    return {folder.name for layer in FORMS for folder in lake.folder(layer).glob("*/0*")}
 
 
 def runs_kept(lake: Lake) -> set[str]:
-    """Of the manifests that are kept, up to the newest published one."""
-    manifests = [lake.manifest()]
-    for path in (lake.root / "manifests").glob("*.json"):
-        if int(path.stem) < manifests[0].version:
-            manifests.append(msgspec.json.decode(path.read_bytes(), type=Manifest))
-    tables = [partitions for manifest in manifests for partitions in manifest.tables.values()]
-    return {f"run={run}" for partitions in tables for runs in partitions.values() for run in runs}
+    """Of the snapshots that are kept."""
+    return {
+        file.split("/")[0]
+        for snapshot in lake.snapshots()
+        for path in snapshot.rows
+        for some in lake.files(path, snapshot.version(path)).values()
+        for file in some
+    }
 
 
-def layers_replaced(lake: Lake, before: Manifest) -> set[str]:
-    """Layers with a partition of a day that was published ``before``, and is another one now."""
-    now = lake.manifest().tables
+def layers_replaced(lake: Lake, before: Snapshot) -> set[str]:
+    """Layers with a day that was published ``before``, and has other files now."""
+    now = lake.snapshot()
     return {
         path.split("/")[0]
-        for path, partitions in before.tables.items()
-        for partition, runs in partitions.items()
-        if partition != WHOLE and now[path].get(partition, runs) != runs
+        for path in before.rows
+        for day, files in lake.files(path, before.version(path)).items()
+        if day != WHOLE and lake.files(path, now.version(path)).get(day, files) != files
     }
 
 
@@ -123,7 +126,7 @@ def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL
-    return len(list((lake.root / "data" / kill.place).glob("run=*/_temporary/0/task_*/**/*.parquet")))
+    return len(list((lake.root / kill.place).glob("0*/_temporary/0/task_*/**/*.parquet")))
 
 
 def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Path) -> tuple[Lake, int]:
@@ -136,20 +139,20 @@ def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Pa
     lake, journals = Lake(folder / "lake"), folder / "journals"
     write_journals(lines[:EARLY], journals)
     assert build(spark, lake, journals) == 1
-    first = lake.manifest()
+    first = lake.snapshot()
     shutil.rmtree(journals)
     write_journals(lines, journals)
     torn_files = 0
     for layer in LAYERS:
         for kill in (one for one in kills if one.layer == layer):
-            before, version = look(lake), lake.manifest().version
+            before, version = look(lake), lake.snapshot().number
             torn = kill_at(kill, lake, journals, folder / "driver")
-            assert lake.manifest().version == version + kill.is_published
+            assert lake.snapshot().number == version + kill.is_published
             assert (look(lake) == before) is not kill.is_published
             assert kill.is_published or runs_there(lake) - runs_kept(lake), f"nothing was begun at {kill}"
             torn_files += torn
         was_published = any(kill.layer == layer and kill.is_published for kill in kills)
-        version = lake.manifest().version
+        version = lake.snapshot().number
         assert build(spark, lake, journals, layers=(layer,)) == version + (not was_published)
     assert layers_replaced(lake, first) == {"bronze", "silver", "gold"}
     assert runs_there(lake) == runs_kept(lake)

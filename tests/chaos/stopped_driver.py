@@ -29,10 +29,11 @@ from tests.spark.conftest import QUICK_START
 HERE = "*.here"
 FOREVER_MS = 24 * 3_600_000
 
-STEPS = ("publish", "manifest", "sweep")
+STEPS = ("publish", "commit", "name", "sweep")
 """
-Before anything of what was staged is published; between the kept copy of the new manifest and the manifest itself; before
-what is old is removed (a run does that twice: when it begins, and after it has published).
+Before anything of what was staged is published; before a table is committed (those before it are); when all tables are
+committed and no snapshot names them; before what is old is removed (a run does that twice: when it begins, and after it has
+published).
 """
 
 
@@ -82,8 +83,10 @@ def stop_at(place: str, number: int, folder: Path) -> None:
     stage, stage_events = lake.LakeWriter.stage, Layers._stage_events
     if place == "publish":
         instead(lake.LakeWriter, "publish", stop, counts=lambda _: True)
-    elif place == "manifest":
-        instead(lake, "atomic_replace", stop, counts=lambda path, _: path.name == "manifest.json")
+    elif place == "commit":
+        instead(lake, "commit", stop, counts=lambda *_: True)
+    elif place == "name":
+        instead(lake.LakeWriter, "_name", stop, counts=lambda *_: True)
     elif place == "sweep":
         instead(lake.LakeWriter, "_sweep", stop, counts=lambda _: True)
     elif place == BRONZE_EVENTS.path:

@@ -27,12 +27,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 __all__ = ["batch", "expected", "journals", "lines", "spark"]
 
 KILLS = (
-    # New events are written twice: by themselves, then together with those of their days that are there.
+    # New events are written twice: by themselves, then those that their days lack.
     Kill("ingest", BRONZE_EVENTS.path, 2),
     Kill("silver", SILVER_REIGNS.path),
     Kill("gold", GOLD_RTO_DAILY.path),
     Kill("gold", "publish"),
-    Kill("gold", "manifest"),
+    Kill("gold", "commit", 5),
+    Kill("gold", "name"),
     Kill("gold", "sweep", 2),
 )
 

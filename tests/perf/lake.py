@@ -29,7 +29,7 @@ import psutil
 from rollcall_ha.analytics.bronze.lines import find_journals
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.jobs.layers import Layers
-from rollcall_ha.analytics.lake.lake import Lake, partitions_in
+from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
@@ -137,7 +137,7 @@ class Bench:
     def ingest(self, events: int, *, name: str = "json") -> Lake:
         """JSON lines as gzip files, then bronze; or the bronze that an earlier run has left."""
         journals, lake = self.folder / "journals", Lake(self.folder / f"{name}-{events}")
-        if lake.manifest().version:
+        if lake.snapshot().number:
             return lake
         made = lake_input.lines(self.spark, events, tasks=max(2, events // (2 * MILLION)))
         target = journals / "events"
@@ -173,8 +173,7 @@ class Bench:
             self.spark.conf.set(key, value)
         try:
             with lake.writer() as writer:
-                run, folder = writer.stage(BRONZE_EVENTS, copies)
-                writer.replace(BRONZE_EVENTS, {partition: [run] for partition in partitions_in(folder)})
+                writer.put(BRONZE_EVENTS, copies)
                 writer.publish()
         finally:
             for key in COPYING:

@@ -9,13 +9,14 @@ from typing import Any
 from rollcall_ha.analytics.bronze.lines import find_journals
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.jobs.run import LAYERS
+from rollcall_ha.analytics.lake.delta import Partitions
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import LakeTable
 
 
 def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) -> int:
-    """One run that publishes once; returns the published version."""
+    """One run that publishes once; returns the published snapshot's number."""
     with lake.writer() as writer:
         work = Layers(spark, writer, Progress(spark, is_quiet=True))
         if "ingest" in layers:
@@ -24,7 +25,13 @@ def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) 
             work.silver()
         if "gold" in layers:
             work.gold()
-        return writer.publish().version
+        return writer.publish().number
+
+
+def shown(lake: Lake) -> dict[str, Partitions]:
+    """Files of all tables of the newest snapshot."""
+    snapshot = lake.snapshot()
+    return {path: lake.files(path, snapshot.version(path)) for path in snapshot.rows}
 
 
 def start_stream(stream: Any, folder: Path, **trigger: Any) -> Any:

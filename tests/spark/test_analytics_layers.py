@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
@@ -36,10 +35,11 @@ from rollcall_ha.analytics.jobs import streams
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.tables import FORMS
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.deploy.local.processes import wait_until
-from tests.spark.lakes import build, content
+from tests.spark.lakes import build, content, shown
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -118,14 +118,12 @@ def test_everything_that_was_read_is_accounted_for(spark: Any, batch: Lake, line
 
 
 def test_gold_of_an_older_form_is_not_read_and_is_made_anew(
-    spark: Any, batch: Lake, expected: dict[str, list[Any]], tmp_path: Path
+    spark: Any, batch: Lake, expected: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tables meant something else: added up with the new ones they would give wrong figures."""
     shutil.copytree(batch.root, tmp_path / "lake")
     lake = Lake(tmp_path / "lake")
-    manifest = lake.manifest()
-    older = {name.partition(" ")[0]: of for name, of in manifest.built_from.items()}
-    lake.manifest_path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, built_from=older)))
+    monkeypatch.setitem(FORMS, "gold", FORMS["gold"] + 1)
     quiet = Progress(spark, is_quiet=True)
 
     with pytest.raises(NoLake, match="older form"):
@@ -160,8 +158,7 @@ def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
         with lake.writer() as writer:
             Layers(spark, writer, Progress(spark, is_quiet=True))._put(SILVER_HORIZONS, rows)
             writer.publish()
-        ((run,),) = {tuple(runs) for runs in lake.manifest().tables[SILVER_HORIZONS.path].values()}
-        found[name] = len(list((lake.root / "data" / SILVER_HORIZONS.path / f"run={run}").rglob("*.parquet")))
+        found[name] = sum(map(len, shown(lake)[SILVER_HORIZONS.path].values()))
         assert sorted(row["events"] for row in lake.read(spark, SILVER_HORIZONS).collect()) == list(range(120))
 
     assert found == {"few days": 12, "many days": 3}
@@ -170,15 +167,15 @@ def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
 def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(
     spark: Any, batch: Lake, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    """The same files: the manifest stays. A further copy of a journal: only the counts of what was read change."""
+    """The same files: the snapshot stays. A further copy of a journal: only the counts of what was read change."""
     lake = Lake(tmp_path / "lake")
     shutil.copytree(batch.root, lake.root)
-    assert build(spark, lake, journals) == lake.manifest().version == 1
-    before = lake.manifest().tables
+    assert build(spark, lake, journals) == lake.snapshot().number == 1
+    before = shown(lake)
     copy = tmp_path / "copy.jsonl"
     copy.write_text((journals / "data" / "c1" / "events" / "000001.jsonl").read_text())
     assert build(spark, lake, copy) == 2
-    after = lake.manifest().tables
+    after = shown(lake)
     changed = {path for path in after if after[path] != before.get(path)}
     assert "gold/quality" in changed
     assert not {path for path in changed if path.startswith("silver/") or path.endswith(("_daily", "/events"))}
@@ -225,24 +222,25 @@ def test_a_stream_gives_the_same_silver_also_after_a_restart(
     found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
     for path, rows in found.items():
         assert rows == expected[path], path
-    assert list(lake.manifest().batches.values()) == [1]
+    with lake.writer() as writer:
+        assert writer.last_batch(str(checkpoint)) == 1
     assert [row["why"] for row in lake.read(spark, BRONZE_REJECTED).collect()] == [Why.BREAK]
 
     for note in (checkpoint / "commits").glob("*1*"):
         note.unlink()
-    published = lake.manifest_path.read_bytes()
+    published = lake.snapshot()
     stream_now()
-    assert lake.manifest_path.read_bytes() == published
+    assert lake.snapshot() == published
 
 
 def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
     """One member in sync since the last election; three failovers in the window; nobody waits for a master."""
-    manifest = batch.manifest()
+    snapshot = batch.snapshot()
     last = max(row["elected_at_ms"] for row in batch.read(spark, GOLD_FAILOVERS).collect())
     limits = Limits(exposed_ms=60_000, flaps=3, flap_window_ms=8 * 86_400_000)
 
     def told(now_ms: int) -> list[tuple[Any, ...]]:
-        rows = alerts(spark, batch, manifest, now_ms=now_ms, limits=limits).collect()
+        rows = alerts(spark, batch, snapshot, now_ms=now_ms, limits=limits).collect()
         return [(row["alert"], row["broker_set"], row["count"]) for row in rows]
 
     assert told(last + 59_999) == [("flapping", "broker-a", 3)]
@@ -273,18 +271,18 @@ def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
 
         def is_writing() -> bool:
             assert process.poll() is None, "the run ended before it was killed"
-            return any((lake.root / "data").glob("bronze/events/*"))
+            return any(lake.root.glob("bronze/events/*"))
 
         wait_until(is_writing, deadline_s=KILL_DEADLINE_S, what="bronze to be written")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert lake.manifest().version == 0
+    assert lake.snapshot().number == 0
     assert lake.read(spark, BRONZE_EVENTS).count() == 0
-    left = set((lake.root / "data").glob("*/*/run=*"))
+    left = set(lake.root.glob("bronze/*/*"))
     assert left
     assert build(spark, lake, journals, layers=("ingest", "silver")) == 1
     found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
     for path, rows in found.items():
         assert rows == expected[path], path
-    assert not list((lake.root / "data").glob("*/*/run=*-both"))
+    assert not left & set(lake.root.glob("bronze/*/*"))

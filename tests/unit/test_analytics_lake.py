@@ -3,73 +3,84 @@
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import traceback
+import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from deltalake import DeltaTable
 
-from rollcall_ha.analytics.lake.lake import (
-    FORM,
-    VERSIONS_KEPT,
-    Lake,
-    LakeBusy,
-    LakeWriter,
-    Manifest,
-    NoLake,
-    partitions_in,
-    values_of,
+from rollcall_ha.analytics.lake.delta import Partitions, files_of, write_file
+from rollcall_ha.analytics.lake.lake import SNAPSHOTS_KEPT, Lake, LakeBusy, LakeWriter, NoLake, Snapshot
+from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable, columns_of
+
+DAYS = ("2026-01-01", "2026-01-02")
+COLUMNS = columns_of("day date UTC date\nnumber bigint of the snapshot\n")
+FIRST, SECOND = (
+    LakeTable(layer="silver", name=name, meaning="A table.", columns=COLUMNS, key=("day",))
+    for name in ("first", "second")
 )
-from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_TENURES
-
-DAYS = ("cluster=a/day=2026-01-01", "cluster=a/day=2026-01-02")
+EVENTS = LakeTable(layer="bronze", name="events", meaning="A table.", columns=COLUMNS, key=("day",))
+RANDOM_KILLS = 25
 
 
-def stage(writer: LakeWriter, *partitions: str, table: LakeTable = SILVER_REIGNS) -> str:
-    """What Spark would leave: a file per partition."""
-    run, folder = writer.folder(table)
-    for partition in partitions:
-        (folder / partition).mkdir(parents=True)
-        (folder / partition / "part-0.parquet").write_text(run)
-    return run
+def stage(writer: LakeWriter, *days: str, table: LakeTable = FIRST) -> Partitions:
+    """What Spark would leave: a file per day, with one row of the snapshot that is to come."""
+    folder = writer.folder(table)
+    for day in days:
+        row = {"day": dt.date.fromisoformat(day), "number": writer.published.number + 1}
+        write_file(table, [row], folder / f"part={day}" / "0.parquet")
+    return writer.found(table, folder)
 
 
-def publish(lake: Lake, *partitions: str, removed: tuple[str, ...] | None = ()) -> str:
+def publish(lake: Lake, *days: str, removed: tuple[str, ...] | None = ()) -> int:
     with lake.writer() as writer:
-        run = stage(writer, *partitions)
-        writer.replace(SILVER_REIGNS, {partition: [run] for partition in partitions}, removed=removed)
-        writer.publish()
-    return run
+        writer.replace(FIRST, stage(writer, *days), removed=removed)
+        return writer.publish().number
 
 
-def folders(lake: Lake) -> list[str]:
-    return sorted(
-        f"{folder.name}/{partition}"
-        for folder in (lake.root / "data").glob("*/*/run=*")
-        for partition in partitions_in(folder) or ["."]
-    )
+def publish_both(lake: Lake) -> int:
+    with lake.writer() as writer:
+        for table in (FIRST, SECOND):
+            writer.replace(table, stage(writer, *DAYS, table=table))
+        return writer.publish().number
+
+
+def rows(lake: Lake, table: LakeTable = FIRST, snapshot: Snapshot | None = None) -> dict[str, int]:
+    """Day -> the number in its row, as any program reads it: by Delta, of the version that a snapshot names."""
+    version = (lake.snapshot() if snapshot is None else snapshot).version(table.path)
+    if version is None:
+        return {}
+    found = DeltaTable(lake.folder(table.path), version=version).to_pyarrow_table()
+    assert found.num_rows == len(set(found["day"].to_pylist())), "never twice the rows"
+    return {str(row["day"]): row["number"] for row in found.to_pylist()}
 
 
 def test_what_is_staged_is_not_published(tmp_path: Path) -> None:
-    """A writer that dies leaves the manifest as it was; the next one removes its folders."""
+    """A writer that dies leaves the tables as they were; the next one removes its files."""
     lake = Lake(tmp_path)
-    first = publish(lake, *DAYS)
-    before = lake.manifest()
+    publish(lake, *DAYS)
+    before = lake.snapshot()
     with lake.writer() as writer:
-        second = stage(writer, *DAYS)
-        writer.replace(SILVER_REIGNS, {}, removed=DAYS)
-    assert lake.manifest() == before
-    assert f"run={second}/{DAYS[0]}" in folders(lake)
+        left = [lake.folder(FIRST.path) / file for some in stage(writer, *DAYS).values() for file in some]
+        new = writer.folder(SECOND)
+        write_file(SECOND, [], new / "0.parquet")
+    assert lake.snapshot() == before
+    assert all(path.exists() for path in left)
     with lake.writer():
-        assert folders(lake) == [f"run={first}/{day}" for day in DAYS]
+        assert not any(path.exists() for path in (*left, new))
+    assert rows(lake) == dict.fromkeys(DAYS, 1)
 
 
 def test_a_partition_that_comes_out_empty_is_gone(tmp_path: Path) -> None:
@@ -77,148 +88,217 @@ def test_a_partition_that_comes_out_empty_is_gone(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     publish(lake, *DAYS)
     publish(lake, removed=(DAYS[0],))
-    assert list(lake.manifest().tables[SILVER_REIGNS.path]) == [DAYS[1]]
-    run = publish(lake, DAYS[0], removed=None)
-    assert lake.manifest().tables[SILVER_REIGNS.path] == {DAYS[0]: [run]}
+    assert rows(lake) == {DAYS[1]: 1}
+    publish(lake, DAYS[0], removed=None)
+    assert rows(lake) == {DAYS[0]: 3}
 
 
-def test_nothing_changed_is_not_a_version(tmp_path: Path) -> None:
+def test_nothing_changed_is_not_a_snapshot(tmp_path: Path) -> None:
     """Running twice publishes once."""
     lake = Lake(tmp_path)
     publish(lake, *DAYS)
     with lake.writer() as writer:
-        assert writer.publish().version == 1
-    assert lake.manifest().version == 1
+        writer.append(FIRST, {})
+        assert writer.publish().number == 1
+    assert lake.snapshot().number == 1
 
 
-def test_a_reader_of_an_older_manifest_can_finish(tmp_path: Path) -> None:
-    """Files of the last three versions are there, older ones are not."""
+def test_earlier_runs_can_be_read_until_they_are_swept(tmp_path: Path) -> None:
+    """Files of the kept snapshots are there, older ones are not, and the refusal names what is kept."""
     lake = Lake(tmp_path)
-    runs = [publish(lake, DAYS[0]) for _ in range(5)]
-    assert folders(lake) == [f"run={run}/{DAYS[0]}" for run in runs[-3:]]
+    for _ in range(SNAPSHOTS_KEPT + 2):
+        publish(lake, DAYS[0])
+    kept = [one.number for one in lake.snapshots()]
+    assert kept == list(range(SNAPSHOTS_KEPT + 2, 2, -1))
+    assert [rows(lake, snapshot=lake.snapshot(number))[DAYS[0]] for number in kept] == kept
+    assert len(list(lake.folder(FIRST.path).rglob("*.parquet"))) == SNAPSHOTS_KEPT
+    with pytest.raises(NoLake, match=r"keeps the snapshots \[12, .* 3\], and not 2"):
+        lake.snapshot(2)
 
 
-def test_killed_between_the_two_manifests_counts_as_not_published(tmp_path: Path) -> None:
-    """The kept copy is written first; without ``manifest.json`` it names nothing."""
+def test_what_a_killed_run_committed_without_a_snapshot_is_undone(tmp_path: Path) -> None:
+    """Its first table was committed, the second was not; a table that no snapshot knew is empty again."""
     lake = Lake(tmp_path)
     publish(lake, *DAYS)
-    before = lake.manifest_path.read_bytes()
-    lost = publish(lake, *DAYS)
-    lake.manifest_path.write_bytes(before)
-    with lake.writer() as writer:
-        assert writer.published.version == 1
-    assert [folder for folder in folders(lake) if lost in folder] == []
-    assert publish(lake, *DAYS) != lost
-    assert lake.manifest().version == 2
+    with lake.writer() as killed:
+        killed.replace(FIRST, stage(killed, DAYS[0]))
+        killed.replace(SECOND, stage(killed, *DAYS, table=SECOND))
+        killed._name = lambda fresh: None  # type: ignore[method-assign]
+        killed.publish()
+    assert rows(lake) == dict.fromkeys(DAYS, 1)
+    with lake.writer():
+        for table, found in ((FIRST, 2), (SECOND, 0)):
+            assert sum(map(len, files_of(DeltaTable(lake.folder(table.path))).values())) == found
+    assert publish_both(lake) == 2
+    assert rows(lake) == rows(lake, SECOND) == dict.fromkeys(DAYS, 2)
 
 
 def test_java_of_a_killed_run_that_lives_on_writes_into_no_table(tmp_path: Path) -> None:
     """The next run would have had the same name: what the orphan still writes would have become its rows."""
     lake = Lake(tmp_path)
     with lake.writer() as killed:
-        orphan = stage(killed, DAYS[0])
+        orphan = killed.folder(FIRST)
+        stage(killed, DAYS[0])
     with lake.writer() as writer:
-        run = stage(writer, DAYS[0])
-        late = lake.root / "data" / SILVER_REIGNS.path / f"run={orphan}" / DAYS[0]
-        late.mkdir(parents=True)
-        (late / "part-1.parquet").write_text("late")
-        writer.replace(SILVER_REIGNS, {DAYS[0]: [run]})
+        staged = stage(writer, DAYS[0])
+        write_file(FIRST, [], orphan / f"part={DAYS[0]}" / "late.parquet")
+        writer.replace(FIRST, staged)
         writer.publish()
-    assert folders(lake) == [f"run={run}/{DAYS[0]}"]
-    assert [file.name for file in (lake.root / "data").rglob("*.parquet")] == ["part-0.parquet"]
+    assert rows(lake) == {DAYS[0]: 1}
+    assert not orphan.exists()
+
+
+def test_a_micro_batch_and_its_number_are_published_together(tmp_path: Path) -> None:
+    """A batch without rows is a snapshot too: its number must not be lost."""
+    lake = Lake(tmp_path)
+    with lake.writer() as writer:
+        assert writer.last_batch("checkpoint") == -1
+        writer.replace(FIRST, stage(writer, *DAYS))
+        writer.note_batch("checkpoint", 7)
+        assert writer.last_batch("checkpoint") == -1
+        writer.publish()
+    with lake.writer() as writer:
+        assert (writer.last_batch("checkpoint"), writer.last_batch("other")) == (7, -1)
+        writer.note_batch("checkpoint", 8)
+        assert writer.publish().number == 2
+        assert writer.last_batch("checkpoint") == 8
+
+
+def test_a_layer_knows_the_files_that_it_was_built_from(tmp_path: Path) -> None:
+    """As they were published with it, not as they are now."""
+    lake = Lake(tmp_path)
+    with lake.writer() as writer:
+        writer.replace(EVENTS, stage(writer, DAYS[0], table=EVENTS))
+        writer.replace(FIRST, stage(writer, DAYS[0]))
+        writer.note_built("silver", [EVENTS])
+        built = {EVENTS.path: writer.files(EVENTS)}
+        assert writer.built("silver") == {}
+        writer.publish()
+        assert writer.built("silver") == built
+        writer.append(EVENTS, stage(writer, *DAYS, table=EVENTS))
+        writer.publish()
+    with lake.writer() as writer:
+        assert writer.built("silver") == built != {EVENTS.path: writer.files(EVENTS)}
+
+
+def test_duckdb_and_pandas_read_one_snapshot_with_its_comments(tmp_path: Path) -> None:
+    """By what the page shows: the versions of the newest snapshot, then the tables; nothing of ours is asked."""
+    lake = Lake(tmp_path)
+    publish_both(lake)
+    publish_both(lake)
+    snapshots = DeltaTable(tmp_path / "snapshots").to_pyarrow_dataset()
+    database = duckdb.connect()
+    newest = database.sql(
+        'SELECT "table", version FROM snapshots WHERE snapshot = (SELECT max(snapshot) FROM snapshots) ORDER BY 1'
+    ).fetchall()
+    assert newest == [(FIRST.path, 1), (SECOND.path, 1)]
+    assert snapshots.count_rows() == 4
+    for path, version in newest:
+        table = DeltaTable(tmp_path / path, version=version)
+        first = table.to_pyarrow_dataset()
+        assert database.sql("SELECT count(*), min(number), max(number) FROM first").fetchall() == [(2, 2, 2)]
+        assert len(table.to_pandas()) == first.count_rows() == 2
+        assert [field.metadata["comment"] for field in table.schema().fields] == ["UTC date", "of the snapshot"]
+        assert table.metadata().description == "A table."
+        # A plain reader of Parquet needs the list of files only.
+        assert pa.parquet.read_table(table.file_uris()[0]).num_rows == 1
+    database.close()
 
 
 @pytest.mark.slow
 def test_a_reader_beside_a_writer_sees_the_old_or_the_new(tmp_path: Path) -> None:
     """Two tables that are published together are read together: never one of each, never a file that is not there."""
     lake = Lake(tmp_path)
-    seen: list[set[str]] = []
+    seen: list[set[int]] = []
     has_read, is_over = threading.Event(), threading.Event()
 
     def read() -> None:
         while not is_over.is_set():
-            tables = lake.manifest().tables
-            seen.append(
-                {
-                    (lake.root / "data" / path / f"run={run}" / partition / "part-0.parquet").read_text().split("-")[0]
-                    for path, partitions in tables.items()
-                    for partition, runs in partitions.items()
-                    for run in runs
-                }
-            )
+            snapshot = lake.snapshot()
+            seen.append({number for table in (FIRST, SECOND) for number in rows(lake, table, snapshot).values()})
             has_read.set()
 
     publish_both(lake)
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for version in range(2, 10):
-            assert publish_both(lake) == version
-            # Files of three versions are kept: a reader that sleeps through more is told so, and reads again.
+        for number in range(2, 10):
+            assert publish_both(lake) == number
             has_read.clear()
-            assert has_read.wait(timeout=10)
+            assert has_read.wait(timeout=30)
     finally:
         is_over.set()
         reader.join()
 
     assert len({*map(frozenset, seen)}) > 1
-    assert all(len(versions_seen) == 1 for versions_seen in seen)
-
-
-def publish_both(lake: Lake) -> int:
-    with lake.writer() as writer:
-        for table in (SILVER_REIGNS, SILVER_TENURES):
-            writer.replace(table, {day: [stage(writer, day, table=table)] for day in DAYS})
-        return writer.publish().version
+    assert all(len(numbers_seen) == 1 for numbers_seen in seen)
 
 
 @pytest.mark.slow
-def test_killed_before_any_change_of_the_disk_the_old_version_or_the_new_one_is_there(tmp_path: Path) -> None:
+def test_killed_before_any_change_of_the_disk_the_old_snapshot_or_the_new_one_is_there(tmp_path: Path) -> None:
     """
-    SIGKILL before the first change that a run makes on disk, before the second, and so on: while it stages, syncs, writes
-    both manifests and removes what is old. Readers of every kept version find all of its files, and the next run
-    publishes and leaves nothing else behind.
+    SIGKILL before the first change that a run makes on disk by itself, before the second, and so on; then at moments
+    drawn by chance, which fall into the changes that the library makes. Readers of every kept snapshot find all of its
+    rows, and the next run publishes and leaves nothing else behind.
     """
     template = Lake(tmp_path / "template")
-    for _ in range(VERSIONS_KEPT + 1):
+    for _ in range(SNAPSHOTS_KEPT + 1):
         old = publish_both(template)
+    began = time.monotonic()
+    publish_both(copied(template, tmp_path / "timed"))
+    lasts_s = time.monotonic() - began
+    draws = random.Random(1)
     found: list[int] = []
-    while True:
-        lake = Lake(tmp_path / f"killed-{len(found)}")
-        shutil.copytree(template.root, lake.root)
-        was_killed = killed_before(len(found), lake)
-        found.append(readable(lake)[0])
-        assert readable(lake) == [found[-1] - back for back in range(VERSIONS_KEPT)]
-        assert publish_both(lake) == found[-1] + 1
-        assert everything(lake) == everything_kept(lake)
-        shutil.rmtree(lake.root)
-        if not was_killed:
-            break
+    while killed_and_sound(copied(template, tmp_path / "killed"), found, number=len(found)):
+        pass
+    for _ in range(RANDOM_KILLS):
+        killed_and_sound(copied(template, tmp_path / "killed"), found, after_s=draws.uniform(0, lasts_s))
 
-    assert found == sorted(found)
-    assert found.count(old) > 20, "kills before the new version was published"
+    assert found.count(old) > 20, "kills before the new snapshot was published"
     assert found.count(old + 1) > 5, "kills after that"
     assert len(found) == found.count(old) + found.count(old + 1)
 
 
-def killed_before(number: int, lake: Lake) -> bool:
+def copied(template: Lake, root: Path) -> Lake:
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(template.root, root)
+    return Lake(root)
+
+
+FORKED = multiprocessing.get_context("forkserver")
+"""Children of a process that has not used the library yet: its threads do not outlive a fork."""
+FORKED.set_forkserver_preload(["deltalake", "pyarrow.parquet", __name__])
+
+
+def killed_and_sound(lake: Lake, found: list[int], *, number: int = -1, after_s: float = 0) -> bool:
     """
-    Let a child ``publish_both``, and kill itself before its change of the disk of this number. False: it made fewer.
+    Let a child ``publish_both`` and die before its change of the disk of a number, or some time after it began; then look,
+    and publish once more. False: it lived.
 
     A file that is opened for writing is a change, and so is what is written into it.
     """
-    child = os.fork()
-    if child == 0:
-        try:
-            sys.addaudithook(Death(number))
-            publish_both(lake)
-            os._exit(0)
-        finally:
-            traceback.print_exc()
-            os._exit(1)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+    has_begun = FORKED.Event()
+    child = FORKED.Process(target=dying, args=(lake, number, has_begun))
+    child.start()
+    assert has_begun.wait(timeout=60)
+    if number < 0:
+        time.sleep(after_s)  # the moment of death, not a condition that is waited for
+        child.kill()
+    child.join()
+    assert child.exitcode in (0, -signal.SIGKILL)
+    found.append(lake.snapshot().number)
+    assert_sound(lake)
+    assert publish_both(lake) == found[-1] + 1
+    assert_sound(lake)
+    assert everything(lake) == everything_kept(lake)
+    return child.exitcode != 0
+
+
+def dying(lake: Lake, number: int, has_begun: Any) -> None:
+    has_begun.set()
+    if number >= 0:
+        sys.addaudithook(Death(number))
+    publish_both(lake)
 
 
 class Death:
@@ -228,66 +308,38 @@ class Death:
         self._left = number
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and self._left >= 0:
-            self._pass()
-            if self._left == 0:
-                self._left = -1
-                os.open(arguments[0], arguments[2], 0o600)
-                self._die()
-            self._left -= 1
-        elif event in ("os.rename", "os.mkdir", "os.rmdir", "os.remove"):
+        if (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        ) or event in ("os.rename", "os.mkdir", "os.rmdir", "os.remove"):
             self._pass()
 
     def _pass(self) -> None:
         if self._left == 0:
-            self._die()
+            os.kill(os.getpid(), signal.SIGKILL)
         self._left -= 1
 
-    def _die(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
 
-
-def manifests(lake: Lake) -> list[Manifest]:
-    """Kept ones, the newest published one first."""
-    newest = lake.manifest()
-    texts = [path.read_bytes() for path in (lake.root / "manifests").glob("*.json")]
-    kept = [msgspec.json.decode(text, type=Manifest) for text in texts]
-    return sorted(
-        (manifest for manifest in kept if newest.version - VERSIONS_KEPT < manifest.version <= newest.version),
-        key=lambda manifest: -manifest.version,
-    )
-
-
-def files_of(lake: Lake, manifest: Manifest) -> set[Path]:
-    return {
-        lake.root / "data" / path / f"run={run}" / partition / "part-0.parquet"
-        for path, partitions in manifest.tables.items()
-        for partition, runs in partitions.items()
-        for run in runs
-    }
-
-
-def readable(lake: Lake) -> list[int]:
-    """Kept versions; fails unless all files of each are there, and are of that version."""
-    assert lake.manifest() == manifests(lake)[0]
-    for manifest in manifests(lake):
-        texts = [file.read_text() for file in files_of(lake, manifest)]
-        assert {text.split("-")[0] for text in texts} == {f"v{manifest.version:08d}"}
-        assert len(texts) == 2 * len(DAYS)
-    return [manifest.version for manifest in manifests(lake)]
+def assert_sound(lake: Lake) -> None:
+    """The newest snapshot and the oldest kept one have all of their rows, and only their own."""
+    kept = lake.snapshots()
+    for snapshot in (kept[0], kept[-1]):
+        for table in (FIRST, SECOND):
+            assert rows(lake, table, snapshot) == dict.fromkeys(DAYS, snapshot.number)
 
 
 def everything(lake: Lake) -> set[Path]:
-    return {path for path in lake.root.rglob("*") if path.is_file() or path.name.startswith("run=")}
+    return {path for layer in FORMS for path in lake.folder(layer).rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
 def everything_kept(lake: Lake) -> set[Path]:
-    """What belongs there: two files of our own, the kept manifests, and the folders and files that they name."""
-    kept = manifests(lake)
-    files = set[Path]().union(*(files_of(lake, manifest) for manifest in kept))
-    folders_of_runs = {parent for file in files for parent in file.parents if parent.name.startswith("run=")}
-    of_versions = {lake.root / "manifests" / f"{manifest.version:08d}.json" for manifest in kept}
-    return {lake.root / "lock", lake.manifest_path} | of_versions | files | folders_of_runs
+    """The files that kept snapshots name."""
+    return {
+        lake.folder(path) / file
+        for snapshot in lake.snapshots()
+        for path in snapshot.rows
+        for some in lake.files(path, snapshot.version(path)).values()
+        for file in some
+    }
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -308,33 +360,40 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         other.kill()
         other.wait()
         with lake.writer() as writer:
-            assert writer.published.version == 0
+            assert writer.published.number == 0
 
 
-def test_no_lake_and_a_foreign_manifest_are_named(tmp_path: Path) -> None:
+def test_no_lake_and_a_lake_of_manifests_are_named(tmp_path: Path) -> None:
     """Neither is an empty lake."""
     lake = Lake(tmp_path)
     with pytest.raises(NoLake, match="make one with: rollcall analytics run"):
         lake.require()
-    lake.manifest_path.write_text('{"version":1,"form":2,"surprise":true}')
-    with pytest.raises(NoLake, match="is not a manifest of this program"):
-        lake.manifest()
-    with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(lake.manifest_path).writer():
+    (tmp_path / "manifest.json").write_text('{"version":1,"form":2}')
+    with pytest.raises(NoLake, match="bring its lines over: rollcall analytics migrate"), lake.writer():
+        pass
+    with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(tmp_path / "manifest.json").writer():
         pass
 
 
-def test_a_lake_of_an_earlier_form_is_refused(tmp_path: Path) -> None:
-    """Its reigns ended at the first acknowledgement; later days were added to them by another measure, without a word."""
+def test_a_lake_of_another_form_is_refused_but_for_gold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows meant something else; later days were added to them by another measure, without a word."""
     lake = Lake(tmp_path)
-    publish(lake, "cluster=a/day=2026-01-31")
-    assert lake.manifest().form == FORM
-    lake.manifest_path.write_bytes(lake.manifest_path.read_bytes().replace(b'"form":2,', b""))
-    with pytest.raises(NoLake, match=r"has form 1, this program reads and writes form 2; .* --lake OTHER"):
+    publish(lake, *DAYS)
+    monkeypatch.setitem(FORMS, "gold", 99)
+    assert lake.require().number == 1
+    monkeypatch.setitem(FORMS, "silver", 99)
+    with pytest.raises(NoLake, match=r"has form 3, this program's is 99; .* --lake OTHER"):
         lake.require()
-    with pytest.raises(NoLake, match="form 1"), lake.writer():
+    with pytest.raises(NoLake, match="form 3"), lake.writer():
         pass
 
 
-def test_names_of_partitions_are_read_as_spark_writes_them() -> None:
-    """A cluster's name may hold anything; Spark escapes it."""
-    assert values_of("cluster=a%2Fb%3D/day=2026-01-31") == ("a/b=", dt.date(2026, 1, 31))
+def test_the_snapshots_have_a_row_per_table(tmp_path: Path) -> None:
+    """Unique by their key, with the moment of the run."""
+    lake = Lake(tmp_path)
+    for _ in range(3):
+        publish_both(lake)
+    found = DeltaTable(lake.folder(SNAPSHOTS.path)).to_pyarrow_table().to_pylist()
+    keys = [tuple(row[name] for name in SNAPSHOTS.key) for row in found]
+    assert len(set(keys)) == len(keys) == 6
+    assert all(row["made_at"].utcoffset().total_seconds() == 0 for row in found)

@@ -1,0 +1,59 @@
+"""A lake is read by programs that know nothing of ours: DuckDB, pandas, a plain Spark; and the SQL of the page runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FAILOVERS
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/analytics.md"
+QUESTIONS = 5
+
+
+def shown(lake: Lake, table: LakeTable) -> DeltaTable:
+    return DeltaTable(lake.folder(table.path), version=lake.snapshot().version(table.path))
+
+
+def test_the_questions_of_the_page_are_one_select_each(batch: Lake) -> None:
+    """Each runs on a lake as it is; the answers about failovers are those of the story."""
+    queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(queries) == QUESTIONS
+    with duckdb.connect() as database:
+        for table in (*SILVER, *GOLD):
+            # Some names are there twice, in silver and gold: the page asks for those of gold.
+            database.register(table.name, shown(batch, table).to_pyarrow_dataset())
+        days = re.compile(r"day >= .*? GROUP BY")
+        answers = [database.sql(days.sub("true GROUP BY", query)).fetchall() for query in queries]
+        assert all(database.sql(query).columns for query in queries)
+    by_cause, exposed, lost, *_ = answers
+    assert {cause: count for _, cause, _, count in by_cause} == {"dead-at-once": 1, "timeout": 2}
+    assert exposed[0][1] == "broker-a"
+    assert exposed[0][2] > 20
+    assert [row[2] for row in lost] == [row[2] for row in sorted(lost, key=lambda row: row[3])]
+
+
+def test_a_plain_reader_sees_each_row_once(spark: Any, batch: Lake) -> None:
+    """By the list of files alone, and by pandas; the comments are in Spark's schema and in Delta's."""
+    table = shown(batch, GOLD_FAILOVERS)
+    plain = spark.read.parquet(*table.file_uris())
+    assert plain.count() == len(table.to_pandas()) == batch.read(spark, GOLD_FAILOVERS).count() == 3
+    assert {"cluster", "day", "total_us"} <= set(plain.columns)
+    comments = {field.name: field.metadata.get("comment") for field in plain.schema.fields}
+    meanings = {column.name: column.meaning for column in GOLD_FAILOVERS.columns}
+    assert {name: comments[name] for name in meanings} == meanings
+    assert {field.name: field.metadata["comment"] for field in table.schema().fields} == meanings
+    assert (
+        spark.read.parquet(*shown(batch, BRONZE_EVENTS).file_uris()).count() == batch.read(spark, BRONZE_EVENTS).count()
+    )
