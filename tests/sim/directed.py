@@ -51,6 +51,7 @@ from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 from tests.sim.directed_disks import DISK_CASES
 from tests.sim.directed_fleets import FLEET_CASES
 from tests.sim.directed_members import MEMBER_CASES
+from tests.sim.directed_policies import POLICY_CASES
 from tests.sim.directed_quorum import QUORUM_CASES
 from tests.sim.directed_reigns import REIGN_CASES
 from tests.sim.violation import Violation
@@ -703,5 +704,6 @@ CASES: dict[str, Callable[[], None]] = {
     **QUORUM_CASES,
     **MEMBER_CASES,
     **FLEET_CASES,
+    **POLICY_CASES,
 }
 """By name; mutants name the case that finds them."""

@@ -2,7 +2,8 @@
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
 Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_elections``, ``mutations_replicas``, ``mutations_reigns``,
-``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``), running it (``mutants``), cases that one machine is enough for (``directed``).
+``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``, ``mutations_policies``), running it (``mutants``), cases that one machine is enough for
+(``directed``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tests.sim.mutations_callers import CALLERS
 from tests.sim.mutations_disks import DISKS
 from tests.sim.mutations_elections import ELECTIONS
 from tests.sim.mutations_members import MEMBERS
+from tests.sim.mutations_policies import POLICIES
 from tests.sim.mutations_quorum import QUORUM
 from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
@@ -28,4 +30,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *CALLERS,
     *SWITCHOVERS,
     *MEMBERS,
+    *POLICIES,
 )

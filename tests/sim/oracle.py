@@ -39,6 +39,7 @@ from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
 from tests.sim.log import RECORD_BYTES, ReplicaDisk
+from tests.sim.policies import PolicyJudge
 from tests.sim.rocketmq import RocketmqLaws
 from tests.sim.switchovers import SwitchoverJudge
 from tests.sim.violation import Violation
@@ -116,6 +117,7 @@ class Oracle:
         self._chain_at: list[tuple[int, str]] = [(0, "")]
         self._leader_of_term: dict[int, str] = {}
         self._orders = SwitchoverJudge(self.counts)
+        self.policies = PolicyJudge(kernel)
 
     def facts(self, key: SetKey) -> SetFacts:
         """Of one set."""
@@ -153,6 +155,8 @@ class Oracle:
                     f"R11: the settings of {key} change from {known.configuration} to {after.configuration}"
                 )
         for record in entry.records:
+            if before is not None:
+                self.policies.applied(before, record)
             self._event(record)
 
     def forgotten(self, known: FleetState | None) -> None:
@@ -160,6 +164,7 @@ class Oracle:
         before, self.state = self.state, known
         self._leader_of_term.clear()
         self._orders = SwitchoverJudge(self.counts, known)
+        self.policies.forget()
         self._chain_at = [(0, "")]
         if known is not None:
             self._chain_at = [(0, "")] * known.index + [(known.term, known.chain_head)]

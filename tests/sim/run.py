@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
+from tests.sim.policies import Policies, let_masters_return
 from tests.sim.raft import raft_quorum
 from tests.sim.seats import SEATS, Seats
 from tests.sim.switchovers import SwitchoverOrders
@@ -42,7 +43,9 @@ def has_seats(seed: int) -> bool:
 
 
 def shape_of(seed: int) -> Shape:
-    """One set or two, with and without a learner, three speeds and two manners, three controllers or five, by seed."""
+    """
+    One set or two, with and without a learner, three speeds and two manners, three controllers or five, policies, by seed.
+    """
     grows = has_seats(seed)
     return Shape(
         controllers=len(SEATS) if grows else 5 if seed % 7 == 2 else 3,
@@ -54,6 +57,8 @@ def shape_of(seed: int) -> Shape:
         rocketmq_replicas=2 + seed // 6 % 2 if seed % 6 == 0 else 0,
         producers=2,
         orders_switchovers=seed % 2 == 1,
+        has_policies=seed % 10 == 3 and not grows,
+        returns_masters=seed % 20 == 13 and not grows,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],
     )
@@ -84,7 +89,11 @@ def _run(world: World, steps_max: int) -> Outcome:
         Chaos(world, end_us)
         if world.shape.orders_switchovers:
             SwitchoverOrders(world, end_us)
+        if world.shape.has_policies:
+            Policies(world, end_us)
         world.kernel.run_until(end_us, steps_max=steps_max)
+        if world.shape.returns_masters:
+            let_masters_return(world, steps_max=steps_max)
         world.settle()
     except Violation as violation:
         failure = str(violation)

@@ -55,6 +55,9 @@ from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
 from tests.support.sim_net import SimNet
 from tests.support.sim_streams import simulated_sockets
 
+PREFERRED = 2
+"""The number of the replica to which masters return, where they do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -78,6 +81,10 @@ class Shape:
     """Of one set more, whose brokers are RocketMQ's."""
     orders_switchovers: bool = False
     """An operator moves masters by order, besides all else."""
+    has_policies: bool = False
+    """Masters that cannot acknowledge are left, and sets that flap wait for somebody (``policies``)."""
+    returns_masters: bool = False
+    """And, behind the faults, they go back to the second replica, which is preferred."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -234,7 +241,8 @@ class World:
         self._disks: dict[tuple[SetKey, BrokerId], ReplicaDisk] = {}
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
-                self._add_broker(key, f"{key.name}r{number}")
+                is_preferred = shape.returns_masters and number == PREFERRED
+                self._add_broker(key, f"{key.name}r{number}", priority=1 if is_preferred else 100)
             for number in range(1, shape.learners + 1):
                 self._add_broker(key, f"{key.name}l{number}", is_learner=True)
         self._all_brokers = tuple(self.brokers.values())
@@ -261,7 +269,7 @@ class World:
         for broker in (*self.brokers.values(), *self.rocketmq.values()) if starts_brokers else ():
             self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
 
-    def _add_broker(self, key: SetKey, name: str, *, is_learner: bool = False) -> None:
+    def _add_broker(self, key: SetKey, name: str, *, is_learner: bool = False, priority: int = 100) -> None:
         address = f"10.0.1.{len(self.brokers) + 1}"
         self.net.hosts[address] = name
         plan = BrokerPlan(
@@ -269,7 +277,7 @@ class World:
             address=address,
             set_key=key,
             description=ReplicaDescription(
-                address=f"{address}:10911", ha_address=f"{address}:10912", is_learner=is_learner
+                address=f"{address}:10911", ha_address=f"{address}:10912", is_learner=is_learner, priority=priority
             ),
             configuration=SetConfiguration(
                 expected_replicas=self.shape.replicas, flush=self.shape.flush, min_in_sync=self.shape.min_in_sync

@@ -503,9 +503,9 @@ def test_r22_a_member_about_to_stop_that_cannot_be_spared_stays_and_counts_while
     master = joined((A, B, C), min_in_sync=2)
     master.hear((A, B, C), 10, stopping=(B,))
     master.unlink(C)
-    (alter,) = proposals(master.wait(SURVIVORS_MS + 100))
-    assert alter.new_set == (A, B), "C has no link: B cannot be spared for it"
-    master.verdict(alter.seq, accepted=True, members=(A, B), version=11)
+    alters = proposals(master.wait(SURVIVORS_MS + 100))
+    assert [one.new_set for one in alters] == [(A, B)], "C has no link: B cannot be spared for it"
+    master.verdict(alters[0].seq, accepted=True, members=(A, B), version=11)
 
     pair = joined(min_in_sync=2)
     pair.hear((A, B), 10, stopping=(B,))

@@ -227,6 +227,21 @@ def test_an_order_that_comes_behind_the_end_of_the_stop_elects_nobody() -> None:
     assert elections(world) == []
 
 
+def test_an_order_for_a_stop_that_another_one_followed_elects_nobody() -> None:
+    """The later one is young: its master may serve again before the policy has its time."""
+    world, replicas = serving(**ON)
+    world.applies = False
+    stop(world, replicas[0])
+    world.pass_ms(1_500, *replicas)
+    (action,) = (one for one in world.waiting if isinstance(one.command, LeaveMaster))
+    stop(world, replicas[0], age_ms=2_500, stopped_ms=2_400)
+    stop(world, replicas[0], seq=2, age_ms=1_000)
+    reply = world.apply(action.command, action.evidence)
+    assert isinstance(reply, Refused)
+    assert (reply.code, reply.requested, reply.current) == (RefusalCode.EXPECTATION_FAILED, "1/1", "1/2")
+    assert elections(world) == []
+
+
 def test_an_order_whose_outcome_is_lost_is_given_again() -> None:
     world, replicas = serving(**ON)
     world.applies = False
@@ -254,6 +269,26 @@ def test_without_heirs_that_could_serve_the_master_stays_and_that_is_on_record_o
     # Heard again, they are a reason to look again.
     world.pass_ms(2_500, *replicas)
     assert len(elections(world)) == 1
+
+
+def test_of_two_heirs_one_that_has_left_the_set_does_not_count() -> None:
+    """It lacks what was acknowledged since, and whether it can follow the other one is not known."""
+    world, replicas = serving(**ON)
+    view = world.the_view(KEY)
+    smaller = AlterSyncStateSet(
+        set_key=KEY,
+        broker_id=replicas[0].broker_id,
+        incarnation=replicas[0].incarnation,
+        master_epoch=view.master_epoch,
+        seq=9,
+        sync_state_set_epoch=view.sync_state_set_epoch,
+        new_set=tuple(sorted(one.broker_id for one in replicas[:2])),
+        joining=(),
+    )
+    assert isinstance(world.apply(smaller), AlterDecided)
+    stop(world, replicas[0])
+    world.pass_ms(10_000, *replicas)
+    assert elections(world) == []
 
 
 def test_a_pair_is_left_for_its_slave_only_where_one_replica_may_serve() -> None:
