@@ -18,7 +18,7 @@ LARGE_M ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers hooks-proof drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
+        bench console-bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers hooks-proof drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 
 analytics-demo: $(STAMP)  ## a fleet with five faults, its journals through Spark, a report; compared with history value by value
 	@$(BIN)/python -m rollcall_ha.deploy.local.analytics_demo --directory $(DEMO)-analytics
+
+console-bench: $(STAMP)  ## 1,000 sets, 500 events/s: the leader's CPU and elections with 20 consoles and without, and one in Chromium; three runs
+	@$(BIN)/python -m tests.perf.bench_console
 
 bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40 LARGE_M=100]
 	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M) --large-m $(LARGE_M)

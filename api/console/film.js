@@ -171,5 +171,5 @@ function sceneOf({ scene, title }) {
       id === scene.master ? svg("rect", { x: x.get(id) - 21, y: 93, width: 42, height: 42, rx: 4, transform: `rotate(45 ${x.get(id)} 114)` }) : svg("circle", { cx: x.get(id), cy: 114, r: 24 }),
       svg("text", { x: x.get(id), y: 120, class: "id" }, String(id)),
       isGone(id) ? svg("path", { d: `M ${x.get(id) - 20} 94 l 40 40 m 0 -40 l -40 40`, class: "cross" }) : null,
-      svg("text", { x: x.get(id), y: 166, class: "label" }, isGone(id) ? "gone" : id === scene.master ? (scene.note[id] ?? (scene.serving ? "master" : "elected")) : scene.members.includes(id) ? "in sync" : "not in sync"))));
+      svg("text", { x: x.get(id), y: 166, class: "label" }, isGone(id) ? `${id} gone` : id === scene.master ? (scene.note[id] ?? (scene.serving ? "master" : "elected")) : scene.members.includes(id) ? "in sync" : "not in sync"))));
 }

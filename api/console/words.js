@@ -101,6 +101,7 @@ const TOLD = {
   "fleet-restored": (e) => `the fleet was restored from a backup at index ${number(e.backupIndex)}`,
   "leadership-taken": (e) => `controller ${e.controller} leads in term ${e.term}`,
   "leadership-transfer-ordered": (e) => `the lead is moved from ${e.controller} to ${e.successor}`,
+  "controllers-change-ordered": (e) => `members of the controllers: ${e.verb} ${e.name}${e.reason ? `: ${e.reason}` : ""}`,
   "feature-level-raised": (e) => `feature level ${e.level}`,
   "clock-stepped": (e) => `the clock of stamps stepped by ${e.stepMs} ms`,
   "broker-id-granted": (e) => `broker id ${e.brokerId} given to ${e.address}`,
@@ -149,7 +150,7 @@ export function told(event) {
 }
 
 // What a person would be woken for, or wants to see first; the rest is in the full record.
-const NOTABLE = new Set(["master-elected", "election-failed", "election-withheld", "replica-silent", "writes-stopped", "writes-resumed", "switchover-ordered", "switchover-ended", "elections-paused", "elections-resumed", "maintenance-begun", "maintenance-ended", "leadership-taken", "leadership-transfer-ordered", "certificate-revoked", "fleet-restored", "replicas-cleaned", "settings-applied", "clock-stepped", "goodbye-said", "stop-announced"]);
+const NOTABLE = new Set(["master-elected", "election-failed", "election-withheld", "replica-silent", "writes-stopped", "writes-resumed", "switchover-ordered", "switchover-ended", "elections-paused", "elections-resumed", "maintenance-begun", "maintenance-ended", "leadership-taken", "leadership-transfer-ordered", "controllers-change-ordered", "certificate-revoked", "fleet-restored", "replicas-cleaned", "settings-applied", "clock-stepped", "goodbye-said", "stop-announced"]);
 export const isNotable = (record) => NOTABLE.has(record.event.kind) || (record.event.kind === "loss-graded" && record.event.verdict.grade !== "proven");
 
 const SHAPES = { "master-elected": ["elect", "◆"], "election-failed": ["bad", "■"], "election-withheld": ["warn", "▲"], "replica-silent": ["bad", "✕"], "writes-stopped": ["bad", "■"], "writes-resumed": ["good", "●"], "replica-alive": ["good", "●"], "switchover-ordered": ["elect", "◇"], "switchover-ended": ["elect", "◆"], "elections-paused": ["warn", "‖"], "elections-resumed": ["good", "▸"], "leadership-taken": ["elect", "★"], "loss-graded": ["plain", "∎"], "command-refused": ["warn", "⊘"] };

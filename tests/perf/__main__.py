@@ -98,17 +98,17 @@ def run_all(sections: Sequence[Section], runs: int, root: Path, *, is_quick: boo
     return done
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1: a run failed."""
+def main(arguments: Sequence[str] | None = None, known: Sequence[Section] = SECTIONS) -> int:
+    """Exit code 1: a run failed. ``known``: the sections that may be run."""
     parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").strip().splitlines()[0])
-    names = [section.name for section in SECTIONS]
+    names = [section.name for section in known]
     parser.add_argument("--quick", action="store_true", help="one short run of everything, less than three minutes")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
     parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "bench.json")
     parser.add_argument("--dir", type=Path, help="where the fleets lie; default: the system's temporary folder")
     options = parser.parse_args(arguments)
-    sections = [section for section in SECTIONS if not options.only or section.name in options.only]
+    sections = [section for section in known if not options.only or section.name in options.only]
     began = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="rollcall-perf-", dir=options.dir))
     machine = describe(root)

@@ -1,0 +1,288 @@
+"""
+What people at consoles cost the leading controller of a thousand sets, and how soon they see what happens.
+
+    python -m tests.perf.bench_console [--runs 3]
+
+``console``: 500 events a second, without viewers, with twenty, and without again: the leader's CPU and its elections, as
+ratios. ``console-browser``: one real Chromium: the first paint, and how long after the stamp of its entry an election is
+to be seen. Stamps are older than commits, so it is later than what a person would count.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import our_environment
+from tests.perf.bench_sets import SETS, crowds, register
+from tests.perf.machine import ROOT, cpu_s
+from tests.perf.results import Measure, percentile
+from tests.perf.section import Context, Section
+
+VIEWERS = 20
+ORDER_SETS = SETS * 4 // 5
+"""Those that the load pauses; elections are held in the others."""
+EVENTS_PER_S = 500
+SETTLE_S = 2.0
+PHASE_S = 8.0
+ELECTIONS = 30
+BROWSER_ELECTIONS = 10
+PAINTS = 5
+KILLS = 3
+DEADLINE_S = 60.0
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WATCH = """
+window.__seen = [];
+window.__row = 0;
+new MutationObserver(() => {
+  if (!__row && document.querySelector("tr[data-set]")) requestAnimationFrame(() => { __row ||= performance.now(); });
+  for (const line of document.querySelectorAll("#changes li.fresh[data-kind=master-elected]:not([data-met])")) {
+    line.dataset.met = "1";
+    const stamp = Date.parse(line.querySelector("time").dateTime);
+    requestAnimationFrame(() => __seen.push(Date.now() - stamp));
+  }
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+def why_no_browser() -> str:
+    """Empty: there is one, and what drives it."""
+    if BROWSER is None:
+        return "no Chromium on the PATH: apt-get install chromium"
+    return "" if find_spec("playwright") else "playwright is not installed: make setup"
+
+
+def token(fleet: Fleet, role: str) -> Path:
+    """A file with a new token."""
+    path = fleet.directory / f"token-{role}"
+    told = ("tokens", "issue", "--role", role, "--name", role, "--out", str(path))
+    environment = fleet.commands_environment() or our_environment()
+    subprocess.run(fleet.command(*told), env=environment, capture_output=True, check=True, timeout=60)
+    return path
+
+
+class People:
+    """A running ``console_people``."""
+
+    def __init__(self, fleet: Fleet, what: str, role: str, *numbers: int) -> None:
+        address, authority = fleet.rest(fleet.leader()).address, str(fleet.identity().authority)
+        program = [sys.executable, "-m", "tests.perf.console_people", what, address, authority]
+        self.process = subprocess.Popen(
+            [*program, str(token(fleet, role)), *map(str, numbers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if self._line() != "ready":
+            raise RuntimeError(f"{what} did not begin")
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def told(self) -> int:
+        """Its count."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return int(self._line())
+
+
+@contextmanager
+def people(fleet: Fleet, what: str, role: str, *numbers: int) -> Iterator[People]:
+    """Gone at the end."""
+    found = People(fleet, what, role, *numbers)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+def others_of(fleet: Fleet) -> list[tuple[SetKey, BrokerId]]:
+    """Sets whose elections are not paused by the load, each with the replica that is not master."""
+    found = []
+    for status in fleet.client().sets().sets:
+        view = status.view
+        if int(view.set_key.name[1:]) >= ORDER_SETS and view.master is not None:
+            found.append((view.set_key, next(one.broker_id for one in view.members if one.broker_id != view.master)))
+    return found
+
+
+def elections_ms(fleet: Fleet, chosen: Sequence[tuple[SetKey, BrokerId]]) -> list[float]:
+    """Orders to elect another replica, one after the other: until each is answered."""
+    connection, took = fleet.rest(fleet.leader()).connection(timeout_s=10), []
+    for key, target in chosen:
+        began = time.perf_counter()
+        path = f"/v1/sets/{key.cluster}/{key.name}/elect"
+        connection.request("POST", path, f'{{"designated":{target}}}', {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{key}: {answer.status} {content!r}")
+        took.append((time.perf_counter() - began) * 1000)
+        time.sleep(PHASE_S / ELECTIONS / 2)
+    connection.close()
+    return took
+
+
+def phase(context: Context, fleet: Fleet, orders: People, chosen: Sequence[Any], what: str) -> dict[str, float]:
+    """CPU of the leader, elections and the rate of events over ``PHASE_S``."""
+    pid = fleet.pid(fleet.leader())
+    assert pid is not None
+    time.sleep(SETTLE_S)
+    before, done, began = cpu_s([pid]), orders.told(), time.monotonic()
+    took = elections_ms(fleet, chosen)
+    time.sleep(max(0.0, PHASE_S - (time.monotonic() - began)))
+    elapsed = time.monotonic() - began
+    cpu, rate = (cpu_s([pid]) - before) / elapsed * 100, (orders.told() - done) / elapsed
+    context.detail[f"elections_{what}_ms"] = took
+    context.say(f"{what}: {rate:.0f} events/s, leader {cpu:.1f} % of a core, election {statistics.median(took):.1f} ms")
+    return {"cpu": cpu, "rate": rate, "election": statistics.median(took)}
+
+
+def run_console(context: Context) -> dict[str, float]:
+    """Without viewers, with them, without: the first and the last are one, against drift."""
+    with crowds(context, is_insecure=False) as (fleet, slaves, masters):
+        register(context, slaves, masters, SETS)
+        targets = others_of(fleet)
+        if len(targets) < 3 * ELECTIONS:
+            raise RuntimeError(f"{len(targets)} sets to elect in, {3 * ELECTIONS} are needed")
+        parts = [targets[first : first + ELECTIONS] for first in range(0, 3 * ELECTIONS, ELECTIONS)]
+        with people(fleet, "orders", "operator", EVENTS_PER_S, ORDER_SETS) as orders:
+            alone = [phase(context, fleet, orders, parts[0], "before")]
+            with people(fleet, "viewers", "viewer", VIEWERS) as viewers:
+                watched = phase(context, fleet, orders, parts[1], "watched")
+                heard = viewers.told()
+            alone.append(phase(context, fleet, orders, parts[2], "after"))
+    quiet = {key: statistics.mean(one[key] for one in alone) for key in watched}
+    # Per event: a machine that is busy gives fewer of them in one part than in the other.
+    ratio = (watched["cpu"] / watched["rate"]) / (quiet["cpu"] / quiet["rate"])
+    return {
+        "cpu_ratio": ratio,
+        "election_ratio": watched["election"] / quiet["election"],
+        "cpu_alone": quiet["cpu"],
+        "cpu_watched": watched["cpu"],
+        "rate_alone": quiet["rate"],
+        "rate_watched": watched["rate"],
+        "election_alone_ms": quiet["election"],
+        "election_watched_ms": watched["election"],
+        "heard_mb": heard / 1e6,
+    }
+
+
+def run_browser(context: Context) -> dict[str, float]:
+    """First paint and elections with a thousand sets; then failovers of a master that is killed, in a small fleet."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        with crowds(context, is_insecure=False) as (fleet, slaves, masters):
+            register(context, slaves, masters, SETS)
+            paints, rows = [], []
+            for _ in range(PAINTS):
+                page = _opened(browser, fleet)
+                paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+                page.wait_for_function("window.__row > 0", timeout=DEADLINE_S * 1000)
+                paints.append(float(page.evaluate(paint)))
+                rows.append(float(page.evaluate("window.__row")))
+                page.context.close()
+            page = _opened(browser, fleet)
+            page.wait_for_function("window.__row > 0 && document.querySelector('#link[data-state=live]')")
+            time.sleep(SETTLE_S)
+            elections_ms(fleet, others_of(fleet)[:BROWSER_ELECTIONS])
+            page.wait_for_function(f"window.__seen.length >= {BROWSER_ELECTIONS}", timeout=DEADLINE_S * 1000)
+            seen = [float(one) for one in page.evaluate("window.__seen")]
+            page.context.close()
+        killed = _failovers(context, browser)
+        browser.close()
+    context.detail |= {"paint_ms": paints, "rows_ms": rows, "seen_ms": seen, "failover_seen_ms": killed}
+    context.say(
+        f"first paint {max(paints):.0f} ms, rows {max(rows):.0f} ms, seen {max(seen):.0f} and {max(killed):.0f} ms"
+    )
+    return {
+        "paint_ms": max(paints),
+        "rows_ms": max(rows),
+        "seen_p50_ms": percentile(seen, 0.5),
+        "seen_max_ms": max(seen),
+        "failover_seen_max_ms": max(killed),
+    }
+
+
+def _failovers(context: Context, browser: Any) -> list[float]:
+    with context.fleet() as fleet:
+        (key,) = fleet.set_keys()
+        fleet.wait_redundant(key)
+        page = _opened(browser, fleet)
+        page.wait_for_function("window.__row > 0 && document.querySelector('#link[data-state=live]')")
+        for number in range(1, KILLS + 1):
+            dead = fleet.master(key)
+            fleet.kill(dead)
+            page.wait_for_function(f"window.__seen.length >= {number}", timeout=DEADLINE_S * 1000)
+            fleet.restart(dead)
+            fleet.wait_redundant(key, deadline_s=DEADLINE_S)
+        seen = [float(one) for one in page.evaluate("window.__seen")]
+        page.context.close()
+    return seen
+
+
+def _opened(browser: Any, fleet: Fleet) -> Any:
+    """A tab that is signed in, cold."""
+    tokens = fleet.directory / "token-viewer"
+    text = (tokens if tokens.exists() else token(fleet, "viewer")).read_text().strip()
+    tab = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
+    tab.add_init_script(f"sessionStorage.setItem('rollcall.token', '{text}');{WATCH}")
+    page = tab.new_page()
+    page.goto(f"https://{fleet.rest(fleet.leader()).address}/console")
+    return page
+
+
+CONSOLE = Section(
+    name="console",
+    title="twenty people at consoles, 1,000 sets, 500 events/s",
+    measures=(
+        Measure(key="cpu_ratio", what="leader's CPU for each event, with 20 viewers to without", unit="", aim=1.1),
+        Measure(key="election_ratio", what="election, with to without", unit="", aim=1.1),
+        Measure(key="cpu_alone", what="  leader's CPU without viewers", unit="%"),
+        Measure(key="cpu_watched", what="  with", unit="%"),
+        Measure(key="rate_alone", what="  events without viewers", unit="/s"),
+        Measure(key="rate_watched", what="  with", unit="/s"),
+        Measure(key="election_alone_ms", what="  election by order without viewers, median", unit="ms"),
+        Measure(key="election_watched_ms", what="  with", unit="ms"),
+        Measure(key="heard_mb", what="  heard by all viewers", unit="MB"),
+    ),
+    run=run_console,
+)
+CONSOLE_BROWSER = Section(
+    name="console-browser",
+    title="one console in Chromium, 1,000 sets",
+    measures=(
+        Measure(key="paint_ms", what="first paint of five, the slowest", unit="ms", aim=1_000),
+        Measure(key="rows_ms", what="  until the worst sets are there", unit="ms", aim=1_000),
+        Measure(key="seen_max_ms", what="election seen after its stamp, 1,000 sets, the slowest", unit="ms", aim=200),
+        Measure(key="seen_p50_ms", what="  median", unit="ms"),
+        Measure(key="failover_seen_max_ms", what="failover of a killed master, the slowest", unit="ms", aim=200),
+    ),
+    run=run_browser,
+)
+
+
+if __name__ == "__main__":
+    from tests.perf.__main__ import main
+
+    sections = [CONSOLE]
+    if reason := why_no_browser():
+        print(f"SKIPPED 1 section, {CONSOLE_BROWSER.name}: {reason}")
+    else:
+        sections.append(CONSOLE_BROWSER)
+    sys.exit(main(["--json", str(ROOT / "out" / "console.json"), *sys.argv[1:]], sections))
