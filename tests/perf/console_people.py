@@ -107,7 +107,9 @@ class Orders:
             key = f"s{first + at // 2 * ORDER_LINKS % (self._sets - self._sets % ORDER_LINKS):04d}"
             body = {} if at % 2 else {"expiresAtMs": int(time.time() * 1000) + HOUR_MS}
             link.ask(f"/v1/sets/perf/{key}/{'resume' if at % 2 else 'pause'}", body)
-            self.count += bool(await link.answer())
+            # Awaited first: added to what the count was before the wait, the orders of other links would be lost from it.
+            is_done = bool(await link.answer())
+            self.count += is_done
             at += 1
             due = max(due + ORDER_LINKS / self._rate, time.monotonic() - 1)
             await asyncio.sleep(max(0, due - time.monotonic()))
