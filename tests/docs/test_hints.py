@@ -41,6 +41,7 @@ NO_SETTINGS = {
     "server": "an extra of the distribution",
     "client": "an extra of the distribution",
     "project": "a section of pyproject.toml",
+    "hooks": "sections of hooks.toml, which has settings of its own (docs/hooks.md)",
     "broker_port_tls": "a section that is gone; the changelog says so",
 }
 """Words in square brackets that are no section of the fleet file, and what they are."""
