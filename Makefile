@@ -18,7 +18,7 @@ LARGE_M ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
-        bench console-bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers hooks-proof drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man clean
+        bench console-bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers switchovers hooks-proof drain port-abuse record-truth attacks machines-test chaos-net chaos-net-short chaos-policies false-handovers man site clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -178,6 +178,9 @@ drain: $(STAMP)    ## a host with 200 masters is drained under load; the command
 
 man: $(STAMP)      ## manual pages of every command into build/man
 	@$(BIN)/rollcall man build/man
+
+site: $(STAMP)   ## the manual as a site in out/site: python3 -m http.server -d out/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean:           ## remove caches and build results; keeps .venv and .demo
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

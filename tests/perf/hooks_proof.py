@@ -81,12 +81,12 @@ class Proof:
         folder = self.fleet.directory
         authority = Authority.load(folder / "authority" / "ca.pem", folder / "authority" / "ca.key")
         name = CertifiedName(fleet=self.fleet.file.fleet.name, kind=PeerKind.VIEWER, name="hooks")
-        authority.issue(name).write(folder / "hooks.pem", folder / "hooks.key")
+        authority.issue(name).write(folder / "viewer.pem", folder / "viewer.key")
         secret = folder / "secret"
         secret.write_text(f"whsec_{base64.b64encode(SECRET).decode()}\n")
         secret.chmod(0o600)
         controllers = ", ".join(f'"{address}"' for address in self.fleet.rest_addresses())
-        trust = "" if self.fleet.file.fleet.insecure else 'authority = "authority/ca.pem"\nidentity = "hooks.pem"\n'
+        trust = "" if self.fleet.file.fleet.insecure else 'authority = "authority/ca.pem"\nidentity = "viewer.pem"\n'
         self.settings.write_text(
             f"version = 1\n[fleet]\ncontrollers = [{controllers}]\n{trust}"
             "[limits]\nfirst_pause_ms = 50\npause_ms_max = 1000\ntries_max = 1000\n"
