@@ -19,7 +19,7 @@ from rollcall_ha.deploy.local.processes import our_environment
 from tests.support.prometheus import program, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDED, DAY = (ROOT / "docs" / name for name in ("three-machines.md", "first-day.md"))
+FOUNDED, DAY = ROOT / "docs/three-machines.md", ROOT / "docs/first-day.md"
 STOP = "\n## 7. Stop\n"
 DESK = "desk"
 BLOCK = re.compile(r"On (m[123]|your desk):\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ import yaml
 from tests.support.prometheus import RULES, panels, program, rules, shortened, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
-ALARMS_PAGE = ROOT / "docs" / "alarms.md"
+ALARMS_PAGE = ROOT / "docs/alarms.md"
 CASES = RULES.with_name("rules_test.yml")
 SUFFIX = re.compile(r"_(?:total|bucket|count|sum)$")
 
