@@ -15,7 +15,7 @@ import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -37,6 +37,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Three controllers and three brokers on the normal preset, for all tests here."""
     with running(tmp_path_factory.mktemp("eyes") / "fleet") as found:
         yield found
+
+
+@contextmanager
+def ending(command: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A test that fails does not wait for ever for what it started."""
+    try:
+        yield
+    except BaseException:
+        command.kill()
+        raise
 
 
 def asked(fleet: Fleet, name: str, path: str) -> int:
@@ -111,7 +121,9 @@ def test_a_watch_goes_on_when_a_controller_dies_and_leaves_the_terminal_clean(fl
     with subprocess.Popen(
         fleet.command("status", "--watch=0.5s"),
         stdin=theirs, stdout=theirs, stderr=subprocess.STDOUT, env=fleet.commands_environment() | {"TERM": "xterm"},
-    ) as command:  # fmt: skip
+        # Tests that run in the background of a shell ignore Ctrl-C, and so would all that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    ) as command, ending(command):  # fmt: skip
         os.close(theirs)
 
         def page() -> str:

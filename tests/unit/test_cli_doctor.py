@@ -45,6 +45,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     SetStatus,
 )
+from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.fake_controllers import FakeControllers, answer, controller_status, freshness, set_status
@@ -296,8 +297,8 @@ def listening(certificate: Path | None, host: str = "127.0.0.1") -> Iterator[int
 
 
 def unused_port(host: str = "127.0.0.1") -> int:
-    with socket.create_server((host, 0)) as server:
-        return int(server.getsockname()[1])
+    # Not one that the kernel gave and took back: the next test that asks for any port gets it.
+    return free_ports(1, host)[0]
 
 
 @pytest.fixture(scope="module")
