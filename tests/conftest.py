@@ -7,11 +7,22 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from rollcall_ha.deploy.local import processes
+
+WORKERS_MAX = 4
+"""Of pytest-xdist (``deploy/check.sh``)."""
+
 settings.register_profile("rollcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rollcall")
 
 # The contexts of whoever runs the tests: a command without an address would go to a fleet of his.
 os.environ["XDG_CONFIG_HOME"] = os.devnull
+
+# Two fleets that are founded at the same moment find the same ports free; each worker has ports of its own.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    each = (processes.PORT_LAST - processes.PORT_FIRST) // WORKERS_MAX
+    processes.PORT_FIRST += int(worker.removeprefix("gw")) % WORKERS_MAX * each
+    processes.PORT_LAST = processes.PORT_FIRST + each
 
 
 def pytest_collection_finish() -> None:

@@ -16,7 +16,7 @@ from tests.support.prometheus import RULES, panels, program, rules, shortened, w
 
 ROOT = Path(__file__).resolve().parents[2]
 ALARMS_PAGE = ROOT / "docs/alarms.md"
-CASES = RULES.with_name("rules_test.yml")
+CASES = ROOT / "tests/unit/alarms/rules_test.yml"
 SUFFIX = re.compile(r"_(?:total|bucket|count|sum)$")
 
 
@@ -34,11 +34,11 @@ def our_metrics() -> frozenset[str]:
 
 
 @pytest.mark.skipif(bool(why_not("promtool")), reason=why_not("promtool"))
-@pytest.mark.parametrize("command", [("check", "rules", RULES.name), ("test", "rules", CASES.name)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("check", "rules", str(RULES)), ("test", "rules", str(CASES))], ids=["check", "test"]
+)
 def test_promtool_takes_the_rules_and_their_cases(command: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [program("promtool"), *command], cwd=RULES.parent, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([program("promtool"), *command], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
