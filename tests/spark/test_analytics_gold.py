@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics.bronze.inputs import events_of
-from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold import totals as gold_totals
@@ -64,7 +63,7 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
         for row in silver.callers(events_of(spark, [journal])).collect()
     }
 
-    refused, revoked = KINDS["command-refused"], KINDS["certificate-revoked"]
+    refused, revoked = "command-refused", "certificate-revoked"
     assert found == {
         (fleet.key.cluster, "admin:alice", "certificate", refused): 2,
         (fleet.key.cluster, "admin:alice", "nothing", refused): 1,
