@@ -92,8 +92,6 @@ def _fail(code: int, reason: str) -> int:
 
 
 def _run(file: Path, accepts_fleet: str) -> int:
-    configure_logs(process="hooks")
-
     async def life(stop: StopAsked) -> int:
         try:
             return await serve(made, accepts_fleet=accepts_fleet, stop=stop)
@@ -103,6 +101,7 @@ def _run(file: Path, accepts_fleet: str) -> int:
     try:
         made = load(file)
         check_surroundings(made, os.environ)
+        configure_logs(process="hooks")
         return run(life)
     except ConfigError as error:
         return _fail(int(ExitCode.CONFIG), str(error))

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 
 from rollcall_ha.hooks import __main__ as program
 from rollcall_ha.hooks.settings import HooksFile, check_surroundings, load
@@ -115,7 +116,10 @@ def test_a_user_that_is_not_there_or_that_nobody_can_become_is_refused(
 def test_the_verbs_say_what_is_wrong_and_with_which_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["check", "--file", str(tmp_path / "nowhere")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+    is_configured = structlog.is_configured()
     assert program.main(["run", "--file", str(tmp_path / "nowhere")]) == 64
+    # It set up the logs before it read the file: every later test of that process wrote to a stream that was closed.
+    assert structlog.is_configured() == is_configured
     file = write_hooks(tmp_path, webhook("pager", HTTPS))
     assert program.main(["check", "--file", str(file)]) == 2
     secret = tmp_path / "secret"
