@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import our_environment
+from rollcall_ha.deploy.local.processes import our_environment, wait_until
 from tests.support.fleet_story import heal, load, only_set, running, wait_row
 
 pytestmark = pytest.mark.cluster
@@ -102,6 +102,10 @@ class Console:
         """As it is read."""
         found: str = self.page.locator(selector).first.inner_text(timeout=LIMIT_MS)
         return found
+
+    def until(self, expression: str) -> None:
+        """Until it is true in the page. Asked from here: what Playwright would evaluate there again, the policy forbids."""
+        wait_until(lambda: self.page.evaluate(expression), deadline_s=LIMIT_MS / 1000, what=expression)
 
     def wait(self, selector: str) -> Any:
         """Until it is to be seen."""
@@ -363,7 +367,7 @@ def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet
     page.locator(f"tr[data-set='{key}'] a").focus()
     page.keyboard.press("Enter")
     console.wait("[data-replica]")
-    page.wait_for_function("document.activeElement.id === 'main'", timeout=LIMIT_MS)
+    console.until("document.activeElement.id === 'main'")
     page.go_back()
     console.wait(f"tr[data-set='{key}']")
 
@@ -378,10 +382,9 @@ def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) ->
     assert console.page.locator(".events.full li").count() > notable
     console.page.fill("#filter", "master-elected")
     # In one look: the list is drawn anew with the next frame.
-    console.page.wait_for_function(
+    console.until(
         "(kinds => kinds.length > 0 && kinds.every(kind => kind === 'master-elected'))"
-        "([...document.querySelectorAll('.events.full li')].map(line => line.dataset.kind))",
-        timeout=LIMIT_MS,
+        "([...document.querySelectorAll('.events.full li')].map(line => line.dataset.kind))"
     )
 
 
