@@ -1,7 +1,7 @@
 """
-What a part of ``client.Client`` may count on.
+The two questions of ``client.Client`` on which its parts are built.
 
-Here: the two questions that every part asks. Not here: connections, leaders, answers (``client``).
+Here: their protocol. Not here: connections, leaders, answers (``client``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Here: a minimal HTTP/1.1 answerer, the gauges, and the counters of every port. N
 Rule 1: one request per link, at most ``REQUEST_BYTES_MAX`` of headers, answered or closed in ``REQUEST_MS_MAX`` and one
 sweep; links are limited and counted as on every port (``node.remoting.links``).
 Rule 2: gauges are read at a scrape; nothing is counted per message.
-Rule 3: with credentials the port is TLS. Whoever asks hears whether the broker is alive, ready, master or in sync, for
+Rule 3: with credentials the port is TLS. A stranger hears whether the broker is alive, ready, master or in sync, for
 probes and load balancers have no certificate; metrics tell of peers and offsets, and are for holders of a certificate
 of the fleet.
 

@@ -156,7 +156,7 @@ class ReplicaReporter:
     def facts(
         self, *, gate: GateState, session: ControllerSession, writes: WriteStops, following: Following, timing: Timing
     ) -> ReplicaFacts:
-        """For load balancers."""
+        """This moment's facts by which ``balancing`` answers load balancers; each name has its unit."""
         role, view, stop = self._machine.published, self._machine.view, writes.stop
         return ReplicaFacts(
             state=role.state,

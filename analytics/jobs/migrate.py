@@ -26,7 +26,7 @@ from rollcall_ha.analytics.lake.session import spark_session
 
 
 class OldManifest(msgspec.Struct, frozen=True):
-    """What is needed of ``manifest.json``."""
+    """The part of an old lake's ``manifest.json`` that says which files count."""
 
     tables: dict[str, dict[str, list[str]]]
     """Path of a table -> folder of a partition -> runs that hold its rows."""

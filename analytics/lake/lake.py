@@ -194,7 +194,7 @@ class LakeWriter:
     """Stages tables and publishes them together."""
 
     def __init__(self, lake: Lake) -> None:
-        """The lock is held. What a killed run left is undone and removed."""
+        """For the holder of the lock. It undoes the commits that a killed run left, and removes their files."""
         self.lake = lake
         self.published = lake.snapshot()
         self._changed: dict[str, tuple[LakeTable, Partitions]] = {}

@@ -1,5 +1,5 @@
 """
-What a table of the lake is: its name, columns with their exact meaning, types, key, partition.
+Tables of the lake as values: name, columns with their exact meaning, types, key, partition.
 
 Here: the values, and the table of snapshots. Not here: the other tables (``tables`` of each layer), how they are
 published (``lake``).
@@ -69,7 +69,7 @@ class LakeTable:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """In their order."""
+        """In the order in which files and plain readers have them."""
         return tuple(column.name for column in self.columns)
 
     def json_schema(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def hooks_test(
 
 @app.command("dead-letters")
 def hooks_dead_letters(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
-    """What was given up, oldest first, with the last reason."""
+    """Deliveries that were given up, oldest first, each with its last reason."""
     _verb("dead-letters", f"--file={file}", output=output)
 
 

@@ -37,13 +37,13 @@ LINES_MIN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What moved between two answers."""
+    """Growth and news between two answers of the controllers."""
 
     seconds: float
     written: Mapping[tuple[SetKey, BrokerId], float]
     """Bytes a second by which the log of each replica grew; not of one whose log was cut, or was not known."""
     news: tuple[str, ...]
-    """Sentences, for people."""
+    """A sentence for each thing that is another one now: a set, its master, the term."""
 
 
 def change_of(before: FleetStatus | None, after: FleetStatus, seconds: float) -> Change | None:
@@ -169,7 +169,7 @@ def _screen(stream: TextIO) -> Iterator[Draw]:
 
 
 def framed(lines: Sequence[str], height: int) -> str:
-    """What draws these lines over the ones before, on a screen of ``height`` lines (rule 3)."""
+    """The bytes that draw these lines over the ones before, on a screen of ``height`` lines (rule 3)."""
     height = max(height, LINES_MIN)
     if len(lines) > height:
         left_out = len(lines) - height + 1

@@ -79,10 +79,10 @@ def load_files() -> dict[str, _File]:
 
 
 class Console:
-    """The routes."""
+    """The routes /console and /console/FILE; files are read once, at the start."""
 
     def __init__(self) -> None:
-        """Reads the files."""
+        """Raises ``OSError`` if a file of the console is not where it was installed."""
         self._files = load_files()
         self.router = APIRouter()
         add = partial(self.router.add_api_route, methods=["GET"], tags=["console"])
@@ -92,7 +92,7 @@ class Console:
         add("/console/{file}", self.console_file, operation_id="getConsoleFile", responses=_responses(*kinds))
 
     async def console(self, request: Request) -> Response:
-        """The page."""
+        """GET /console: the one HTML page; what it shows, it asks of /v1."""
         return self._answer(request, PAGE)
 
     async def console_file(self, request: Request, file: Annotated[str, Path(max_length=64)]) -> Response:

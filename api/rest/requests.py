@@ -98,7 +98,7 @@ class AddControllerBody(RequestBody):
 
 
 class RemoveControllerBody(RequestBody):
-    """POST /v1/controllers/remove."""
+    """POST /v1/controllers/remove: the controller that leaves the group for good."""
 
     name: ControllerName
 

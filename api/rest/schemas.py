@@ -31,7 +31,7 @@ class Liveness(Value):
 _referred: dict[str, type] = {}
 """By name: what the routes of this process take and give."""
 _WITHOUT_ID = {"openapi": "getOpenApi"}
-"""FastAPI's own route."""
+"""The route that FastAPI adds by itself, without an operation id."""
 
 
 def operation_id(route: BaseRoute) -> str:

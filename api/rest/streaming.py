@@ -138,7 +138,7 @@ class EventStream:
             self._leave()
 
     async def _after(self, place: Place) -> tuple[bytes, Place]:
-        """What comes next for a listener at ``place``, and where it is then; nothing: it has all."""
+        """The frames behind ``place``, and the place behind them; no bytes: the listener has all."""
         if place >= self._end:
             return b"", place
         for chunk in reversed(self._chunks):

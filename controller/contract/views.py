@@ -229,7 +229,7 @@ class SetLine(Value):
     condition: Condition
     condition_reason: str
     problems: tuple[str, ...]
-    """The worst first."""
+    """Codes, the worst first."""
     master: BrokerId | None
     master_epoch: MasterEpoch
     in_sync: int
@@ -240,10 +240,10 @@ class SetLine(Value):
     lag_bytes_max: int | None
     """Of the replica that is farthest behind; None = this controller has heard of none."""
     last_election_ms: int | None
-    """UTC."""
+    """UTC stamp of its entry; None = no election yet."""
     is_paused: bool
     in_maintenance: int
-    """Replicas."""
+    """Count of its replicas that are in maintenance."""
 
 
 class Overview(Value):

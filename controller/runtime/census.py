@@ -25,7 +25,7 @@ class Census:
         self._statuses: list[SetStatus] = []
 
     def add(self, status: SetStatus) -> None:
-        """Count it."""
+        """Count a set by condition and problem; a cleaned one only by its condition."""
         self.conditions[status.view.condition.value] += 1
         # A tombstone serves nobody, and never will: as a series of a set it would be an alarm for ever.
         if status.view.condition is Condition.CLEANED:
