@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -191,7 +191,10 @@ class HooksProcess:
         """Where reading goes on; None: nowhere, a person is needed, or the process stops."""
         cursor = await self.courier.on_store(self.store.cursor)
         reason = await self.courier.on_store(self.store.refused)
-        is_accepted = cursor is not None and self.accepts_fleet not in ("", cursor.fleet)
+        # A record that was taken back is of the fleet that it was of: there, to name that fleet is to accept.
+        is_accepted = (
+            cursor is not None and self.accepts_fleet != "" and bool(reason or self.accepts_fleet != cursor.fleet)
+        )
         if cursor is not None and not is_accepted:
             if reason:
                 self.reading.is_refused = True
@@ -285,7 +288,11 @@ class HooksProcess:
         letters = list(letters_of([gap_notice(told, fleet=error.found, now_ms=now_ms())], self.made.hooks))
         await self.courier.on_store(self._store_page, cursor, {}, letters, error.reason)
         self.courier.wake()
-        _log.error("record_refused", reason=error.reason, remedy=f"rollcall hooks run --accept-fleet {error.found}")
+        _log.error(
+            "record_refused",
+            reason=error.reason,
+            remedy=f"rollcall hooks run --accept-fleet {error.found or cursor.fleet}",
+        )
 
     # --- certificates ------------------------------------------------------------------------------------------------
 
@@ -364,26 +371,38 @@ async def serve(made: HooksFile, *, accepts_fleet: str, stop: asyncio.Event) -> 
     """The whole life of the process; its exit code. Raises ``DirectoryError``, ``ConfigError``, ``OSError``."""
     folder = made.path(made.data)
     directory = DataDirectory.claim(folder, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
-    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
     try:
-        store = Store.open(folder)
-        desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
-        senders = {hook.name: sender_of(made, hook) for hook in made.hooks}
-        courier = Courier(desk, store, senders, thread=thread, now_ms=now_ms)
-        with Client(made.fleet.controllers, identity=made.identity()) as client:
+        with (
+            closing(Store.open(folder)) as store,
+            # Ended before the store is closed.
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread,
+            Client(made.fleet.controllers, identity=made.identity()) as client,
+        ):
+            desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
+            senders = {hook.name: sender_of(made, hook) for hook in made.hooks}
+            courier = Courier(desk, store, senders, thread=thread, now_ms=now_ms)
             process = HooksProcess(made, client, store, courier, accepts_fleet)
-            if made.metrics:
-                host, port = split_address(made.metrics)
-                telemetry = Telemetry()
-                telemetry.registry.register(HooksCollector(process))
-                start_http_server(port, host, telemetry.registry)
+            if made.metrics and not _serves_metrics(process, made.metrics):
+                return int(ExitCode.ADDRESS_IN_USE)
             tell_supervisor("READY=1")
             await process.run(stop)
-        store.close()
     except sqlite3.Error as error:
         _log.error("storage_failed", reason=str(error))
         return int(ExitCode.STORAGE)
     finally:
-        thread.shutdown()
         directory.release()
     return int(ExitCode.OK)
+
+
+def _serves_metrics(process: HooksProcess, address: str) -> bool:
+    """Whether the address could be had."""
+    host, port = split_address(address)
+    telemetry = Telemetry()
+    telemetry.registry.register(HooksCollector(process))
+    try:
+        start_http_server(port, host, telemetry.registry)
+    except OSError as error:
+        # Not "the directory": after that one systemd does not start it again.
+        _log.error("metrics_not_served", address=address, reason=str(error))
+        return False
+    return True

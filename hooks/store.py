@@ -160,6 +160,8 @@ class Store:
             self._link.execute("DELETE FROM sets")
             self._link.execute("DELETE FROM meta WHERE key = ?", (_REFUSED,))
             self._put(cursor, memories)
+        # Lost in a power cut, reading would begin at a later end, and nobody would hear of what lies between.
+        self._link.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def take(
         self,
@@ -294,6 +296,15 @@ class Store:
 
 def _linked(file: Path, *, is_owner: bool) -> sqlite3.Connection:
     link = sqlite3.connect(file, timeout=BUSY_MS / 1000, check_same_thread=False)
+    try:
+        _prepare(link, file, is_owner=is_owner)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def _prepare(link: sqlite3.Connection, file: Path, *, is_owner: bool) -> None:
     with closing(link.cursor()) as doing:
         doing.execute("PRAGMA journal_mode = WAL")
         doing.execute("PRAGMA synchronous = NORMAL")
@@ -302,7 +313,5 @@ def _linked(file: Path, *, is_owner: bool) -> sqlite3.Connection:
         if version == 0 and is_owner:
             doing.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {USER_VERSION};COMMIT;")
     if version not in (0, USER_VERSION) or (version == 0 and not is_owner):
-        link.close()
         told = f"has version {version}, this program reads version {USER_VERSION}" if version else "is being made"
         raise DirectoryError(f"{file} {told}")
-    return link

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -89,17 +90,16 @@ def life(
     """One start of the process, to its end by SIGTERM."""
 
     async def main() -> HooksProcess:
-        store, stop = Store.open(folder), asyncio.Event()
+        stop = asyncio.Event()
         made = settings(folder, more)
-        desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
-        with ThreadPoolExecutor(max_workers=1) as thread:
+        with closing(Store.open(folder)) as store, ThreadPoolExecutor(max_workers=1) as thread:
+            desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
             courier = Courier(desk, store, {"pager": receiver}, thread=thread, now_ms=now_ms)
             process = HooksProcess(made, fake, store, courier, accepts_fleet)
             running = asyncio.create_task(process.run(stop))
             await until(lambda: wanted(process) or running.done())
             stop.set()
             await running
-        store.close()
         return process
 
     return asyncio.run(main())
