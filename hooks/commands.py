@@ -19,6 +19,7 @@ import select
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rollcall_ha.hooks.desk import DELIVERED, Outcome
@@ -36,15 +37,18 @@ class Command:
         """Nothing is started yet."""
         self._hook = hook
         self._running: set[int] = set()
+        # Of its own: in the threads that all share, commands that hang would hold up the reading and every other hook.
+        self._threads = ThreadPoolExecutor(hook.at_a_time, thread_name_prefix=f"hook-{hook.name}")
 
     async def close(self) -> None:
         """Those that still run are killed."""
         for pid in tuple(self._running):
             _kill(pid)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def deliver(self, identity: str, kind: str, body: bytes) -> Outcome:
         """One run; ``kind`` is the type of the notice. Never raises but for cancellation."""
-        return await asyncio.to_thread(self._run, identity, kind, body)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, identity, kind, body)
 
     def _run(self, identity: str, kind: str, body: bytes) -> Outcome:
         deadline = time.monotonic() + self._hook.timeout_ms / 1000
@@ -118,7 +122,8 @@ def _watch(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bo
                     is_late = True
                     _kill(process.pid)
                     break
-                if stream.fileno() in ready:
+                # Once it has ended and its time is over, a child that goes on printing is not listened to.
+                if stream.fileno() in ready and (left_ms > 0 or pidfd not in ready):
                     piece = os.read(stream.fileno(), OUTPUT_BYTES_MAX)
                     output = (output + piece)[-OUTPUT_BYTES_MAX:]
                     if not piece:

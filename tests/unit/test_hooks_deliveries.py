@@ -213,6 +213,11 @@ def test_a_command_that_leaves_a_daemon_behind_has_ended() -> None:
     assert ran("/bin/sh", "-c", "sleep 5 & exit 0", timeout_ms=4_000) == DELIVERED
 
 
+def test_a_command_that_leaves_a_child_behind_that_prints_has_ended() -> None:
+    """It was listened to for ever, and its set stood."""
+    assert ran("/bin/sh", "-c", "timeout 3 yes & exit 0", timeout_ms=500) == DELIVERED
+
+
 def test_a_program_that_is_not_there_is_a_failure() -> None:
     assert "cannot be started" in ran("/nowhere/at/all").reason
 
