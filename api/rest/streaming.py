@@ -166,11 +166,12 @@ class EventStream:
 
     def _enter(self) -> None:
         self._listeners += 1
+        # Also while the last follower still runs: it would find itself idle at each wait, and never wait again.
+        self._is_idle.clear()
         if self._work is None or self._work.done():
             last = self._service.journal.last
             self._chunks.clear()
             self._end = (last.index, last.ordinal + 1) if last is not None else (0, 0)
-            self._is_idle.clear()
             self._work = asyncio.get_running_loop().create_task(self._follow())
 
     def _leave(self) -> None:

@@ -94,6 +94,37 @@ def test_an_event_is_made_a_frame_once_for_all_listeners(tmp_path: Path, monkeyp
     _run(tmp_path, scenario)
 
 
+def test_a_listener_that_comes_as_the_last_one_goes_leaves_the_loop_to_others(tmp_path: Path) -> None:
+    """Whatever waited for "nobody listens" found it true from then on: the loop that elects masters never came to rest."""
+
+    async def scenario(leader: Controller) -> None:
+        stream, place = await _begin(leader)
+        mark = EventRef(term=0, index=place[0], ordinal=place[1])
+        stream._enter()
+        await asyncio.sleep(0)  # its follower waits now
+        stream._leave()
+        second = stream._frames(mark, ANYBODY)
+        asked = asyncio.ensure_future(anext(second))
+        await asyncio.sleep(0)
+        looks = 0
+        after = leader.journal.tail.after
+
+        def counted(place: Place, *, limit: int) -> object:
+            nonlocal looks
+            looks += 1
+            return after(place, limit=limit)
+
+        leader.journal.tail.after = counted  # type: ignore[method-assign,assignment]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert looks < 10
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await second.aclose()
+
+    _run(tmp_path, scenario)
+
+
 def test_a_listener_that_reads_slowly_loses_nothing_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
