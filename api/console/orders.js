@@ -54,8 +54,9 @@ export function order({ title, words, path, fields, body, isUnderWay, done }) {
         if (!isUnderWay?.(found)) break;
         put(answer, h("p", null, "Under way…"));
       }
-      put(answer, h("p", { class: "done" }, badge(["good", "●", "Done"]), " ", done(found)));
-      say("Done");
+      const isDone = !found.row || found.row.end === "done";
+      put(answer, h("p", { class: "done" }, badge(isDone ? ["good", "●", "Done"] : ["warn", "▲", "Not done"]), " ", done(found)));
+      say(isDone ? "Done" : "Not done");
       close.focus();
     } catch (error) {
       put(answer, problemBox(error));
