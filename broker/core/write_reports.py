@@ -119,6 +119,8 @@ class WriteReports:
             # It may have ended while its beginning was under way: that is still to be told.
             if (was_end or outcome is Told.REFUSED) and pending in self._pending:
                 self._pending.remove(pending)
+                # Of the next stop the own reason is told again: the fleet's level may have been raised since.
+                self._tells_older_reasons = False
             return
         # Rule 4. Asked again after a minute as it is, a stop of two seconds would be on record a minute late.
         if outcome is Told.NOT_YET and pending.stop.reason in OLDER_REASONS and not self._tells_older_reasons:

@@ -422,3 +422,21 @@ def test_a_reason_that_the_fleet_does_not_know_yet_is_told_as_the_older_one_at_o
     assert again.reason is StopReason.NOT_ACKNOWLEDGED
     reports.told(Told.NOT_YET, T0)
     assert reports.next(ME, T0 + LEVEL_PAUSE_MS * MS - 1) is None
+
+
+def test_after_the_level_was_raised_the_next_stop_has_its_own_reason() -> None:
+    """The older reason went on until the session ended: a policy on slow disks never acted."""
+    reports, stop = WriteReports(KEY, Incarnation("i1")), stop_of(1, 0)
+    stop.reason = StopReason.OWN_DISK
+    reports.note(stop)
+    assert reports.next(ME, T0) is not None
+    reports.told(Told.NOT_YET, T0)
+    stop.ended_us = T0
+    assert reports.next(ME, T0) is not None
+    reports.told(Told.TAKEN, T0)
+    following = stop_of(2, 0)
+    following.reason = StopReason.OWN_DISK
+    reports.note(following)
+    told = reports.next(ME, T0)
+    assert told is not None
+    assert told.reason is StopReason.OWN_DISK
