@@ -82,7 +82,7 @@ class ControllerOrders:
         request_id = self._request_id(request, order)
         self._service.require_authority()
         if self._is_repeated(request_id, order):
-            return _answer(answer_again(self._service, command), request_id)
+            return _answer(await answer_again(self._service, command), request_id)
         if refusal := refusal_of(self._service, command):
             return refused(refusal, request_id=request_id)
         answer = await self._order(request, order, command)

@@ -19,6 +19,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
+from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
 from rollcall_ha.controller.contract.views import ControllersChanged
@@ -58,6 +59,8 @@ def refusal_of(service: ControllerService, command: ChangeControllers) -> Refuse
     if command.verb is MembershipVerb.REMOVE and command.name == own:
         reason = f"{own} leads, and a leader does not remove itself"
         return _refused(reason, command, "have another one lead first: rollcall controllers transfer")
+    if command.verb is MembershipVerb.ADD and (complaint := name_complaint("the name of a controller", command.name)):
+        return _refused(complaint, command, "give the name that its certificate has")
     if complaint := _complaint_of_addresses(service.settings, command):
         return _refused(complaint, command, "give the addresses of its fleet file: --raft, --broker, --rest")
     try:
@@ -86,8 +89,14 @@ def _complaint_of_addresses(settings: ServiceSettings, command: ChangeController
     return ""
 
 
-def answer_again(service: ControllerService, command: ChangeControllers) -> ControllersChanged | Refused:
-    """The answer to an order that is on record already: carried out again, it might undo a later one."""
+async def answer_again(service: ControllerService, command: ChangeControllers) -> ControllersChanged | Refused:
+    """
+    The answer to an order that is on record already: carried out again, it might undo a later one.
+
+    Raises ``NoAuthority``.
+    """
+    # The log's newest members may yet be cut: "done" is said of those only that a majority has.
+    await service.read_barrier()
     members = service.log.members
     is_there = members.is_voter(command.name) or members.is_learner(command.name)
     if is_there is (command.verb is MembershipVerb.ADD):

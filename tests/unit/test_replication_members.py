@@ -117,6 +117,14 @@ def test_a_change_that_makes_no_sense_is_refused_with_the_reason(change: Change,
         with_learner(with_learner(THREE, seat("c4")), seat("c5"))
 
 
+def test_members_that_nobody_could_read_are_refused_before_they_are_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone controller that added one without a name never started again."""
+    changed = Changed(monkeypatch)
+    for unreadable in (seat(""), seat("c" * 301)):
+        assert "no controller could read these members" in changed.ask(partial(with_learner, seat=unreadable))
+    assert names(changed.members_of("c1")) == FOUNDERS
+
+
 def test_a_learner_takes_entries_and_votes_when_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = Changed(monkeypatch)
     changed.group.start("c4")

@@ -60,6 +60,8 @@ def test_an_order_is_refused_with_the_reason_before_it_is_on_record(tmp_path: Pa
             gone = ChangeControllers(verb=MembershipVerb.REMOVE, name=ControllerName(name))
             assert told in _text(service, gone)
         assert "c2 is a member already" in _text(service, _add(name=ControllerName("c2")))
+        for name in ("", "c/4", " c4", "c" * 256):
+            assert "a name has 1 to 255 printable characters" in _text(service, _add(name=ControllerName(name))), name
 
     _run(tmp_path, scenario)
 
@@ -97,14 +99,14 @@ def test_a_repeated_order_is_answered_by_what_is_in_force_and_changes_nothing(tm
 
     async def scenario(group: Group) -> None:
         service = (await group.elect("c1")).service
-        lost = answer_again(service, ADD)
+        lost = await answer_again(service, ADD)
         assert isinstance(lost, Refused)
         assert "on record under this request id, and not in force" in lost.reason
         group.memory.membership = with_learner(group.memory.membership, SEAT)
-        done = answer_again(service, ADD)
+        done = await answer_again(service, ADD)
         assert not isinstance(done, Refused)
         assert (done.voters, done.learners) == (NAMES, (C4,))
-        assert isinstance(answer_again(service, ChangeControllers(verb=MembershipVerb.REMOVE, name=C4)), Refused)
+        assert isinstance(await answer_again(service, ChangeControllers(verb=MembershipVerb.REMOVE, name=C4)), Refused)
 
     _run(tmp_path, scenario)
 

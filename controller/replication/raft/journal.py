@@ -320,7 +320,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._buffer.append(record)
         self._bytes += len(record)
 
-    # --- members (adr/0020, rule 1) ---
+    # --- members (R30, adr/0020) ---
 
     def set_base(self, index: int, configuration: bytes) -> None:
         """The members that a snapshot, or the founding, ends with; entries up to ``index`` say nothing any more."""

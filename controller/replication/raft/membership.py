@@ -1,5 +1,5 @@
 """
-The members of the group, and the steps by which they change: adr/0020.
+The members of the group, and the steps by which they change: R30, adr/0020.
 
 Here: values, their bytes, and which change may follow. Pure. Not here: which members a log has (``journal``), what they
 mean for votes and commits (``node``, ``repairs``).
@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import ControllerName
 CONFIGURATION = b"\x02"
 """Type byte of an entry that holds members."""
 MEMBERS_MAX = 7
-"""Voters and learners together, but for one learner more while one of seven is replaced."""
+"""Voters to run with; one more is taken, so that one of seven can be replaced."""
 CONFIGURATION_BYTES_MAX = 16 * 1024
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]

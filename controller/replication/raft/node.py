@@ -167,7 +167,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         transport.attach(self)
         self.look_at_members()
 
-    # --- members (adr/0020) ---
+    # --- members (R30, adr/0020) ---
 
     def look_at_members(self) -> None:
         """Go by the members that the log ends with now; after everything that adds or cuts entries."""
@@ -247,6 +247,11 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         """The reason that ``after`` may not follow ``before``; empty: it may."""
         if not is_step(before, after):
             return f"{after} does not follow {before} by one step"
+        try:
+            decode(encode(after))
+        except ValueError as error:
+            # In the log, each member would refuse the entry at each start: no majority would be left that can start.
+            return f"no controller could read these members: {error}"
         # It would count itself for entries of a group that it is not in.
         if not after.is_voter(self.transport.me.name):
             return f"{self.transport.me.name} leads and does not remove itself: transfer its lead first"
