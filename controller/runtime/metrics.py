@@ -65,9 +65,9 @@ class Reading:
     statuses: Sequence[SetStatus]
     """The worst first, at most ``METRIC_SETS_MAX``."""
     controllers: int
-    """Of the fleet file."""
+    """That vote, by the log."""
     controllers_heard: int | None
-    """By the leader, itself included; None: this one does not lead."""
+    """Of those that vote, by the leader, itself included; None: this one does not lead."""
     settings_version: int
     feature_level: int
     """In force."""
@@ -210,11 +210,11 @@ class _Gauges(LateCollector):
             yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
         yield _one("rollcall_settings_version", "Of the settings in force; 0 = the file's.", reading.settings_version)
         yield _one("rollcall_feature_level", "In force.", reading.feature_level)
-        yield _one("rollcall_controllers", "Controllers of the fleet file.", reading.controllers)
+        yield _one("rollcall_controllers", "Controllers that vote, by the log.", reading.controllers)
         if reading.controllers_heard is not None:
             yield _one(
                 "rollcall_controllers_heard",
-                "Controllers that the leader has heard lately, itself included; of the leader alone.",
+                "Voting controllers that the leader has heard lately, itself included; of the leader alone.",
                 reading.controllers_heard,
             )
         yield _one("rollcall_sets", "Broker sets.", reading.sets_total)

@@ -498,7 +498,7 @@ class Queries:
             sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
             statuses=census.worst(METRIC_SETS_MAX),
-            controllers=len(service.settings.controllers),
+            controllers=len(service.log.members.voters),
             controllers_heard=self._controllers_heard() if authority.is_held else None,
             controllers_differing=len(service.states.differing),
             certificates_revoked=len(published.state.revoked),
@@ -511,7 +511,7 @@ class Queries:
 
     def _controllers_heard(self) -> int:
         limit_ms = self._service.live.timing.raft_connection_timeout_ms
-        ages = [one.answer_age_ms for one in self._service.log.followers() if one.is_linked]
+        ages = [one.answer_age_ms for one in self._service.log.followers() if one.is_linked and one.is_voter]
         return 1 + sum(age is not None and age < limit_ms for age in ages)
 
 
