@@ -19,6 +19,7 @@ import msgspec
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.probing import Looked, PortState
 from rollcall_ha.api.cli.tables import PROBLEM_WORDS
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
@@ -136,6 +137,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """All findings, the worst first."""
     found = [
         *_quorum(facts),
+        *_members(facts),
         *_sets(facts.sets),
         *_ports(facts.ports),
         *_certificates(facts),
@@ -181,6 +183,32 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
                 expected="the same entries make the same state",
                 remedy="keep the data directories of all controllers, and report it",
             )
+
+
+def _members(facts: Facts) -> Iterator[Finding]:
+    told = (one.status.controller for one in facts.answering if one.status is not None)
+    leader = next((one for one in told if one.has_authority), None)
+    # A silent one that no file names is known by its address only: it may be any of them.
+    if leader is None or not leader.voters or any(one.name == one.address for one in facts.controllers):
+        return
+    known = {ControllerName(one.name) for one in facts.controllers}
+    voters = ", ".join(leader.voters)
+    for name in sorted({*leader.voters} - known):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject=name,
+            found=f"it votes, and was not asked; known here: {', '.join(sorted(known))}",
+            expected=f"all that vote are known here: {voters}",
+            remedy="add it to the fleet file of every machine, and its address to contexts (docs/controllers.md)",
+        )
+    for name in sorted(known - {*leader.voters, *leader.learners}):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject=name,
+            found="it is known here, and is no member by the leader's log",
+            expected=f"one that votes: {voters}",
+            remedy=f"rollcall controllers add {name}; or stop it, and take it out of fleet files and contexts",
+        )
 
 
 # --- sets ------------------------------------------------------------------------------------------------------------

@@ -118,6 +118,18 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         "controller does not answer: x",
     ),
     "nobody leads": (with_own(0, has_authority=False), Severity.CRITICAL, "fleet", "no controller leads"),
+    "a voter that nobody here knows": (
+        with_own(0, voters=tuple(ControllerName(name) for name in ("c1", "c2", "c3", "c4"))),
+        Severity.WARNING,
+        "c4",
+        "it votes, and was not asked; known here: c1, c2, c3",
+    ),
+    "a controller that was removed": (
+        with_own(0, voters=(ControllerName("c1"), ControllerName("c2"))),
+        Severity.WARNING,
+        "c3",
+        "no member by the leader's log",
+    ),
     "states differ": (
         with_own(1, differing=(ControllerName("c1"),), state_digest="d" * 64),
         Severity.CRITICAL,
