@@ -1,5 +1,5 @@
 """
-Mutants of the members of the controllers (adr/0020).
+Mutants of the members of the controllers (R30, adr/0020).
 
 Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
 """
@@ -40,7 +40,7 @@ def _stands_without_a_vote(_original: Any) -> Any:
 
 MEMBERS: tuple[Mutation, ...] = (
     Mutation(
-        name="members-vote-before-caught-up",
+        name="R30-vote-before-caught-up",
         what="a leader gives a vote to one that lacks entries, and removes itself",
         target="rollcall_ha.controller.replication.raft.node:RaftNode._why_not",
         mutate=constant(""),
@@ -48,7 +48,7 @@ MEMBERS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_replication_members.py::test_a_leader_does_not_remove_itself",),
     ),
     Mutation(
-        name="members-higher-term-untold",
+        name="R30-higher-term-untold",
         what="a member that does not stand, or that its leader will not ask, keeps its higher term for itself",
         target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._tell_term",
         mutate=constant(None),
@@ -57,7 +57,7 @@ MEMBERS: tuple[Mutation, ...] = (
         once_unnoticed="a learner that was raised to a higher term refused its leader for ever",
     ),
     Mutation(
-        name="members-two-voters-at-once",
+        name="R30-two-voters-at-once",
         what="a change may take or give two votes, and a vote to one that was no learner",
         target="rollcall_ha.controller.replication.raft.membership:is_step",
         mutate=constant(True),
@@ -65,7 +65,7 @@ MEMBERS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_replication_members.py::test_a_step_is_one_voter_and_a_voter_was_a_learner_first",),
     ),
     Mutation(
-        name="members-learner-stands",
+        name="R30-learner-stands",
         what="a member that has caught up stands for election before it has a vote",
         target="rollcall_ha.controller.replication.raft.node:RaftNode.is_electable",
         mutate=_stands_without_a_vote,
@@ -75,7 +75,7 @@ MEMBERS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
-        name="members-one-at-a-time",
+        name="R30-one-at-a-time",
         what="a leader takes a change while the one before is not committed, or no entry of its own term is",
         target="rollcall_ha.controller.replication.raft.node:RaftNode._why_no_change",
         mutate=constant(""),
@@ -86,7 +86,7 @@ MEMBERS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
-        name="members-of-a-cut-entry",
+        name="R30-of-a-cut-entry",
         what="members of an entry that was cut go on counting",
         target="rollcall_ha.controller.replication.raft.journal:DurableJournal._forget_from",
         mutate=_keeps_what_was_cut,
@@ -94,7 +94,7 @@ MEMBERS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_replication_members.py::test_members_of_an_entry_that_is_cut_never_were",),
     ),
     Mutation(
-        name="members-not-in-snapshots",
+        name="R30-not-in-snapshots",
         what="a snapshot does not say who the members are",
         target="rollcall_ha.controller.replication.raft.journal:DurableJournal.configuration_at",
         mutate=_snapshot_forgets,
@@ -102,7 +102,7 @@ MEMBERS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_replication_members.py::test_members_are_kept_over_restarts_and_snapshots",),
     ),
     Mutation(
-        name="members-learners-count",
+        name="R30-learners-count",
         what="a member that has not caught up counts for commits",
         target="rollcall_ha.controller.replication.raft.internals:Internals.adopt_members",
         mutate=_counts_learners,
@@ -110,7 +110,7 @@ MEMBERS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_replication_members.py::test_a_learner_is_counted_by_nobody",),
     ),
     Mutation(
-        name="members-strangers-unheard",
+        name="R30-strangers-unheard",
         what="a member that slept while all others were replaced refuses their appends",
         target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._may_be_heard",
         mutate=_no_strangers,
@@ -121,7 +121,7 @@ MEMBERS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
-        name="members-removed-deposes",
+        name="R30-removed-deposes",
         what="a member that was removed deposes one leader after the other",
         target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._may_be_heard",
         mutate=_every_stranger,
