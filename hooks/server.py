@@ -64,7 +64,7 @@ from rollcall_ha.node.telemetry import Telemetry, get_logger
 PAUSE_MS = 500
 """Before controllers that gave nothing are asked again."""
 FULL_PAUSE_MS = 200
-GATHER_MS = 25
+GATHER_MS = 100
 """After a page: events come with each sync of a journal; a question for each would be a load on the controllers."""
 CERTIFICATES_INTERVAL_S = 600.0
 DAY_MS = 86_400_000

@@ -5,7 +5,7 @@
 
 Three controllers as processes; the replicas are played by the contract's protocol (``tests.perf.replicas``): one process
 has all slaves, and each wave of masters one that is killed, which is ``sets`` real failovers at once. In every second wave
-the hooks' process runs, with ``nice`` as its unit has it; in the others it is stopped, and reads later what it missed. In
+the hooks' process runs, with its unit's scheduling class; in the others it is stopped, and reads later what it missed. In
 each wave with it, it is killed as soon as all are elected, while it delivers, and so is the receiver a little later.
 
 Judged: each election and each master that serves, by the fleet's own record, was taken by the receiver at least once; of
@@ -50,8 +50,8 @@ PAGE = 500
 HOOKS, RECEIVER = "hooks", "receiver"
 SECRET = bytes(range(32))
 TIMEOUT_MS = 1_000
-NICE = 10
-"""As deploy/systemd/rollcall-hooks.service has it."""
+IDLE = ("chrt", "--idle", "0")
+"""As deploy/systemd/rollcall-hooks.service has it; so has the receiver, which stands on another machine in a real fleet."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Proof:
     kills: int = 0
     restarts: int = 0
     waits_ms: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
-    """By whether hooks ran: from the kill to each slave's hearing that it is master."""
+    """By whether hooks ran: from the kill to each slave's hearing that it is master; without the first wave."""
 
     @property
     def file(self) -> Path:
@@ -97,10 +97,10 @@ class Proof:
     def start(self, name: str) -> None:
         """One of the two; until the receiver listens, and hooks have begun to read."""
         if name == HOOKS:
-            argv = ["nice", "-n", str(NICE), *python_module("rollcall_ha.hooks", "run", "--file", str(self.settings))]
+            argv = [*IDLE, *python_module("rollcall_ha.hooks", "run", "--file", str(self.settings))]
             self.fleet.processes.start(name, argv)
             return
-        argv = [sys.executable, hook_receiver.__file__, str(self.port), str(self.file), SECRET.hex()]
+        argv = [*IDLE, sys.executable, hook_receiver.__file__, str(self.port), str(self.file), SECRET.hex()]
         self.fleet.processes.start(name, argv)
 
     def wait_begun(self) -> int:
@@ -251,7 +251,8 @@ def run(directory: Path, waves: int, sets: int, *, is_insecure: bool = False) ->
         fleet.up_controllers()
         proof = Proof(fleet=fleet, waves=waves, sets=sets, port=free_ports(1)[0])
         proof.prepare()
-        names = tuple(f"s{number:04d}" for number in range(waves * sets))
+        # One wave more, the first: in it everything is done for the first time, and it is not counted.
+        names = tuple(f"s{number:04d}" for number in range((waves + 1) * sets))
         port, authority = (
             fleet.file.controllers[fleet.leader()].broker,
             None if is_insecure else fleet.directory / "authority",
@@ -263,7 +264,7 @@ def run(directory: Path, waves: int, sets: int, *, is_insecure: bool = False) ->
             )
             return stack.enter_context(CrowdProcess(made))
 
-        masters = [crowd(names[number * sets : (number + 1) * sets], 1) for number in range(waves)]
+        masters = [crowd(names[number * sets : (number + 1) * sets], 1) for number in range(waves + 1)]
         slaves = crowd(names, 100)
         for one, count in (*((one, sets) for one in masters), (slaves, len(names))):
             one.begin()
@@ -277,9 +278,9 @@ def run(directory: Path, waves: int, sets: int, *, is_insecure: bool = False) ->
         proof.start(HOOKS)
         begun = proof.wait_begun()
         for number, one in enumerate(masters):
-            has_hooks = number % 2 == 0
+            has_hooks = number % 2 == 1
             if has_hooks:
-                if number:
+                if fleet.pid(HOOKS) is None:
                     proof.start(HOOKS)
                 proof.wait_delivered()
             elif fleet.pid(HOOKS) is not None:
@@ -287,8 +288,10 @@ def run(directory: Path, waves: int, sets: int, *, is_insecure: bool = False) ->
                 fleet.processes.terminate(HOOKS)
             proof.wave(slaves, one, has_hooks=has_hooks)
             waits = sorted(proof.waits_ms[has_hooks][-sets:])
+            if number == 0:
+                proof.waits_ms[has_hooks].clear()
             word = "with" if has_hooks else "without"
-            print(f"  wave {number + 1}, {word} hooks: {percentile(waits, 0.5):.0f} ms, {waits[-1]:.0f} ms", flush=True)
+            print(f"  wave {number}, {word} hooks: {percentile(waits, 0.5):.0f} ms, {waits[-1]:.0f} ms", flush=True)
         wait_until(
             lambda: slaves.told().entered == len(names), deadline_s=DEADLINE_S, what="all winners to have entered"
         )

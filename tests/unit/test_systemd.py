@@ -111,7 +111,7 @@ def test_the_hooks_have_a_folder_of_their_own_and_come_behind_a_controller_of_th
     assert found["WorkingDirectory"] == "/var/lib/rollcall-hooks"
     assert found["ExecStart"].endswith(" hooks run --file /var/lib/rollcall-hooks/hooks.toml")
     assert "ReadWritePaths" not in found
-    assert int(found["Nice"]) > 0
+    assert found["CPUSchedulingPolicy"] == "idle"
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
