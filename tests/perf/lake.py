@@ -6,8 +6,9 @@
 
 JSON lines are made and ingested for the first size; all lakes that are measured are copies of that bronze as so many
 fleets, so that silver and gold are measured from Parquet. Copies have no ``line``, which neither layer reads. The scan
-reads every column that silver reads and writes nothing. CPU is that of the Java process: on a shared machine it says more
-than the clock. The exit code is 0 whatever is reached. With ``--keep`` the ingested events are there for the next run.
+reads every column that silver reads and writes nothing; DuckDB computes the reigns of the same files in memory, and its rows
+are compared with Spark's. CPU is that of the Java process, of DuckDB that of this one: on a shared machine it says more than
+the clock. Jobs are Spark's, by its status tracker. The exit code is 0 whatever is reached. With ``--keep`` the ingested events are there for the next run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 import msgspec
 import psutil
 
@@ -33,7 +35,7 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
-from tests.perf import lake_input
+from tests.perf import lake_duckdb, lake_input
 from tests.perf.machine import describe
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ class Step(msgspec.Struct, kw_only=True):
     wall_s: float
     cpu_s: float
     peak_mib: float
-    """Greatest resident memory of the Java process during the step; what it took before it keeps."""
+    """Greatest resident memory of the process during the step; what it took before it keeps."""
+    jobs: int = 0
+    """Of Spark."""
     parts: dict[str, Cost] = {}
     """Of each table."""
 
@@ -73,6 +77,7 @@ class Measured(msgspec.Struct, kw_only=True):
     scan: Step
     silver: Step
     gold: Step
+    duckdb: Step
 
 
 class Costs(Progress):
@@ -107,26 +112,41 @@ class Bench:
 
     def cpu_s(self) -> float:
         """That the Java process has used so far."""
-        return sum(self._java.cpu_times()[:2])
+        return _cpu_s(self._java)
 
-    def measure(self, name: str, events: int, work: Callable[[], object], tables: Costs | None = None) -> Step:
-        """Run it once; ``tables`` keeps the costs of its parts."""
+    def jobs(self) -> int:
+        """That Spark has begun so far."""
+        # Numbers of jobs grow by one; a count of those that are known would end at the thousand that Spark keeps.
+        return 1 + max(self.spark.sparkContext.statusTracker().getJobIdsForGroup(None), default=-1)
+
+    def measure(
+        self,
+        name: str,
+        events: int,
+        work: Callable[[], object],
+        tables: Costs | None = None,
+        process: psutil.Process | None = None,
+    ) -> Step:
+        """Run it once; ``tables`` keeps the costs of its parts; it runs in ``process``, else in Java."""
         known = set(tables.costs) if tables is not None else set()
-        _forget_peak(self._java.pid)
-        began, used = time.monotonic(), self.cpu_s()
+        process = process or self._java
+        _forget_peak(process.pid)
+        began, used, jobs = time.monotonic(), _cpu_s(process), self.jobs()
         work()
         took = {} if tables is None else {name: cost for name, cost in tables.costs.items() if name not in known}
         step = Step(
             name=name,
             events=events,
             wall_s=time.monotonic() - began,
-            cpu_s=self.cpu_s() - used,
-            peak_mib=_peak_mib(self._java.pid),
+            cpu_s=_cpu_s(process) - used,
+            peak_mib=_peak_mib(process.pid),
+            jobs=self.jobs() - jobs,
             parts=took,
         )
         self.steps.append(step)
         print(
-            f"{events / MILLION:6.0f} M  {name:<24} {step.wall_s:8.1f} s {step.cpu_s:8.1f} CPU-s  {step.peak_mib:7,.0f} MiB",
+            f"{events / MILLION:6.0f} M  {name:<24} {step.wall_s:8.1f} s {step.cpu_s:8.1f} CPU-s  {step.peak_mib:7,.0f} MiB"
+            f" {step.jobs:4} jobs",
             file=sys.stderr,
             flush=True,
         )
@@ -193,7 +213,21 @@ class Bench:
             writer.publish()
         found, made = lake.read(self.spark, SILVER_REIGNS).count(), events // lake_input.EVENTS_PER_FAILOVER
         assert abs(found - made) <= made // 1_000, f"silver has {found} reigns of {made}: not the whole work"
-        return Measured(scan=scan, silver=silver, gold=gold)
+        return Measured(scan=scan, silver=silver, gold=gold, duckdb=self.duckdb(lake, events, tag=tag))
+
+    def duckdb(self, lake: Lake, events: int, *, tag: str = "") -> Step:
+        """The reigns by DuckDB, in memory and with as many threads as Spark has; fails if a row differs from Spark's."""
+        files = lake_duckdb.files_of
+        with duckdb.connect(config={"threads": self.spark.sparkContext.defaultParallelism}) as database:
+            step = self.measure(
+                f"DuckDB's reigns{tag}",
+                events,
+                lambda: lake_duckdb.compute(database, files(lake, BRONZE_EVENTS)),
+                process=psutil.Process(),
+            )
+            wrong = lake_duckdb.differing(database, files(lake, SILVER_REIGNS))
+        assert wrong == 0, f"{wrong} rows of reigns are Spark's or DuckDB's alone"
+        return step
 
 
 COPYING = {"spark.sql.maxConcurrentOutputFileWriters": "64", "spark.sql.files.maxPartitionBytes": "16m"}
@@ -202,6 +236,10 @@ COPYING = {"spark.sql.maxConcurrentOutputFileWriters": "64", "spark.sql.files.ma
 def _java_below(process: psutil.Process) -> psutil.Process:
     found = [child for child in [process, *process.children(recursive=True)] if child.name() == "java"]
     return found[0]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    return sum(process.cpu_times()[:2])
 
 
 def _forget_peak(pid: int) -> None:
@@ -220,9 +258,10 @@ def _peak_mib(pid: int) -> float:
 
 
 HEAD = (
-    "| events | scan | failovers | / scan | growth | all of silver | / scan | growth | gold | silver and gold | peak |",
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    "| events | scan | DuckDB | reigns | / scan | growth | silver | / scan | growth | gold | both | CPU-s per M | jobs | peak |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
+EXPLAINED = "CPU-s (wall s). DuckDB: the reigns only, in memory. Per million: silver, then both; jobs: silver, gold."
 
 
 def ingest(bench: Bench, wanted: Sequence[int]) -> str:
@@ -253,24 +292,24 @@ def sizes(bench: Bench, source: Lake, base: int, wanted: Sequence[int], *, is_ke
             shutil.rmtree(lake.root)
         lines.append(_row(one, before))
         before = one
-    return "\n".join(
-        [*lines, f"CPU-s (wall s). Aims: silver / scan {SCAN_AIM}, growth {GROWTH_AIM} for twice the data."]
-    )
+    aims = f"Aims: silver / scan {SCAN_AIM}, growth {GROWTH_AIM} for twice the data."
+    return "\n".join([*lines, f"{EXPLAINED} {aims}"])
 
 
 def _row(one: Measured, before: Measured | None) -> str:
     size = one.scan.events
-    costs: list[Step | Cost] = [one.scan, _reigns(one), one.silver, one.gold]
-    scan, reigns, silver, gold = (f"{step.cpu_s:.1f} ({step.wall_s:.1f})" for step in costs)
+    costs: list[Step | Cost] = [one.scan, _reigns(one), one.silver, one.gold, one.duckdb]
+    scan, reigns, silver, gold, by_duckdb = (f"{step.cpu_s:.1f} ({step.wall_s:.1f})" for step in costs)
     to_scan = [f"{step.cpu_s / one.scan.cpu_s:.2f}" for step in costs]
     growth = ["", ""]
     if before is not None:
         pairs = ((_reigns(one), _reigns(before)), (one.silver, before.silver))
         growth = [f"{now.cpu_s / then.cpu_s:.2f} for {size / before.scan.events:.0f}x" for now, then in pairs]
     both, peak = one.silver.wall_s + one.gold.wall_s, max(step.peak_mib for step in (one.scan, one.silver, one.gold))
+    each = [cpu_s / size * MILLION for cpu_s in (one.silver.cpu_s, one.silver.cpu_s + one.gold.cpu_s)]
     return (
-        f"| {size / MILLION:,.0f} M | {scan} | {reigns} | {to_scan[1]} | {growth[0]} | {silver} | {to_scan[2]} | {growth[1]}"
-        f" | {gold} | {both:,.0f} s | {peak:,.0f} MiB |"
+        f"| {size / MILLION:,.1f} M | {scan} | {by_duckdb} | {reigns} | {to_scan[1]} | {growth[0]} | {silver} | {to_scan[2]} | {growth[1]}"
+        f" | {gold} | {both:,.0f} s | {each[0]:.2f}, {each[1]:.2f} | {one.silver.jobs}, {one.gold.jobs} | {peak:,.0f} MiB |"
     )
 
 
@@ -316,7 +355,7 @@ def large(bench: Bench, source: Lake, base: int, size: int, *, is_kept: bool) ->
         shutil.rmtree(lake.root)
     took = one.silver.wall_s + one.gold.wall_s
     table = "\n".join([*HEAD, _row(one, None)])
-    return f"{table}\nsilver and gold of {size / MILLION:,.0f} M: {took:,.0f} s (aim: {LARGE_AIM_S} s)"
+    return f"{table}\n{EXPLAINED}\nsilver and gold of {size / MILLION:,.0f} M: {took:,.0f} s (aim: {LARGE_AIM_S} s)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
