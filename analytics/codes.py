@@ -59,6 +59,7 @@ KINDS: Mapping[str, int] = {
     "maintenance-ended": 36,
     "fleet-restored": 37,
     "controllers-change-ordered": 38,
+    "set-configured": 39,
 }
 
 PHASES: Mapping[str, int] = {

@@ -211,7 +211,10 @@ class Mastership:
 
     def adopt(self, view: SetView) -> None:
         """The state of the set by the controllers (R2)."""
-        self._expected = view.configuration.expected_replicas
+        # Of a later reign its winner takes them: here a gate that is about to close would open for a moment.
+        if view.master_epoch == self.master_epoch:
+            self._expected = view.configuration.expected_replicas
+            self.sync.require(view.configuration.effective_min_in_sync)
         links = link_reign_of(view)
         if links != self._links:
             self._links = links

@@ -218,6 +218,10 @@ class SyncState:
             stall_ms=stall_ms,
         )
 
+    def require(self, min_in_sync: int) -> None:
+        """So many members have to hold what is released from now on (R22); ask ``may_release`` again."""
+        self.reign = replace(self.reign, min_in_sync=min_in_sync)
+
     @property
     def ended(self) -> MastershipEnded | None:
         """Why this reign is over; None = it goes on."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rollcall_ha.api.cli.options import OperatorOptions, OutputOption, takes_order
+from rollcall_ha.api.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
 from rollcall_ha.api.cli.output import Format
 
 app = typer.Typer(
@@ -57,6 +57,23 @@ def config_apply(
 
     wanted = settings.wanted_by(values or [], preset=preset, version=version, expected_version=expect_version)
     settings.apply(wanted, order)
+
+
+@app.command("set")
+@takes_order()
+def config_set(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    expected_replicas: Annotated[int | None, typer.Option(min=1, help="Replicas that the set is to have.")] = None,
+    min_in_sync: Annotated[
+        int | None, typer.Option(min=0, help="Of them must hold a message; 0: half of them, rounded up.")
+    ] = None,
+) -> None:
+    """Change the numbers of one set; its master goes by them at once."""
+    from rollcall_ha.api.cli import settings
+
+    settings.configure(name, expected_replicas, min_in_sync, order)
 
 
 @app.command("undo")

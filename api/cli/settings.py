@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rollcall_ha.api.cli import context, output, reads
 from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.options import OperatorOptions
-from rollcall_ha.api.cli.orders import confirm, may_ask
+from rollcall_ha.api.cli.orders import confirm, give, may_ask
 from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.api.cli.tables import read_line
 from rollcall_ha.controller.contract.events import SettingsApplied
@@ -180,6 +180,22 @@ def apply(order: SettingsOrder, options: OperatorOptions) -> None:
         # From here on: of what was looked at, and nothing else (rule).
         order.setdefault("expectedVersion", asking.settings().version)
         _apply(asking, order, options)
+
+
+def configure(name: str, expected_replicas: int | None, min_in_sync: int | None, options: OperatorOptions) -> None:
+    """Change how many replicas a set expects, and how many have to hold a message. Raises ``typer.Exit``."""
+    from rollcall_ha.api import bodies
+
+    if expected_replicas is None and min_in_sync is None:
+        told = "rollcall: name what to change: --expected-replicas, --min-in-sync, or both"
+        raise context.fail(told, CommandExit.WRONG_USE)
+    with context.client(options.form) as asking:
+        key = context.set_key(asking, name)
+        wanted = {"expected_replicas": expected_replicas, "min_in_sync": min_in_sync}
+        words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
+        body = {"expectedReplicas": expected_replicas, "minInSync": min_in_sync}
+        path = f"{bodies.set_path(key)}/configuration"
+        give(asking, options, path, body, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
 
 
 def undo(options: OperatorOptions) -> None:

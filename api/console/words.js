@@ -132,6 +132,7 @@ const TOLD = {
   "elections-resumed": (e) => `elections of ${keyText(e.pausedSet)} resumed${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
   "maintenance-begun": (e) => `maintenance of ${scopeText(e.scope)} until ${utc(e.expiresAtMs)}${e.reason ? `: ${e.reason}` : ""}`,
   "maintenance-ended": (e) => `maintenance of ${scopeText(e.scope)} ended${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
+  "set-configured": (e) => `expects ${e.expectedReplicas} replicas (${e.previousExpectedReplicas}), min_in_sync ${e.minInSync || "half"} (${e.previousMinInSync || "half"})${e.reason ? `: ${e.reason}` : ""}`,
   "settings-applied": (e) => `settings version ${e.version}: ${e.changed.length} changed`,
   "command-refused": (e) => `${e.command} refused: ${e.reason}`,
 };
@@ -150,7 +151,7 @@ export function told(event) {
 }
 
 // What a person would be woken for, or wants to see first; the rest is in the full record.
-const NOTABLE = new Set(["master-elected", "election-failed", "election-withheld", "replica-silent", "writes-stopped", "writes-resumed", "switchover-ordered", "switchover-ended", "elections-paused", "elections-resumed", "maintenance-begun", "maintenance-ended", "leadership-taken", "leadership-transfer-ordered", "controllers-change-ordered", "certificate-revoked", "fleet-restored", "replicas-cleaned", "settings-applied", "clock-stepped", "goodbye-said", "stop-announced"]);
+const NOTABLE = new Set(["master-elected", "election-failed", "election-withheld", "replica-silent", "writes-stopped", "writes-resumed", "switchover-ordered", "switchover-ended", "elections-paused", "elections-resumed", "maintenance-begun", "maintenance-ended", "leadership-taken", "leadership-transfer-ordered", "controllers-change-ordered", "certificate-revoked", "fleet-restored", "replicas-cleaned", "set-configured", "settings-applied", "clock-stepped", "goodbye-said", "stop-announced"]);
 export const isNotable = (record) => NOTABLE.has(record.event.kind) || (record.event.kind === "loss-graded" && record.event.verdict.grade !== "proven");
 
 const SHAPES = { "master-elected": ["elect", "◆"], "election-failed": ["bad", "■"], "election-withheld": ["warn", "▲"], "replica-silent": ["bad", "✕"], "writes-stopped": ["bad", "■"], "writes-resumed": ["good", "●"], "replica-alive": ["good", "●"], "switchover-ordered": ["elect", "◇"], "switchover-ended": ["elect", "◆"], "elections-paused": ["warn", "‖"], "elections-resumed": ["good", "▸"], "leadership-taken": ["elect", "★"], "loss-graded": ["plain", "∎"], "command-refused": ["warn", "⊘"] };

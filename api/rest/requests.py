@@ -110,6 +110,14 @@ class TransferBody(RequestBody):
     """None: the one that has the fewest entries to come."""
 
 
+class ConfigureSetBody(RequestBody):
+    """POST .../configuration: how many replicas are expected, and have to hold a message; null: as it is."""
+
+    expected_replicas: int | None = None
+    min_in_sync: int | None = None
+    """0 = half of the expected replicas, rounded up."""
+
+
 class PauseBody(RequestBody):
     """POST .../pause and /v1/pause: nobody is elected but by word, until a time."""
 

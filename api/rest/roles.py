@@ -56,6 +56,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "electMasterUnclean": _ADMINS,
     "cleanReplicas": _ADMINS,
     "importSet": _ADMINS,
+    "configureSet": _ADMINS,
     "addController": _ADMINS,
     "removeController": _ADMINS,
     "raiseFeatureLevel": _ADMINS,

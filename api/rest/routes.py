@@ -34,6 +34,7 @@ from rollcall_ha.api.rest.requests import (
     BeginMaintenanceBody,
     BootstrapBody,
     CleanBody,
+    ConfigureSetBody,
     ElectBody,
     ElectUncleanBody,
     EndMaintenanceBody,
@@ -357,6 +358,7 @@ class Routes:
         add("resumeSet", f"{of_set}/resume", standing.resume_set, ResumeBody, Done, OrderPreview)
         add("pauseFleet", "/pause", standing.pause_fleet, PauseBody, Done, OrderPreview)
         add("resumeFleet", "/resume", standing.resume_fleet, ResumeBody, Done, OrderPreview)
+        add("configureSet", f"{of_set}/configuration", standing.configure_set, ConfigureSetBody, Done, OrderPreview)
         add("beginMaintenance", "/maintenance", standing.begin_maintenance, BeginMaintenanceBody, Done, OrderPreview)
         add("endMaintenance", "/maintenance/end", standing.end_maintenance, EndMaintenanceBody, Done, OrderPreview)
         self._add_get(

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest.requests import (
     BeginMaintenanceBody,
+    ConfigureSetBody,
     EndMaintenanceBody,
     PauseBody,
     RequestBody,
@@ -23,6 +24,7 @@ from rollcall_ha.api.rest.requests import (
 )
 from rollcall_ha.controller.contract.commands import (
     BeginMaintenance,
+    ConfigureSet,
     EndMaintenance,
     OperatorCommand,
     PauseElections,
@@ -90,6 +92,17 @@ class StandingOrders:
     async def _resume(self, request: Request, key: SetKey | None) -> Response:
         order = await self._read_body(request, ResumeBody)
         return await self._order(request, order, ResumeElections(set_key=key, reason=order.reason))
+
+    async def configure_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Change how many replicas the set expects, and how many have to hold a message."""
+        order = await self._read_body(request, ConfigureSetBody)
+        command = ConfigureSet(
+            set_key=set_key(cluster, name),
+            expected_replicas=order.expected_replicas,
+            min_in_sync=order.min_in_sync,
+            reason=order.reason,
+        )
+        return await self._order(request, order, command)
 
     async def maintenances(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """Every maintenance in force: whose, until when, by whom."""

@@ -365,6 +365,17 @@ class CleanReplicas(Command, tag="CleanReplicas"):
     reason: str = ""
 
 
+class ConfigureSet(Command, tag="ConfigureSet"):
+    """Change how many replicas a set expects, and how many have to hold a message. The same again changes nothing."""
+
+    set_key: SetKey
+    expected_replicas: int | None = None
+    """None: as it is."""
+    min_in_sync: int | None = None
+    """0 = half of the expected replicas, rounded up; None: as it is."""
+    reason: str = ""
+
+
 class ImportSet(Command, tag="ImportSet"):
     """
     Know a RocketMQ set that other controllers still run: its ids, epochs and SyncStateSet as they are there.
@@ -501,6 +512,7 @@ AnyCommand = (
     | RecordMilestones
     | ReportWrites
     | CleanReplicas
+    | ConfigureSet
     | ImportSet
     | RevokeCertificate
     | IssueToken
@@ -519,6 +531,7 @@ OperatorCommand = (
     Electing
     | OrderSwitchover
     | CleanReplicas
+    | ConfigureSet
     | ImportSet
     | RaiseFeatureLevel
     | TransferLeadership

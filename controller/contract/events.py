@@ -372,6 +372,17 @@ class TokenRevoked(Event, tag="token-revoked"):
     reason: str
 
 
+class SetConfigured(Event, tag="set-configured"):
+    """From here on the set expects so many replicas, and a send is answered with so many copies."""
+
+    expected_replicas: int
+    min_in_sync: int
+    """0 = half of the expected replicas, rounded up; as ``previous_min_in_sync``."""
+    previous_expected_replicas: int
+    previous_min_in_sync: int
+    reason: str
+
+
 class ElectionsPaused(Event, tag="elections-paused"):
     """From here on nobody is elected but by an operator's word."""
 
@@ -467,6 +478,7 @@ AnyEvent = (
     | WritesStopped
     | WritesResumed
     | ReplicasCleaned
+    | SetConfigured
     | SetImported
     | CommandRefused
     | OwnerBound

@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.commands import (
     BeginMaintenance,
     ChangeControllers,
     Command,
+    ConfigureSet,
     EndMaintenance,
     EndSwitchover,
     ImportSet,
@@ -64,6 +65,7 @@ from rollcall_ha.controller.contract.events import (
     MaintenanceEnded,
     OwnerBound,
     ReplicaRegistered,
+    SetConfigured,
     SettingsApplied,
     StopAnnounced,
     SwitchoverEnded,
@@ -101,6 +103,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     ChangeControllers: 4,
     BeginMaintenance: 4,
     EndMaintenance: 4,
+    ConfigureSet: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -122,6 +125,7 @@ EVENTS_SINCE: dict[type[Event], int] = {
     MaintenanceBegun: 4,
     MaintenanceEnded: 4,
     FleetRestored: 4,
+    SetConfigured: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},

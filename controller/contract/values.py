@@ -74,7 +74,7 @@ class RegisteredAs(Value):
 
 
 class SetConfiguration(Value):
-    """Belongs to the set; comes with its first registration, and stays (R11)."""
+    """Belongs to the set; comes with its first registration. An order changes the numbers, nothing the mode (R11)."""
 
     expected_replicas: int = 1
     ack_mode: AckMode = AckMode.ALL

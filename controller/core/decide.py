@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.commands import (
     Bootstrap,
     ChangeControllers,
     CleanReplicas,
+    ConfigureSet,
     ElectMaster,
     ElectUnclean,
     EndMaintenance,
@@ -61,6 +62,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.core.alters import decide_alter
 from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.cleaning import decide_clean
+from rollcall_ha.controller.core.decide_configure import decide_configure
 from rollcall_ha.controller.core.decide_election import (
     decide_bootstrap_command,
     decide_elect,
@@ -194,6 +196,7 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     RecordMilestones: decide_milestones,
     ReportWrites: decide_writes,
     CleanReplicas: decide_clean,
+    ConfigureSet: decide_configure,
     ImportSet: decide_import,
     RevokeCertificate: decide_revoke_certificate,
     IssueToken: decide_issue_token,

@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.events import (
     ReplicasCleaned,
     ReplicaSilent,
     SessionOpened,
+    SetConfigured,
     SetImported,
     StopAnnounced,
     SyncStateSetAltered,
@@ -391,6 +392,13 @@ def _writes_resumed(set_state: SetState, event: WritesResumed) -> SetState:
     return replace(set_state, writes=replace(set_state.writes, is_over=True))
 
 
+def _configured(set_state: SetState, event: SetConfigured) -> SetState:
+    if set_state.configuration is None:
+        return set_state
+    changed = replace(set_state.configuration, expected_replicas=event.expected_replicas, min_in_sync=event.min_in_sync)
+    return replace(set_state, configuration=changed)
+
+
 _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     BrokerIdGranted: _id_granted,
     OwnerBound: lambda set_state, event: _changed(set_state, event.broker_id, owner=event.owner),
@@ -408,6 +416,7 @@ _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     WritesStopped: _writes_stopped,
     WritesResumed: _writes_resumed,
     ReplicasCleaned: _cleaned,
+    SetConfigured: _configured,
     SetImported: lambda set_state, event: _with_set(evolve_import(set_state, event), event),
 }
 """Kinds that are not here say something about the fleet, or record what changed nothing."""

@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.events import (
     MaintenanceEnded,
     MasterElected,
     ReplicasCleaned,
+    SetConfigured,
     SettingsApplied,
     SyncStateSetAltered,
     chain_of,
@@ -98,6 +99,7 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
     broken += _check_pauses(before, records)
     broken += _check_versions(before, after, records)
     broken += _check_maintenances(before, records)
+    broken += _check_configurations(before, after, records)
     return tuple(broken)
 
 
@@ -163,6 +165,26 @@ def _check_maintenances(before: FleetState, records: Sequence[EventRecord]) -> I
             own = {MaintenanceScope(set_key=key, broker_id=event.master), MaintenanceScope(host=host)}
             if own & scopes and (order is None or order.master != event.master):
                 yield f"C14: {key} elected {event.master}, in maintenance, for {record.requested_by}, who is no person"
+
+
+def _check_configurations(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    ordered = {record.set_key for record in records if isinstance(record.event, SetConfigured)}
+    for key in {record.set_key for record in records if record.set_key is not None}:
+        old, new = before.sets.get(key), after.sets.get(key)
+        if old is None or new is None or old.configuration is None or old.configuration == new.configuration:
+            continue
+        # A set that begins again after it was cleaned has the numbers of its new replica's file.
+        if old.is_tombstone or new.is_tombstone:
+            continue
+        if key not in ordered or new.configuration is None:
+            yield f"C15: {key} went from {old.configuration} to {new.configuration} without an order"
+            continue
+        least, expected = new.configuration.effective_min_in_sync, new.configuration.expected_replicas
+        if not 1 <= least <= expected:
+            yield f"C15: {key} asks for {least} of {expected} replicas"
+        modes = {(one.ack_mode, one.flush) for one in (old.configuration, new.configuration)}
+        if len(modes) > 1:
+            yield f"C15: the order changed the mode of {key}"
 
 
 def _check_callers(fleet: FleetState) -> Iterator[str]:

@@ -76,6 +76,13 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("", WRONG_USE),
     ),
     "config undo": (_asked("--dry-run"), _asked("--reason walk --yes")),
+    "config set": (
+        _asked("{set} --min-in-sync 1 --dry-run"),
+        _asked("{set} --min-in-sync 1 --reason walk"),
+        _asked("{set} --min-in-sync 0"),
+        _asked("{set} --expected-replicas 1", REFUSED),
+        _asked("{set}", WRONG_USE),
+    ),
     "completion": (_asked("bash"),),
     "man": (_asked("pages"),),
     "elect": (

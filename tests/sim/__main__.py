@@ -74,6 +74,7 @@ EXPECTED = (
     "commands above the feature level refused",
     "feature levels raised by an operator",
     "min_in_sync edited",
+    "numbers of sets changed",
     *OF_SEATS,
     "transfers of the lead: deposed",
     "transfers of the lead: not-caught-up",

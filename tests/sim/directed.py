@@ -277,6 +277,13 @@ def min_in_sync_of_a_proposal() -> None:
     must(not _confirmed(outputs), "R22: a proposed member counted for min_in_sync")
 
 
+def min_in_sync_raised_in_a_reign() -> None:
+    """{A} serves with one copy; from now on two are asked for: v1 waits."""
+    master = joined((A,), min_in_sync=1)
+    master.state.require(2)
+    must(not _confirmed(master.write(100)), "R22: v1 was released with the copies that were asked for before")
+
+
 def set_below_its_minimum() -> None:
     """min_in_sync is 2, A is cut off from B and C: were it alone in its set, neither could be elected when it dies."""
     master = joined((A, B, C), min_in_sync=2)
@@ -669,6 +676,7 @@ CASES: dict[str, Callable[[], None]] = {
     "union-when-adding": union_when_adding,
     "union-when-removing": union_when_removing,
     "min-in-sync-of-a-proposal": min_in_sync_of_a_proposal,
+    "min-in-sync-raised-in-a-reign": min_in_sync_raised_in_a_reign,
     "set-below-its-minimum": set_below_its_minimum,
     "member-without-a-report": member_without_a_report,
     "older-copy": older_copy,

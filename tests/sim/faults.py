@@ -88,7 +88,7 @@ class Chaos:
             (5, self._switchover),
             (6, self._late_duplicate),
             (2, self._wipe_controller),
-            (2, self._edit_min_in_sync),
+            (2, self._change_min_in_sync),
             (2, self._rot_segment),
             (8, self._hide_elections),
             (2, self._pause_elections),
@@ -290,9 +290,15 @@ class Chaos:
         self._kernel.counts.add("members made learners" if other.is_learner else "learners made members again")
         self._restart_later(broker)
 
-    def _edit_min_in_sync(self) -> None:
-        """Of one replica's fleet file: the set keeps what it was founded with (R11), and asks its file after a wipe only."""
+    def _change_min_in_sync(self) -> None:
+        """
+        By an order while the set serves, or in one replica's fleet file: the set keeps what it has, and asks its file after
+        a wipe only (R11).
+        """
         broker = self._any_broker()
+        if self._kernel.chance(0.5):
+            self._world.operator.configure(broker.plan.set_key, self._random.randrange(1, 3))
+            return
         settings = broker.plan.configuration
         least = self._random.randrange(1, settings.expected_replicas + 1)
         edited = msgspec.structs.replace(settings, min_in_sync=least)

@@ -49,6 +49,16 @@ CALLERS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="C15",
+        what="any numbers are taken for a set",
+        target="rollcall_ha.controller.core.decide_configure:_refuse_wanted",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_core_configure.py::test_numbers_that_make_no_sense_are_refused_with_both_values",
+            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
+        ),
+    ),
+    Mutation(
         name="C14",
         what="a replica in maintenance is elected as any other",
         target="rollcall_ha.controller.core.maintenance:set_aside",

@@ -576,6 +576,16 @@ SETS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_ha_sync_state.py::test_r22_a_master_that_loses_its_slaves_keeps_them_in_its_set",),
     ),
     Mutation(
+        name="R22-changed",
+        what="a master goes on with the min_in_sync that it was elected with",
+        target="rollcall_ha.ha.sync_state:SyncState.require",
+        mutate=constant(None),
+        case="min-in-sync-raised-in-a-reign",
+        tests=(
+            "tests/unit/test_broker_mastership.py::test_a_minimum_that_was_changed_opens_and_closes_the_gate_of_a_reign_at_once",
+        ),
+    ),
+    Mutation(
         name="R23",
         what="a learner is a member like any other",
         target="rollcall_ha.ha.confirm_offset:SlaveAcks.open_link",

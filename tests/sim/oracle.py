@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.events import (
     MasterEntered,
     ReplicaRegistered,
     ReplicasCleaned,
+    SetConfigured,
     SettingsApplied,
     SyncStateSetAltered,
 )
@@ -148,9 +149,10 @@ class Oracle:
             broken += invariants.check_transition(before, state, entry.records)
         if broken:
             raise Violation(f"core: {broken} after {[type(record.event).__name__ for record in entry.records]}")
+        ordered = {record.set_key for record in entry.records if isinstance(record.event, SetConfigured)}
         for key, after in state.sets.items() if before is not None else ():
             known = before.sets.get(key) if before is not None else None
-            if known is not None and known.configuration not in (None, after.configuration):
+            if known is not None and known.configuration not in (None, after.configuration) and key not in ordered:
                 raise Violation(
                     f"R11: the settings of {key} change from {known.configuration} to {after.configuration}"
                 )
@@ -211,6 +213,8 @@ class Oracle:
             self.counts.add("maintenances ended by their time")
         elif isinstance(event, SettingsApplied):
             self.counts.add("versions of settings")
+        elif isinstance(event, SetConfigured):
+            self.counts.add("numbers of sets changed")
         if key is None:
             return
         if key == self.rocketmq.key:

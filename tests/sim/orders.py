@@ -20,6 +20,7 @@ from rollcall_ha.controller.contract.commands import (
     ApplySettings,
     BeginMaintenance,
     CleanReplicas,
+    ConfigureSet,
     EndMaintenance,
     PauseElections,
     RaiseFeatureLevel,
@@ -45,6 +46,7 @@ class Operator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._stuck_since_us: dict[SetKey, int] = {}
+        self._configured: set[SetKey] = set()
 
     def act(self) -> None:
         """Look, and order what is due."""
@@ -53,6 +55,7 @@ class Operator:
         self._end_pauses()
         self._end_maintenances()
         self._end_settings()
+        self._end_configurations()
         self.replace_rotten()
         for key in self._world.keys:
             self._elect_uncleanly(key)
@@ -105,6 +108,21 @@ class Operator:
             world.order(
                 ApplySettings(settings=settings, expected_version=version, file=live.file, founded=live.founded)
             )
+
+    def configure(self, key: SetKey, least: int) -> None:
+        """``rollcall config set SET --min-in-sync``."""
+        if self._world.leader() is not None:
+            self._configured.add(key)
+            self._world.order(ConfigureSet(set_key=key, min_in_sync=least))
+
+    def _end_configurations(self) -> None:
+        state, least = self._world.oracle.state, self._world.shape.min_in_sync
+        if state is None or self._world.leader() is None:
+            return
+        for key in sorted(self._configured):
+            configuration = state.sets[key].configuration if key in state.sets else None
+            if configuration is not None and configuration.min_in_sync != least:
+                self.configure(key, least)
 
     def _end_settings(self) -> None:
         """What is judged from here on has the deadlines of the file."""

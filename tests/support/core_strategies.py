@@ -20,6 +20,7 @@ from rollcall_ha.controller.contract.commands import (
     BeginMaintenance,
     Bootstrap,
     CleanReplicas,
+    ConfigureSet,
     ElectMaster,
     ElectUnclean,
     EndMaintenance,
@@ -75,7 +76,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 33
+KINDS = 34
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -406,6 +407,14 @@ def _settings(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _configure(fleet: Fleet, step: Step) -> AnyCommand:
+    return ConfigureSet(
+        set_key=fleet.key,
+        expected_replicas=step[1] if step[3] % 2 else None,
+        min_in_sync=step[2] % 5 if step[4] > 2 else None,
+    )
+
+
 def _begin_maintenance(fleet: Fleet, step: Step) -> AnyCommand:
     return BeginMaintenance(
         scope=_worked_on(fleet, step), expires_at_ms=1_000_000 + step[2] * 100_000, spends_last=step[4] > 3
@@ -460,5 +469,6 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _settings,
     _begin_maintenance,
     _end_maintenance,
+    _configure,
 )
 assert len(_MAKERS) == KINDS

@@ -7,6 +7,8 @@ import gc
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
+
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
@@ -64,11 +66,15 @@ class Waiters:
 
     waiting_messages = 0
 
+    def __init__(self) -> None:
+        self.released: list[LogOffset] = []
+
     def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
 
     def leave_epoch(self) -> None: ...
 
-    def release(self, confirm: LogOffset) -> None: ...
+    def release(self, confirm: LogOffset) -> None:
+        self.released.append(confirm)
 
 
 def view_of(members: tuple[BrokerId, ...], version: int, *, min_in_sync: int = 2) -> SetView:
@@ -146,6 +152,30 @@ def test_the_gate_shows_at_once_what_the_controllers_made_of_the_set() -> None:
         assert (gate.state.is_min_in_sync, gate.state.in_sync) == (False, ALONE)
         reign.adopt(view_of(BOTH, 3))
         assert (gate.state.is_min_in_sync, gate.state.in_sync) == (True, BOTH)
+        reign.leave("the test ends", "")
+
+    asyncio.run(story())
+
+
+def test_a_minimum_that_was_changed_opens_and_closes_the_gate_of_a_reign_at_once() -> None:
+    """A set that had lost a slave refused sends until its master was restarted, whatever was ordered."""
+
+    async def story() -> None:
+        gate, waiters = Gate(), Waiters()
+        reign = reign_of(gate, waiters=waiters)
+        reign.serve()
+
+        def is_open_with(least: int, epoch: int = EPOCH) -> bool:
+            view = view_of(ALONE, 2, min_in_sync=least)
+            reign.adopt(msgspec.structs.replace(view, master_epoch=MasterEpoch(epoch)))
+            return gate.state.is_min_in_sync
+
+        assert not is_open_with(2)
+        before = len(waiters.released)
+        assert is_open_with(1)
+        assert len(waiters.released) == before + 1, "the sends that waited for the set are answered"
+        assert not is_open_with(2)
+        assert not is_open_with(1, EPOCH + 1), "of a later reign its winner takes them"
         reign.leave("the test ends", "")
 
     asyncio.run(story())
