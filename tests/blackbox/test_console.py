@@ -7,29 +7,58 @@ a time: `make console-bench` does.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.session import NoSpark, check_java
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
 from rollcall_ha.api.cli import output
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import our_environment, wait_until
-from tests.support.fleet_story import heal, load, only_set, running, wait_row
+from rollcall_ha.deploy.local.processes import wait_until
+from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
+from tests.support.fleet_trials import kill_master
 
 pytestmark = pytest.mark.cluster
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LIMIT_MS = 30_000
 NARROW = 400
+SPARK_DEADLINE_S = 300
+"""A session alone takes half a minute on a busy machine."""
+PRINTED = {
+    "outage, timed independently": "total",
+    "then, to the first acknowledgement": "first-ack",
+    "of this, a sender waited": "waited",
+}
+"""Lines of ``rollcall explain`` that the console names otherwise."""
+IN_LAKE = {
+    "kind": "kind",
+    "from_master": "fromMaster",
+    "to_master": "toMaster",
+    "elected_at_ms": "electedAtMs",
+    "total_us": "totalUs",
+    "total_us_max": "totalUsMax",
+    "unattributed_us": "unattributedUs",
+    "waited_us": "waitedUs",
+    "grade": "grade",
+    "loss_bytes": "lossBytes",
+    "cut_bytes": "cutBytes",
+}
+"""Columns of ``silver/reigns`` and ``gold/failovers``, and the same in history."""
 MARKUP = "<img src=x onerror=alert(1)>"
 WATCH = """
 window.__complaints = [];
@@ -72,17 +101,10 @@ def tokens(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     folder, found = tmp_path_factory.mktemp("tokens"), {}
     for role in ("viewer", "operator"):
         told = ("tokens", "issue", "--role", role, "--name", f"{role}-of-the-console", "--out", str(folder / role))
-        done = run(fleet, *told)
+        done = rollcall(fleet, *told)
         assert done.returncode == 0, done.stderr
         found[role] = (folder / role).read_text().strip()
     return found
-
-
-def run(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command as an operator gives it."""
-    return subprocess.run(
-        fleet.command(*arguments), env=fleet.commands_environment() or our_environment(), capture_output=True, text=True, check=False, timeout=60
-    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -186,12 +208,10 @@ def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(f
         fleet.restart(dead)
     fleet.wait_redundant(key)
     row = wait_row(fleet, epoch)
-    bar = set_tab.wait(f"tr[data-epoch='{epoch}'] svg.bar")
-    told = run(fleet, "history", str(key.name), "-o", "json")
-    listed = next(one for one in json.loads(told.stdout)["rows"] if one["masterEpoch"] == epoch)
-    drawn = {
-        one.get_attribute("data-phase"): int(one.get_attribute("data-us")) for one in bar.locator("rect.phase").all()
-    }
+    reign = set_tab.wait(f"tr[data-epoch='{epoch}']")
+    set_tab.wait(f"tr[data-epoch='{epoch}'] svg.bar")
+    listed = next(one for one in answer_of(fleet, "history", key.name)["rows"] if one["masterEpoch"] == epoch)
+    drawn = bar_of(reign)
     assert drawn.items() <= {span["phase"]: span["durationUs"] for span in listed["phases"]}.items() | {
         ("unexplained", listed["unattributedUs"])
     }
@@ -201,6 +221,37 @@ def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(f
     assert figures_of(set_tab) == expected_figures(row)
     assert f"{row.cause}" in set_tab.text(".lead")
     check_film(set_tab, row)
+
+
+def answer_of(fleet: Fleet, *arguments: str) -> Any:
+    """What a command says, as a document."""
+    done = rollcall(fleet, *arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def bar_of(reign: Any) -> dict[str, int]:
+    """Microseconds of each phase that a bar draws."""
+    drawn = reign.locator("svg.bar rect.phase").all()
+    return {one.get_attribute("data-phase"): int(one.get_attribute("data-us")) for one in drawn}
+
+
+def printed_phases(text: str) -> dict[str, str]:
+    """The table of phases that ``explain`` prints for people, by the names of the console's table."""
+    lines = text.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.split() == ["PHASE", "TOOK"]) + 1
+    # What follows the table is a sentence, not two columns.
+    rows = itertools.takewhile(lambda row: len(row) == 2, (re.split(r"\s{2,}", one.strip()) for one in lines[first:]))
+    return {PRINTED.get(name, name): took for name, took in rows}
+
+
+def lake_row(lake: Lake, table: LakeTable, epoch: int) -> dict[str, Any]:
+    """The row of a reign, as any reader of Delta tables finds it."""
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(lake.folder(table.path), version=lake.snapshot().version(table.path)).to_pyarrow_table()
+    (found,) = (row for row in rows.to_pylist() if row["master_epoch"] == epoch)
+    return dict(found)
 
 
 def figures_of(console: Console) -> dict[str, tuple[str, str]]:
@@ -263,6 +314,59 @@ def check_film(console: Console, row: HistoryRow) -> None:
     assert f"{count}/{count}" in console.text(".caption b")
     # Whole again: the one that was killed is back among them.
     assert f"replica {row.from_master}: slave, in sync" in page.locator(".stage svg").get_attribute("aria-label")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
+    fleet: Fleet, consoles: Any, tmp_path: Path
+) -> None:
+    """One fault, recorded here, and everybody who tells of it: the same microseconds in each phase, the same words."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+    try:
+        check_java()
+    except NoSpark as error:
+        pytest.skip(str(error))
+    key = only_set(fleet)
+    with load(fleet) as work:
+        epoch = kill_master(fleet).epoch
+        work.wait_more()
+    wait_row(fleet, epoch)
+    # Whole again, so that the last word on the loss has been said: everybody below reads the same record.
+    heal(fleet)
+    listed = next(row for row in answer_of(fleet, "history", key.name)["rows"] if row["masterEpoch"] == epoch)
+    history = {span["phase"]: span["durationUs"] for span in listed["phases"]}
+    rest = {"unexplained": listed["unattributedUs"]} if listed["unattributedUs"] else {}
+    whole = history | rest | {"total": listed["totalUs"]}
+    outage = {phase: us for phase, us in (history | rest).items() if phase != Phase.FIRST_ACK and us}
+    told = answer_of(fleet, "explain", key.name, str(epoch))["row"]
+    assert told == listed
+    console = consoles("viewer")
+    console.open(f"set/{key.cluster}/{key.name}")
+    reign = console.wait(f"tr[data-epoch='{epoch}']")
+    assert bar_of(reign) == outage
+    assert int(reign.locator("data.us").get_attribute("value")) == listed["totalUs"]
+    console.open(f"set/{key.cluster}/{key.name}/epoch/{epoch}")
+    console.wait(".figures")
+    assert bar_of(console.page.locator(".decision")) == outage
+    shown = figures_of(console)
+    waited = {"waited": listed["waitedUs"]} if listed["waitedUs"] is not None else {}
+    assert {name: int(us) if us else None for name, (us, _) in shown.items()} == whole | waited
+    printed = printed_phases(rollcall(fleet, "explain", key.name, str(epoch)).stdout)
+    assert {name: text for name, (_, text) in shown.items()} == printed
+    row = wait_row(fleet, epoch)
+    check_film(console, row)
+    assert all(text in console.text(".film .steps") for name, text in printed.items() if name in history)
+    made = rollcall(
+        fleet, "analytics", "run", str(fleet.directory), "--lake", str(tmp_path / "lake"), limit_s=SPARK_DEADLINE_S
+    )
+    assert made.returncode == 0, made.stderr
+    for table in (SILVER_REIGNS, GOLD_FAILOVERS):
+        found = lake_row(Lake(tmp_path / "lake"), table, epoch)
+        assert {phase: found[f"{phase.replace('-', '_')}_us"] for phase in history} == history, table.path
+        for column, name in IN_LAKE.items():
+            assert found[column] == listed[name], (table.path, column)
+    counted(epoch=epoch, phases=history, total_us=listed["totalUs"], unexplained_us=listed["unattributedUs"])
 
 
 def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet: Fleet, consoles: Any) -> None:
