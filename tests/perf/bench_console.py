@@ -3,20 +3,23 @@ What people at consoles cost the leading controller of a thousand sets, and how 
 
     python -m tests.perf.bench_console [--runs 3]
 
-``console``: 500 events a second, without viewers, with twenty, and without again: the leader's CPU and its elections, as
-ratios. ``console-browser``: one real Chromium: the first paint, and how long after the stamp of its entry an election is
+``console``: 500 events a second, without viewers, with twenty at a follower, with twenty at the leader, again and again:
+the leader's CPU and its elections, as ratios. Those at a follower take as much of this machine and nothing of the leader:
+what their ratios are above 1 is the machine's. ``console-browser``: one real Chromium: the first paint, and how long after the stamp of its entry an election is
 to be seen. Stamps are older than commits, so it is later than what a person would count.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,8 +37,13 @@ ORDER_SETS = SETS * 4 // 5
 """Those that the load pauses; elections are held in the others."""
 EVENTS_PER_S = 500
 SETTLE_S = 2.0
-PHASE_S = 8.0
-ELECTIONS = 30
+SLICE_S = 6.0
+ELECTIONS = 15
+"""In one slice, each in a set of its own: its loser has left the SyncStateSet."""
+PLACES = ("nobody", "follower", "leader")
+"""Where the viewers are in the slices of a round."""
+ROUNDS = 4
+"""Every other one in reverse: of a machine that gets slower, or a state that grows, each place has the same share."""
 BROWSER_ELECTIONS = 10
 PAINTS = 5
 KILLS = 3
@@ -63,8 +71,10 @@ def why_no_browser() -> str:
 
 
 def token(fleet: Fleet, role: str) -> Path:
-    """A file with a new token."""
+    """A file with a token, the same for all of a role."""
     path = fleet.directory / f"token-{role}"
+    if path.exists():
+        return path
     told = ("tokens", "issue", "--role", role, "--name", role, "--out", str(path))
     environment = fleet.commands_environment() or our_environment()
     subprocess.run(fleet.command(*told), env=environment, capture_output=True, check=True, timeout=60)
@@ -74,8 +84,8 @@ def token(fleet: Fleet, role: str) -> Path:
 class People:
     """A running ``console_people``."""
 
-    def __init__(self, fleet: Fleet, what: str, role: str, *numbers: int) -> None:
-        address, authority = fleet.rest(fleet.leader()).address, str(fleet.identity().authority)
+    def __init__(self, fleet: Fleet, controller: str, what: str, role: str, *numbers: int) -> None:
+        address, authority = fleet.rest(controller).address, str(fleet.identity().authority)
         program = [sys.executable, "-m", "tests.perf.console_people", what, address, authority]
         self.process = subprocess.Popen(
             [*program, str(token(fleet, role)), *map(str, numbers)],
@@ -99,9 +109,9 @@ class People:
 
 
 @contextmanager
-def people(fleet: Fleet, what: str, role: str, *numbers: int) -> Iterator[People]:
-    """Gone at the end."""
-    found = People(fleet, what, role, *numbers)
+def people(fleet: Fleet, controller: str, what: str, role: str, *numbers: int) -> Iterator[People]:
+    """At ``controller``; gone at the end."""
+    found = People(fleet, controller, what, role, *numbers)
     try:
         yield found
     finally:
@@ -136,24 +146,53 @@ def elections_ms(fleet: Fleet, chosen: Sequence[tuple[SetKey, BrokerId]]) -> lis
         if answer.status != 200:
             raise RuntimeError(f"{key}: {answer.status} {content!r}")
         took.append((time.perf_counter() - began) * 1000)
-        time.sleep(PHASE_S / ELECTIONS / 2)
+        time.sleep(SLICE_S / ELECTIONS / 2)
     connection.close()
     return took
 
 
-def phase(context: Context, fleet: Fleet, orders: People, chosen: Sequence[Any], what: str) -> dict[str, float]:
-    """CPU of the leader, elections and the rate of events over ``PHASE_S``."""
+@dataclass(slots=True)
+class Spent:
+    """What was seen with the viewers at one place."""
+
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    events: int = 0
+    elections_ms: list[float] = field(default_factory=list)
+    viewers_cpu_s: float = 0.0
+    heard_bytes: int = 0
+
+    @property
+    def cpu_percent(self) -> float:
+        """Of a core, by the leader."""
+        return self.cpu_s / self.elapsed_s * 100
+
+    @property
+    def event_us(self) -> float:
+        """The leader's CPU for each event: a machine that is busy gives fewer of them in one slice than in the other."""
+        return self.cpu_s / self.events * 1e6
+
+    @property
+    def election_ms(self) -> float:
+        """Median."""
+        return statistics.median(self.elections_ms)
+
+
+def watch_slice(spent: Spent, fleet: Fleet, orders: People, chosen: Sequence[Any], viewers: People | None) -> None:
+    """Add ``SLICE_S`` to what was spent."""
     pid = fleet.pid(fleet.leader())
     assert pid is not None
     time.sleep(SETTLE_S)
-    before, done, began = cpu_s([pid]), orders.told(), time.monotonic()
-    took = elections_ms(fleet, chosen)
-    time.sleep(max(0.0, PHASE_S - (time.monotonic() - began)))
-    elapsed = time.monotonic() - began
-    cpu, rate = (cpu_s([pid]) - before) / elapsed * 100, (orders.told() - done) / elapsed
-    context.detail[f"elections_{what}_ms"] = took
-    context.say(f"{what}: {rate:.0f} events/s, leader {cpu:.1f} % of a core, election {statistics.median(took):.1f} ms")
-    return {"cpu": cpu, "rate": rate, "election": statistics.median(took)}
+    watching = [] if viewers is None else [viewers.process.pid]
+    before, seen, done, began = cpu_s([pid]), cpu_s(watching), orders.told(), time.monotonic()
+    heard = 0 if viewers is None else viewers.told()
+    spent.elections_ms += elections_ms(fleet, chosen)
+    time.sleep(max(0.0, SLICE_S - (time.monotonic() - began)))
+    spent.cpu_s += cpu_s([pid]) - before
+    spent.events += orders.told() - done
+    spent.elapsed_s += time.monotonic() - began
+    spent.viewers_cpu_s += cpu_s(watching) - seen
+    spent.heard_bytes += 0 if viewers is None else viewers.told() - heard
 
 
 def _until(page: Any, expression: str) -> None:
@@ -162,32 +201,44 @@ def _until(page: Any, expression: str) -> None:
 
 
 def run_console(context: Context) -> dict[str, float]:
-    """Without viewers, with them, without: the first and the last are one, against drift."""
+    """Slices of ``SLICE_S``, and their sums for each place of the viewers."""
+    spent = {place: Spent() for place in PLACES}
     with crowds(context, is_insecure=False) as (fleet, slaves, masters):
         register(context, slaves, masters, SETS)
-        targets = others_of(fleet)
-        if len(targets) < 3 * ELECTIONS:
-            raise RuntimeError(f"{len(targets)} sets to elect in, {3 * ELECTIONS} are needed")
-        parts = [targets[first : first + ELECTIONS] for first in range(0, 3 * ELECTIONS, ELECTIONS)]
-        with people(fleet, "orders", "operator", EVENTS_PER_S, ORDER_SETS) as orders:
-            alone = [phase(context, fleet, orders, parts[0], "before")]
-            with people(fleet, "viewers", "viewer", VIEWERS) as viewers:
-                watched = phase(context, fleet, orders, parts[1], "watched")
-                heard = viewers.told()
-            alone.append(phase(context, fleet, orders, parts[2], "after"))
-    quiet = {key: statistics.mean(one[key] for one in alone) for key in watched}
-    # Per event: a machine that is busy gives fewer of them in one part than in the other.
-    ratio = (watched["cpu"] / watched["rate"]) / (quiet["cpu"] / quiet["rate"])
+        leader, targets = fleet.leader(), iter(others_of(fleet))
+        controllers = {"leader": leader, "follower": next(name for name in fleet.controllers if name != leader)}
+        with people(fleet, leader, "orders", "operator", EVENTS_PER_S, ORDER_SETS) as orders:
+            for turn in range(ROUNDS):
+                for place in PLACES[:: -1 if turn % 2 else 1]:
+                    chosen = list(itertools.islice(targets, ELECTIONS))
+                    if len(chosen) < ELECTIONS:
+                        raise RuntimeError(f"{ROUNDS * len(PLACES) * ELECTIONS} sets to elect in are needed")
+                    with ExitStack() as open_tabs:
+                        at = (fleet, controllers[place], "viewers", "viewer", VIEWERS) if place in controllers else None
+                        viewers = open_tabs.enter_context(people(*at)) if at is not None else None
+                        watch_slice(spent[place], fleet, orders, chosen, viewers)
+        if fleet.leader() != leader:
+            raise RuntimeError(f"{leader} lost the lead meanwhile")
+    for place, one in spent.items():
+        context.detail[f"elections_{place}_ms"] = one.elections_ms
+        context.say(
+            f"viewers at {place}: {one.events / one.elapsed_s:.0f} events/s, leader {one.cpu_percent:.1f} % of a core, "
+            f"{one.event_us:.0f} us for each event, election {one.election_ms:.1f} ms"
+        )
+    alone, beside, watched = (spent[place] for place in PLACES)
     return {
-        "cpu_ratio": ratio,
-        "election_ratio": watched["election"] / quiet["election"],
-        "cpu_alone": quiet["cpu"],
-        "cpu_watched": watched["cpu"],
-        "rate_alone": quiet["rate"],
-        "rate_watched": watched["rate"],
-        "election_alone_ms": quiet["election"],
-        "election_watched_ms": watched["election"],
-        "heard_mb": heard / 1e6,
+        "cpu_ratio": watched.event_us / alone.event_us,
+        "election_ratio": watched.election_ms / alone.election_ms,
+        "cpu_ratio_follower": beside.event_us / alone.event_us,
+        "election_ratio_follower": beside.election_ms / alone.election_ms,
+        "cpu_alone": alone.cpu_percent,
+        "cpu_watched": watched.cpu_percent,
+        "rate_alone": alone.events / alone.elapsed_s,
+        "rate_watched": watched.events / watched.elapsed_s,
+        "election_alone_ms": alone.election_ms,
+        "election_watched_ms": watched.election_ms,
+        "viewers_cpu": watched.viewers_cpu_s / watched.elapsed_s * 100,
+        "heard_mb_s": watched.heard_bytes / 1e6 / watched.elapsed_s,
     }
 
 
@@ -263,13 +314,16 @@ CONSOLE = Section(
     measures=(
         Measure(key="cpu_ratio", what="leader's CPU for each event, with 20 viewers to without", unit="", aim=1.1),
         Measure(key="election_ratio", what="election, with to without", unit="", aim=1.1),
+        Measure(key="cpu_ratio_follower", what="  CPU, if the 20 viewers are at a follower", unit=""),
+        Measure(key="election_ratio_follower", what="  election, likewise", unit=""),
         Measure(key="cpu_alone", what="  leader's CPU without viewers", unit="%"),
         Measure(key="cpu_watched", what="  with", unit="%"),
         Measure(key="rate_alone", what="  events without viewers", unit="/s"),
         Measure(key="rate_watched", what="  with", unit="/s"),
         Measure(key="election_alone_ms", what="  election by order without viewers, median", unit="ms"),
         Measure(key="election_watched_ms", what="  with", unit="ms"),
-        Measure(key="heard_mb", what="  heard by all viewers", unit="MB"),
+        Measure(key="viewers_cpu", what="  the viewers' own program", unit="%"),
+        Measure(key="heard_mb_s", what="  heard by all viewers", unit="MB/s"),
     ),
     run=run_console,
 )
