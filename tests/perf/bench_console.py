@@ -5,8 +5,9 @@ What people at consoles cost the leading controller of a thousand sets, and how 
 
 ``console``: 500 events a second, without viewers, with twenty at a follower, with twenty at the leader, again and again:
 the leader's CPU and its elections, as ratios. Those at a follower take as much of this machine and nothing of the leader:
-what their ratios are above 1 is the machine's. ``console-browser``: one real Chromium: the first paint, and how long after the stamp of its entry an election is
-to be seen. Stamps are older than commits, so it is later than what a person would count.
+what their ratios are above 1 is the machine's. ``console-browser``: one real Chromium: the first paint, and how long after
+the stamp of its entry an election is to be seen. Stamps are older than commits, so it is later than what a person would
+count.
 """
 
 from __future__ import annotations
