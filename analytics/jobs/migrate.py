@@ -6,7 +6,7 @@ the journals that they came from.
 
 Rule 1: the old lake is read only.
 Rule 2: kept is what bronze kept: each event's line once, each rejected text. Blank lines and copies are not there any
-more, and are not counted again.
+more, and are not counted again. Of two texts of one event the one that counted counts again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_REJECTED
@@ -37,31 +37,47 @@ class OldManifest(msgspec.Struct, frozen=True):
 _decode_manifest = msgspec.json.Decoder(OldManifest).decode
 
 
-def folders_of(old: Path) -> tuple[OldManifest, list[str]]:
-    """The manifest of an old lake, and the folders of its lines. Raises ``NoLake``."""
+def folders_of(old: Path) -> tuple[OldManifest, tuple[list[str], list[str]]]:
+    """The manifest of an old lake, and the folders of its events and of its rejected texts. Raises ``NoLake``."""
     try:
         manifest = _decode_manifest((old / "manifest.json").read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise NoLake(
             f"no lake of the earlier kind in {old}: {error}; name the folder that holds manifest.json"
         ) from error
-    folders = [
-        str(old / "data" / table.path / f"run={run}" / partition)
+    events, rejected = (
+        [
+            str(old / "data" / table.path / f"run={run}" / partition)
+            for partition, runs in manifest.tables.get(table.path, {}).items()
+            for run in runs
+        ]
         for table in (BRONZE_EVENTS, BRONZE_REJECTED)
-        for partition, runs in manifest.tables.get(table.path, {}).items()
-        for run in runs
-    ]
-    if not folders:
+    )
+    if not events:
         raise NoLake(f"the lake in {old} has no events; build one from the journals: rollcall analytics run PATH...")
-    return manifest, folders
+    return manifest, (events, rejected)
 
 
 def ingest(
-    spark: SparkSession, writer: LakeWriter, manifest: OldManifest, folders: Sequence[str], progress: Progress
+    spark: SparkSession,
+    writer: LakeWriter,
+    manifest: OldManifest,
+    folders: tuple[Sequence[str], Sequence[str]],
+    progress: Progress,
 ) -> None:
-    """The lines of these folders, and what was known of the files that they are from."""
-    kept = spark.read.schema("source_file string, line string").parquet(*folders)
-    Layers(spark, writer, progress).ingest(kept.select("source_file", f.col("line").alias("text")))
+    """The lines of the events and of the rejected texts, and what was known of the files that they are from."""
+
+    def texts(some: Sequence[str]) -> DataFrame:
+        kept = spark.read.schema("source_file string, line string").parquet(*some)
+        return kept.select("source_file", f.col("line").alias("text"))
+
+    events, rejected = folders
+    layers = Layers(spark, writer, progress)
+    layers.ingest(texts(events))
+    # Not together with them: a text may have been rejected because it differed from an event that was there. Side by
+    # side the smaller text of the two would be the event, and history would not be that of the old lake.
+    if rejected:
+        layers.ingest(texts(rejected), is_continued=True)
     # The files themselves are known: the next run reads those that have grown since, and no other.
     seen = ((path, *manifest.inputs[path]) for path in sorted(manifest.inputs))
     writer.put_rows(BRONZE_INPUTS, [dict(zip(BRONZE_INPUTS.column_names, row, strict=True)) for row in seen])

@@ -34,12 +34,16 @@ WHOLE = ""
 
 LOG = "_delta_log"
 
+KEPT_FOR_EVER = {"delta.enableExpiredLogCleanup": "false"}
+"""Else the library removes entries of 30 days ago, and versions that a snapshot of a quiet table still names."""
+
 
 def delta(folder: Path, version: int | None = None) -> DeltaTable | None:
     """A version of the table there, the newest without a number; None = there is no table."""
     from deltalake import DeltaTable
 
-    return DeltaTable(folder, version=version) if (folder / LOG).is_dir() else None
+    # Not the folder alone: who is killed before the first commit leaves it empty, and every later run would fail at it.
+    return DeltaTable(folder, version=version) if any((folder / LOG).glob("[0-9]*.json")) else None
 
 
 def files_of(table: DeltaTable | None) -> Partitions:
@@ -80,6 +84,7 @@ def commit(folder: Path, table: LakeTable, files: Partitions, batches: Mapping[s
             partition_by=by,
             name=table.path,
             description=table.meaning,
+            configuration=KEPT_FOR_EVER,
             commit_properties=noted,
         )
     elif newest.schema() != schema and known.isdisjoint(wanted):
@@ -126,8 +131,10 @@ def _synced_version(folder: Path) -> int:
     newest = delta(folder)
     assert newest is not None
     version: int = newest.version()
-    with (folder / LOG / f"{version:020d}.json").open("rb") as entry:
-        os.fsync(entry.fileno())
+    # The checkpoints too: a reader begins with the one that ``_last_checkpoint`` names, and an empty one is no table.
+    for path in (*(folder / LOG).glob(f"{version:020d}.*"), *(folder / LOG).glob("_last_checkpoint")):
+        with path.open("rb") as entry:
+            os.fsync(entry.fileno())
     for path in (folder / LOG, folder, folder.parent):
         fsync_directory(path)
     return version

@@ -16,7 +16,8 @@ may still write into its own.
 Rule 2: what a killed run committed without a snapshot is undone by the next writer, before it reads anything.
 Rule 3: a partition is replaced as a whole: one that is recomputed and comes out empty is gone.
 Rule 4: files hold all their columns, the partition's too: who has their list can read them without a log.
-Rule 5: files of the last ``SNAPSHOTS_KEPT`` snapshots stay, so that a reader can finish, and earlier runs can be read.
+Rule 5: files of the last ``SNAPSHOTS_KEPT`` snapshots stay, so that a reader can finish, and earlier runs can be read;
+so do those that a layer was built from.
 Rule 6: one writer at a time; a second one is refused with the first one's pid.
 Rule 7: a lake lies on a file system that all workers see, with locks: a disk, NFS; not an object store.
 """
@@ -143,9 +144,15 @@ class Lake:
         """Files of a version of a table, by partition; a version never changes."""
         if version is None:
             return {}
-        if (path, version) not in self._files:
-            self._files[path, version] = files_of(delta(self.folder(path), version))
-        return self._files[path, version]
+        # One look-up: another thread may ``forget`` between two.
+        known = self._files.get((path, version))
+        if known is None:
+            known = self._files[path, version] = files_of(delta(self.folder(path), version))
+        return known
+
+    def forget(self) -> None:
+        """Let go of what is known of versions: a stream publishes some every few seconds, for months."""
+        self._files.clear()
 
     def read(self, spark: SparkSession, table: LakeTable, *, snapshot: Snapshot | None = None) -> DataFrame:
         """
@@ -332,10 +339,15 @@ class LakeWriter:
         self._sweep()
 
     def _sweep(self) -> None:
+        """Remove what no kept snapshot has, and nothing was built from."""
         kept = self.lake.snapshots()
+        # A layer may be older than all kept snapshots: its next run compares what it was built from with what is there.
+        built = [self.published.built_from(layer) for layer in FORMS]
         for path in self._paths():
-            sweep(self.lake.folder(path), {one.rows[path]["version"] for one in kept if path in one.rows})
+            versions = {one.rows[path]["version"] for one in kept if path in one.rows}
+            sweep(self.lake.folder(path), versions | {one[path] for one in built if path in one})
         newest = delta(self.lake.folder(SNAPSHOTS.path))
         if newest is not None:
             since = max(0, newest.version() + 1 - SNAPSHOTS_KEPT)
             sweep(self.lake.folder(SNAPSHOTS.path), range(since, newest.version() + 1))
+        self.lake.forget()

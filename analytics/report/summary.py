@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +20,7 @@ from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
 from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.controller.contract.verdicts import Grade
 
 WORST_ROWS = 5
@@ -48,15 +49,21 @@ def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
     def rows(table: Any) -> list[dict[str, Any]]:
         return [row.asDict() for row in table.collect()]
 
-    clusters = lake.read(spark, GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
-    worst = lake.read(spark, GOLD_SETS).orderBy(f.col("outage_ms").desc(), "cluster", "broker_set", "fleet")
-    rto = lake.read(spark, GOLD_RTO).where(f.col("cluster") == ALL)
-    rejected = lake.read(spark, BRONZE_QUALITY).where(f.col("name").startswith(REJECTED))
+    # One snapshot for all: a run that publishes in between would put its clusters above durations of the run before.
+    snapshot = lake.snapshot()
+
+    def read(table: LakeTable) -> DataFrame:
+        return lake.read(spark, table, snapshot=snapshot)
+
+    clusters = read(GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
+    worst = read(GOLD_SETS).orderBy(f.col("outage_ms").desc(), "cluster", "broker_set", "fleet")
+    rto = read(GOLD_RTO).where(f.col("cluster") == ALL)
+    rejected = read(BRONZE_QUALITY).where(f.col("name").startswith(REJECTED))
     return {
         "clusters": rows(clusters.limit(CLUSTER_ROWS_MAX)),
         "rto": rows(rto.orderBy("cause", "phase")),
         "worst": rows(worst.where("outage_ms > 0").limit(WORST_ROWS)),
-        "quality": {row["name"]: row["count"] for row in lake.read(spark, GOLD_QUALITY).collect()},
+        "quality": {row["name"]: row["count"] for row in read(GOLD_QUALITY).collect()},
         "rejected": rows(rejected.orderBy(f.col("count").desc(), "source_file", "name").limit(REJECTED_ROWS)),
     }
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics.bronze.lines import source_of
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_REJECTED
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_QUALITY, BRONZE_REJECTED
 from rollcall_ha.analytics.jobs import migrate
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
@@ -23,13 +23,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_every_line_of_the_old_lake_is_in_the_new_one(
     spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    """Events and rejected texts; a run that the old manifest does not name is not read; files that were read are known."""
+    """
+    Events and rejected texts; a run that the old manifest does not name is not read; files that were read are known.
+
+    Read beside its event, a text that had been rejected for it became the event, because it is the smaller one.
+    """
     old, lake = tmp_path / "old", Lake(tmp_path / "lake")
     journal = tmp_path / "events.jsonl"
     source = source_of(journal)
+    rejected = ["torn", "{ " + lines[0][1:]]
     for path, texts in (
         (f"{BRONZE_EVENTS.path}/run=1/cluster=a/day=2026-01-01", lines),
-        (f"{BRONZE_REJECTED.path}/run=1/source=ab", ["torn"]),
+        (f"{BRONZE_REJECTED.path}/run=1/source=ab", rejected),
         (f"{BRONZE_EVENTS.path}/run=0/cluster=a/day=2026-01-01", ["of an older version"]),
     ):
         rows = spark.createDataFrame([(source, text) for text in texts], "source_file string, line string")
@@ -43,7 +48,9 @@ def test_every_line_of_the_old_lake_is_in_the_new_one(
         writer.publish()
 
     assert content(spark, lake, (BRONZE_EVENTS,)) == {BRONZE_EVENTS.path: expected[BRONZE_EVENTS.path]}
-    assert [row["line"] for row in lake.read(spark, BRONZE_REJECTED).collect()] == ["torn"]
+    assert sorted(row["line"] for row in lake.read(spark, BRONZE_REJECTED).collect()) == sorted(rejected)
+    counts = {row["name"]: row["count"] for row in lake.read(spark, BRONZE_QUALITY).collect()}
+    assert counts["pieces"] == len(lines) + len(rejected)
     with lake.writer() as writer:
         (known,) = writer.rows(BRONZE_INPUTS)
     assert known == {"path": str(journal), "bytes": 7, "modified_ns": 8}

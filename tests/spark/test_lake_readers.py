@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FAILOVERS
-from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.lake import Lake, Snapshot
 from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.report.summary import summary_of
 from rollcall_ha.analytics.silver.tables import SILVER
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -41,7 +43,36 @@ def test_the_questions_of_the_page_are_one_select_each(batch: Lake) -> None:
     assert {cause: count for _, cause, _, count in by_cause} == {"dead-at-once": 1, "timeout": 2}
     assert exposed[0][1] == "broker-a"
     assert exposed[0][2] > 20
-    assert [row[2] for row in lost] == [row[2] for row in sorted(lost, key=lambda row: row[3])]
+    # All of the story are proven: the question is asked again of the same failovers with other grades.
+    assert lost == []
+    told = shown(batch, GOLD_FAILOVERS).to_pyarrow_table().to_pylist()
+    grades = ["bounded", "proven", None]
+    failovers = [row | {"grade": grade} for row, grade in zip(told, grades, strict=True)]
+    not_proven = sorted((row["elected_at_ms"], row["master_epoch"]) for row in failovers if row["grade"] != "proven")
+    with duckdb.connect() as database:
+        database.register("failovers", pa.Table.from_pylist(failovers))
+        lost = database.sql(queries[2]).fetchall()
+    assert [row[2] for row in lost] == [epoch for _, epoch in not_proven]
+    assert len(not_proven) == 2
+
+
+class Superseded(Lake):
+    """A lake in which another run publishes as soon as somebody has looked for the newest snapshot."""
+
+    _is_seen = False
+
+    def snapshot(self, number: int | None = None) -> Snapshot:
+        found = Snapshot() if self._is_seen else super().snapshot(number)
+        self._is_seen = True
+        return found
+
+
+def test_a_summary_is_of_one_snapshot(spark: Any, batch: Lake) -> None:
+    """Durations of one run stood below the clusters of another."""
+    found = summary_of(spark, Superseded(batch.root))
+    assert found == summary_of(spark, batch)
+    assert found["clusters"]
+    assert found["rto"]
 
 
 def test_a_plain_reader_sees_each_row_once(spark: Any, batch: Lake) -> None:

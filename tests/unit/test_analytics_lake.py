@@ -116,6 +116,70 @@ def test_earlier_runs_can_be_read_until_they_are_swept(tmp_path: Path) -> None:
         lake.snapshot(2)
 
 
+def test_what_a_layer_was_built_from_is_kept_however_many_snapshots_follow(tmp_path: Path) -> None:
+    """Bronze alone was published eleven times; then silver failed at the files that it had been built from."""
+    lake = Lake(tmp_path)
+    with lake.writer() as writer:
+        writer.replace(EVENTS, stage(writer, *DAYS, table=EVENTS))
+        writer.replace(FIRST, stage(writer, *DAYS))
+        writer.note_built("silver", [EVENTS])
+        writer.publish()
+        for _ in range(SNAPSHOTS_KEPT + 1):
+            writer.replace(EVENTS, stage(writer, *DAYS, table=EVENTS))
+            writer.publish()
+    with lake.writer() as writer:
+        built = writer.built("silver")[EVENTS.path]
+        assert writer.lake.files(EVENTS.path, 0) == built != writer.files(EVENTS)
+        assert all((lake.folder(EVENTS.path) / file).exists() for some in built.values() for file in some)
+        writer.note_built("silver", [EVENTS])
+        writer.publish()
+    assert not any((lake.folder(EVENTS.path) / file).exists() for some in built.values() for file in some)
+
+
+def test_a_table_of_which_only_the_folder_was_made_is_no_table(tmp_path: Path) -> None:
+    """A run was killed between the folder of its log and the first commit; every later run failed at it."""
+    lake = Lake(tmp_path)
+    for path in (FIRST.path, SNAPSHOTS.path):
+        (lake.folder(path) / "_delta_log").mkdir(parents=True)
+    assert lake.snapshot().number == 0
+    assert publish(lake, *DAYS) == 1
+    assert rows(lake) == dict.fromkeys(DAYS, 1)
+
+
+def test_no_entry_of_a_log_expires_and_what_is_committed_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints too: a reader begins with them. An old entry is what a snapshot of a quiet table still names."""
+    lake, real = Lake(tmp_path), os.fsync
+    synced: set[Path] = set()
+    publish(lake, *DAYS)
+    folder = lake.folder(FIRST.path)
+    DeltaTable(folder).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    log = {path.name for path in (folder / "_delta_log").iterdir()}
+
+    def noted(handle: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{handle}").readlink())
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for _ in range(4):
+        publish(lake, DAYS[0])
+    written = {path for path in (folder / "_delta_log").iterdir() if path.name not in log}
+    assert sum(".checkpoint." in path.name for path in written) == 2
+    assert written <= synced
+    assert DeltaTable(folder).metadata().configuration["delta.enableExpiredLogCleanup"] == "false"
+
+
+def test_a_lake_that_is_written_for_months_does_not_remember_every_version(tmp_path: Path) -> None:
+    """A stream published every few seconds, and its process grew by the list of files of each version."""
+    lake = Lake(tmp_path)
+    with lake.writer() as writer:
+        for _ in range(3):
+            writer.append(FIRST, stage(writer, DAYS[0]))
+            writer.publish()
+    assert lake._files == {}
+
+
 def test_what_a_killed_run_committed_without_a_snapshot_is_undone(tmp_path: Path) -> None:
     """Its first table was committed, the second was not; a table that no snapshot knew is empty again."""
     lake = Lake(tmp_path)
@@ -238,8 +302,8 @@ def test_a_reader_beside_a_writer_sees_the_old_or_the_new(tmp_path: Path) -> Non
 def test_killed_before_any_change_of_the_disk_the_old_snapshot_or_the_new_one_is_there(tmp_path: Path) -> None:
     """
     SIGKILL before the first change that a run makes on disk by itself, before the second, and so on; then at moments
-    drawn by chance, which fall into the changes that the library makes. Readers of every kept snapshot find all of its
-    rows, and the next run publishes and leaves nothing else behind.
+    drawn by chance, which fall into the changes that the library makes, some of them in a lake that is not there yet. Readers
+    of every kept snapshot find all of its rows, and the next run publishes and leaves nothing else behind.
     """
     template = Lake(tmp_path / "template")
     for _ in range(SNAPSHOTS_KEPT + 1):
@@ -251,12 +315,19 @@ def test_killed_before_any_change_of_the_disk_the_old_snapshot_or_the_new_one_is
     found: list[int] = []
     while killed_and_sound(copied(template, tmp_path / "killed"), found, number=len(found)):
         pass
-    for _ in range(RANDOM_KILLS):
-        killed_and_sound(copied(template, tmp_path / "killed"), found, after_s=draws.uniform(0, lasts_s))
+    from_nothing: list[int] = []
+    for number in range(RANDOM_KILLS):
+        after_s = draws.uniform(0, lasts_s)
+        if number % 3:
+            killed_and_sound(copied(template, tmp_path / "killed"), found, after_s=after_s)
+        else:
+            shutil.rmtree(tmp_path / "killed", ignore_errors=True)
+            killed_and_sound(Lake(tmp_path / "killed"), from_nothing, after_s=after_s)
 
     assert found.count(old) > 20, "kills before the new snapshot was published"
     assert found.count(old + 1) > 5, "kills after that"
     assert len(found) == found.count(old) + found.count(old + 1)
+    assert len(from_nothing) == from_nothing.count(0) + from_nothing.count(1) > 5
 
 
 def copied(template: Lake, root: Path) -> Lake:
@@ -322,7 +393,7 @@ class Death:
 def assert_sound(lake: Lake) -> None:
     """The newest snapshot and the oldest kept one have all of their rows, and only their own."""
     kept = lake.snapshots()
-    for snapshot in (kept[0], kept[-1]):
+    for snapshot in (*kept[:1], *kept[-1:]):
         for table in (FIRST, SECOND):
             assert rows(lake, table, snapshot) == dict.fromkeys(DAYS, snapshot.number)
 
