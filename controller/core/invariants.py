@@ -169,12 +169,13 @@ def _check_maintenances(before: FleetState, records: Sequence[EventRecord]) -> I
 
 def _check_configurations(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> Iterator[str]:
     ordered = {record.set_key for record in records if isinstance(record.event, SetConfigured)}
+    cleaned = {record.set_key for record in records if isinstance(record.event, ReplicasCleaned)}
     for key in {record.set_key for record in records if record.set_key is not None}:
         old, new = before.sets.get(key), after.sets.get(key)
         if old is None or new is None or old.configuration is None or old.configuration == new.configuration:
             continue
-        # A set that begins again after it was cleaned has the numbers of its new replica's file.
-        if old.is_tombstone or new.is_tombstone:
+        # Begun again after it was cleaned, maybe in the same entry, it has the numbers of its new replica's file.
+        if old.is_tombstone or key in cleaned:
             continue
         if key not in ordered or new.configuration is None:
             yield f"C15: {key} went from {old.configuration} to {new.configuration} without an order"
