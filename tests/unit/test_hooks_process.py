@@ -17,7 +17,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import SetPage
-from rollcall_ha.hooks import following
+from rollcall_ha.hooks import following, server
 from rollcall_ha.hooks.courier import Courier
 from rollcall_ha.hooks.desk import DELIVERED, Desk, Outcome
 from rollcall_ha.hooks.server import HooksProcess, WrongFleet, now_ms
@@ -177,6 +177,8 @@ def test_a_hole_that_all_controllers_have_is_told_and_reading_goes_on_behind_it(
 
 def test_what_does_not_fit_stays_unread_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "PAGE_EVENTS", 1)
+    # With a page for each event, the pauses between pages would be most of the time that this may take.
+    monkeypatch.setattr(server, "GATHER_MS", 1)
     fleet = Fleet().serving()
     begun = len(fleet.records)
     for _ in range(20):
