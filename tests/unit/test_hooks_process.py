@@ -177,7 +177,7 @@ def test_a_hole_that_all_controllers_have_is_told_and_reading_goes_on_behind_it(
 
 def test_what_does_not_fit_stays_unread_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "PAGE_EVENTS", 1)
-    # With a page for each event, the pauses between pages would be most of the time that this may take.
+    # With a page for each event, and a tenth of a second between pages, the first ones were given up before it is full.
     monkeypatch.setattr(server, "GATHER_MS", 1)
     fleet = Fleet().serving()
     begun = len(fleet.records)
@@ -186,7 +186,7 @@ def test_what_does_not_fit_stays_unread_until_there_is_room(tmp_path: Path, monk
         fleet.enter(0)
     receiver = Receiver()
     receiver.takes = False
-    more = "[limits]\nwaiting_max = 10\nlane_waiting_max = 1000\nfirst_pause_ms = 10\npause_ms_max = 100"
+    more = "[limits]\nwaiting_max = 10\nlane_waiting_max = 1000\nfirst_pause_ms = 10\npause_ms_max = 100\ntries_max = 10000"
     life(tmp_path, Fake(*journals(fleet.records[:begun]), limit=1), receiver, reads, more=more)
     fake = Fake(*journals(fleet.records), limit=1)
     process = life(tmp_path, fake, receiver, lambda found: found.courier.desk.is_full, more=more)
