@@ -1,7 +1,8 @@
 """
 Changing how many replicas a set expects, and how many of them have to hold a message.
 
-Here: deciding it. Not here: what a set begins with (``registration``), what a master makes of it (``ha.sync_state``).
+Here: deciding it. Not here: the numbers that a set begins with (``registration``), the gate of a master that goes by
+them (``ha.sync_state``).
 
 Rule 1: it counts from the view that shows it on. A message that was acknowledged before has the copies that were asked
 for then.

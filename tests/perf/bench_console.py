@@ -154,7 +154,7 @@ def elections_ms(fleet: Fleet, chosen: Sequence[tuple[SetKey, BrokerId]]) -> lis
 
 @dataclass(slots=True)
 class Spent:
-    """What was seen with the viewers at one place."""
+    """Measurements of one slice, with the viewers at one place."""
 
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
@@ -175,7 +175,7 @@ class Spent:
 
     @property
     def election_ms(self) -> float:
-        """Median."""
+        """Median wait for an election by order, in ms."""
         return statistics.median(self.elections_ms)
 
 

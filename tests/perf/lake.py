@@ -66,7 +66,7 @@ class Step(msgspec.Struct, kw_only=True):
     peak_mib: float
     """Greatest resident memory of the process during the step; what it took before it keeps."""
     jobs: int = 0
-    """Of Spark."""
+    """Spark jobs that the step started, by its status tracker."""
     parts: dict[str, Cost] = {}
     """Of each table."""
 

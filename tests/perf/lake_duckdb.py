@@ -71,7 +71,7 @@ SELECT {", ".join(COMPARED)} FROM elections LEFT JOIN told USING ({_KEY})
 
 
 def files_of(lake: Lake, table: LakeTable) -> list[Path]:
-    """Those of a table in the newest snapshot."""
+    """Paths of the files of a table in the newest snapshot."""
     found = lake.files(table.path, lake.snapshot().version(table.path))
     return [lake.folder(table.path) / file for some in found.values() for file in some]
 

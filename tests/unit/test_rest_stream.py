@@ -95,7 +95,7 @@ def test_an_event_is_made_a_frame_once_for_all_listeners(tmp_path: Path, monkeyp
 
 
 def test_a_listener_that_comes_as_the_last_one_goes_leaves_the_loop_to_others(tmp_path: Path) -> None:
-    """Whatever waited for "nobody listens" found it true from then on: the loop that elects masters never came to rest."""
+    """Each wait for "nobody listens" ended at once then: the loop that elects masters never came to rest."""
 
     async def scenario(leader: Controller) -> None:
         stream, place = await _begin(leader)
