@@ -1,7 +1,8 @@
 """
 The pages of the site that lie outside of docs/, and the links between all of them: a hook of MkDocs.
 
-Here: the Markdown files of the top folder and adr/ as pages beside those of docs/. Not here: their order (``mkdocs.yml``).
+Here: the Markdown files of the top folder and adr/ as pages beside those of docs/, and below each title the question that the
+page answers, as docs/README.md has it. Not here: their order (``mkdocs.yml``).
 
 A page is read as it lies in the repository, where its links lead from its own folder; on the site docs/ is the top. The
 README.md of the top folder is ``overview.md`` there, since docs/README.md is the first page.
@@ -19,6 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = ("ARCHITECTURE.md", "GLOSSARY.md", "DIVERGENCE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[\w./-]+)(?P<anchor>#[\w-]+)?\)")
+_QUESTION = re.compile(r"^\| (?P<question>[^|]+\?) \| \[[^\]]*\]\((?P<path>[^)#]+)\) \|$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -34,9 +36,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Those of docs/: their links that lead out of it."""
-    generated = page.file.generated_by is not None
-    return markdown if generated else with_links(markdown, ROOT / "docs", page.file.src_uri)
+    """Its question; and those of docs/: their links that lead out of it."""
+    uri = page.file.src_uri
+    text = markdown if page.file.generated_by is not None else with_links(markdown, ROOT / "docs", uri)
+    asked = [question for question, path in questions() if path == uri]
+    return re.sub(r"\A(# .*\n)", rf"\1\n*{asked[0]}*\n", text) if asked else text
+
+
+def questions() -> list[tuple[str, str]]:
+    """Each question that is answered by a whole page, and the page on the site."""
+    docs = ROOT / "docs"
+    rows = _QUESTION.findall((docs / "README.md").read_text())
+    return [(question, uri_of((docs / path).resolve().relative_to(ROOT))) for question, path in rows]
 
 
 def title(path: Path) -> str:

@@ -18,6 +18,7 @@ from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
+from tests.docs.transcripts import assert_shown
 from tests.support.cli import CliRunner
 
 
@@ -193,8 +194,6 @@ def test_a_controller_without_its_tls_files_ends_with_a_line_and_64(tmp_path: Pa
 
 # --- machines ----------------------------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs/machines.md"
-
 
 def lay_out(
     directory: Path, *more: str, machines: tuple[str, ...] = ("m1=10.0.0.1", "m2=::2", "m3=m3.example")
@@ -264,12 +263,12 @@ def test_two_machines_have_one_controller(tmp_path: Path) -> None:
 
 def test_the_page_shows_what_init_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/machines.md: the command, and every line behind it."""
-    block = re.search(r"```\n\$ (?:\w+) (init .*)\n((?:.*\n)*?)```", PAGE.read_text())
-    assert block is not None
+    machines = "--machine m1=10.0.0.1 --machine m2=10.0.0.2 --machine m3=m3.example.org"
+    command = f"init --directory fleet --name prod {machines} --brokers broker-a=3"
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, block[1].split())
+    done = CliRunner().invoke(app, command.split())
 
-    assert done.stdout == block[2]
+    assert_shown(f"$ rollcall {command}\n{done.stdout}")
 
 
 def test_a_passphrase_encrypts_the_authoritys_key_and_its_lack_is_told(tmp_path: Path) -> None:
