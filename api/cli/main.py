@@ -172,6 +172,23 @@ def explain(
 
 
 @app.command()
+def trace(
+    name: SetArgument,
+    epoch: Annotated[
+        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
+    ] = None,
+    collector: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Its route for traces; by default as OTEL_EXPORTER_OTLP_ENDPOINT says."),
+    ] = None,
+) -> None:
+    """Send one change of reign to a collector of OpenTelemetry: a span for each phase, from its own events."""
+    from rollcall_ha.api.cli import reads
+
+    reads.trace(name, epoch, collector)
+
+
+@app.command()
 def events(
     *,
     output: OutputOption = Format.TABLE,

@@ -145,6 +145,30 @@ def explain(name: str, epoch: int | None, form: Format) -> None:
     show(fetch, form, None)
 
 
+def trace(name: str, epoch: int | None, collector: str | None) -> None:
+    """Send one change of reign, by default the newest, to a collector of traces. Raises ``typer.Exit``."""
+    from rollcall_ha.controller.contract.ids import MasterEpoch
+
+    with context.client(Format.TABLE) as asking:
+        key = context.set_key(asking, name)
+        page = asking.history(key, limit=1, before=None if epoch is None else MasterEpoch(epoch + 1))
+    row = next((one for one in page.rows if epoch is None or one.master_epoch == epoch), None)
+    if row is None:
+        asked = "no masterEpoch at all" if epoch is None else f"no masterEpoch {epoch}"
+        raise context.fail(f"rollcall: {key} has {asked} in the record; rollcall history {name}", CommandExit.REFUSED)
+    try:
+        from rollcall_ha.api.cli import traces
+    except ModuleNotFoundError as missing:
+        remedy = "install 'rollcall-ha[otlp]', or read the same figures with rollcall explain"
+        raise context.fail(f"rollcall: {missing.name} is not installed; {remedy}", CommandExit.WRONG_USE) from None
+    spans = traces.spans_of(key, row)
+    if not traces.send(spans, collector):
+        where = collector or "the collector of OTEL_EXPORTER_OTLP_ENDPOINT"
+        remedy = "see that it listens there for OTLP over HTTP"
+        raise context.fail(f"rollcall: {where} did not take the trace; {remedy}", CommandExit.UNREACHABLE)
+    typer.echo(f"OK  trace {traces.id_of(spans)} of {key}, masterEpoch {row.master_epoch}: {len(spans)} spans")
+
+
 def controllers(form: Format, watch: str | None) -> None:
     """Each controller as it tells of itself."""
     from rollcall_ha.api.cli import tables

@@ -54,9 +54,10 @@ export function order({ title, words, path, fields, body, isUnderWay, done }) {
         if (!isUnderWay?.(found)) break;
         put(answer, h("p", null, "Under way…"));
       }
-      const isDone = !found.row || found.row.end === "done";
-      put(answer, h("p", { class: "done" }, badge(isDone ? ["good", "●", "Done"] : ["warn", "▲", "Not done"]), " ", done(found)));
-      say(isDone ? "Done" : "Not done");
+      const [tone, mark, words] = isUnderWay?.(found) ? ["warn", "▲", "Still under way"]
+        : !found.row || found.row.end === "done" ? ["good", "●", "Done"] : ["warn", "▲", "Not done"];
+      put(answer, h("p", { class: "done" }, badge([tone, mark, words]), " ", isUnderWay?.(found) ? "it is told here no longer; the set's page shows how it ends" : done(found)));
+      say(words);
       close.focus();
     } catch (error) {
       put(answer, problemBox(error));

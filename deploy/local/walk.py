@@ -51,6 +51,8 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "sets": (_asked(),),
     "history": (_asked("{set}"),),
     "explain": (_asked("{set}"),),
+    # Refused before anything of the extra otlp is needed, which may not be here.
+    "trace": (_asked("{set} 999999", REFUSED),),
     "events": (_asked("--limit 5"), _asked("--oldest --limit 5 -o json")),
     "controllers": (_asked(),),
     "controllers list": (_asked(),),

@@ -401,6 +401,32 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
     )
 
 
+def test_a_switchover_that_lasts_longer_than_the_page_waits_is_not_told_as_not_done(
+    fleet: Fleet, consoles: Any
+) -> None:
+    key = only_set(fleet)
+    console = consoles("operator")
+    page, asked = console.page, []
+
+    def answer(route: Any) -> None:
+        if route.request.post_data_json.get("dryRun"):
+            route.continue_()
+            return
+        asked.append(route.request.post_data_json["requestId"])
+        route.fulfill(json={"row": {"end": None, "reason": "", "toMaster": None, "epoch": None, "tookMs": None}})
+
+    page.route("**/switchover", answer)
+    console.open(f"set/{key.cluster}/{key.name}")
+    page.get_by_role("button", name="Switch over…").click(timeout=LIMIT_MS)
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Confirm").click(timeout=LIMIT_MS)
+    told = console.wait(".answer .done").inner_text(timeout=LIMIT_MS)
+    assert "Still under way" in told
+    assert "null" not in told
+    assert len(asked) > 1
+    assert len(set(asked)) == 1, "asked anew under one id: no second order"
+
+
 def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: Fleet, consoles: Any) -> None:
     """Also by who looks at a controller that does not lead. Markup in a reason stays text."""
     key = only_set(fleet)

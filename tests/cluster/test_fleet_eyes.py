@@ -20,10 +20,13 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from rollcall_ha.api.cli.watching import ENTER, HOME, LEAVE
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
-from tests.support.fleet_story import counted, heal, only_set, plain, running
+from tests.support.fleet_story import counted, heal, only_set, plain, rollcall, running, wait_row
+from tests.support.otlp import collector
 from tests.support.prometheus import program, why_not
 
 pytestmark = pytest.mark.cluster
@@ -179,3 +182,24 @@ def test_metrics_of_every_process_are_clean_in_promtool(fleet: Fleet) -> None:
         assert {f"rollcall_{one}" for one in common | own} <= families
         sizes[name] = len([line for line in text.splitlines() if not line.startswith("#")])
     counted(series=sizes)
+
+
+def test_a_real_failover_is_a_trace_of_what_history_says(fleet: Fleet) -> None:
+    """Made by the command, taken by a collector of the protocol's own messages."""
+    heal(fleet)
+    key = only_set(fleet)
+    epoch = fleet.client().set(key).set.view.master_epoch
+    fleet.kill(fleet.master(key))
+    row = wait_row(fleet, MasterEpoch(epoch + 1), lambda found: set(found.missing) <= {Phase.FIRST_ACK})
+    with collector() as (url, got):
+        told = rollcall(fleet, "trace", key.name, str(row.master_epoch), "--collector", url)
+    assert (told.returncode, len(got)) == (0, 1), told.stderr
+    spans = {
+        span.name: (span.end_time_unix_nano - span.start_time_unix_nano) // 1000
+        for process in got[0].resource_spans
+        for scope in process.scope_spans
+        for span in scope.spans
+    }
+    stamped = {span.phase.value: span.duration_us for span in row.phases if span.duration_us is not None}
+    assert spans == stamped | {f"failover {key.name}": row.total_us}
+    counted(epoch=row.master_epoch, spans=len(spans))

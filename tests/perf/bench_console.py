@@ -50,6 +50,7 @@ PAINTS = 5
 KILLS = 3
 DEADLINE_S = 60.0
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+TOO_EARLY = (b"not heard by the leading controller yet", b"its store is recovering or refuses a role")
 WATCH = """
 window.__seen = [];
 window.__row = 0;
@@ -142,7 +143,8 @@ def elections_ms(fleet: Fleet, chosen: Sequence[tuple[SetKey, BrokerId]]) -> lis
             answer = connection.getresponse()
             content = answer.read()
             # Registered, and its first heartbeat is still to come: no order that is measured.
-            if b"not heard by the leading controller yet" not in content or time.monotonic() > until_s:
+            is_early = any(why in content for why in TOO_EARLY)
+            if not is_early or time.monotonic() > until_s:
                 break
         if answer.status != 200:
             raise RuntimeError(f"{key}: {answer.status} {content!r}")

@@ -25,6 +25,10 @@ ENTRIES = lock.read_lock(lock.LOCK.read_text())
 FOLDERS = sorted(path.name for path in (ROOT / "src" / "rollcall_ha").iterdir() if path.is_symlink())
 NOT_IMPORTED = {"pandas"}
 """pyspark imports it when it runs."""
+NAMESPACE = "opentelemetry"
+"""A module of many distributions, which are named after their part of it."""
+OF_OTLP = ROOT / "api" / "cli" / "traces.py"
+"""The one file of the extra ``otlp``."""
 
 
 @cache
@@ -39,11 +43,19 @@ def libraries(path: Path) -> frozenset[str]:
     modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            modules |= {alias.name.split(".")[0] for alias in node.names}
+            modules |= {top_of(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            modules.add(node.module.split(".")[0])
+            modules.add(top_of(node.module))
     foreign = modules - set(sys.stdlib_module_names) - {"rollcall_ha"}
     return frozenset(lock.canonical(name) for module in foreign for name in installed().get(module, [module]))
+
+
+def top_of(module: str) -> str:
+    """The part of its name that says whose it is."""
+    if not module.startswith(f"{NAMESPACE}."):
+        return module.split(".", maxsplit=1)[0]
+    parts = ("sdk", "exporter.otlp.proto.http")
+    return f"{NAMESPACE}-{next((part for part in parts if module.startswith(f'{NAMESPACE}.{part}')), 'api')}"
 
 
 def imported(folders: list[str]) -> dict[str, str]:
@@ -52,6 +64,7 @@ def imported(folders: list[str]) -> dict[str, str]:
         name: str(path.relative_to(ROOT))
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != OF_OTLP
         for name in libraries(path)
     }
 
@@ -74,6 +87,11 @@ def test_what_is_imported_is_declared(folders: list[str], extras: list[str]) -> 
     assert undeclared == {}
 
 
+def test_the_trace_needs_exactly_what_its_extra_brings() -> None:
+    """``rollcall trace`` alone knows OpenTelemetry."""
+    assert libraries(OF_OTLP) | lock.roots(TABLES, ["server", "base"]) == lock.roots(TABLES, ["base", "otlp"])
+
+
 @pytest.mark.slow
 def test_what_is_declared_is_imported() -> None:
     """A library that nothing imports any more leaves the tables."""
@@ -85,7 +103,7 @@ def test_what_is_declared_is_imported() -> None:
 def test_every_requirement_is_a_range_that_begins_where_the_tests_judged() -> None:
     """A bare name would take any release; a pin would fight with the host application's. PySyncObj alone is pinned."""
     pinned = []
-    for name in ("base", "server", "analytics", "test", "dev", "build"):
+    for name in ("base", "server", "analytics", "otlp", "test", "dev", "build"):
         for requirement in (Requirement(text) for text in TABLES[name] if not text.startswith("rollcall-ha[")):
             lower = [spec.version for spec in requirement.specifier if spec.operator in (">=", "==")]
             pinned += [requirement.name for spec in requirement.specifier if spec.operator == "=="]
@@ -171,7 +189,8 @@ def run_with(allowed: set[str], program: str) -> subprocess.CompletedProcess[str
 def modules_of(extras: list[str]) -> set[str]:
     """Top-level modules of everything that these extras install."""
     needed = lock.closure(ENTRIES, lock.roots(TABLES, extras))
-    return {module for module, names in installed().items() if {lock.canonical(name) for name in names} <= needed}
+    found = {module: {lock.canonical(name) for name in names} for module, names in installed().items()}
+    return {module for module, names in found.items() if names <= needed or (module == NAMESPACE and names & needed)}
 
 
 @pytest.mark.slow
@@ -202,7 +221,7 @@ def test_servers_and_commands_need_the_extra_server_alone() -> None:
         for name in FOLDERS
         if name != "analytics"
         for path in sorted((ROOT / name).rglob("*.py"))
-        if path.name != "__main__.py"
+        if path.name != "__main__.py" and path != OF_OTLP
     ]
     done = run_with(
         modules_of(["base", "server"]), f"import importlib\nfor n in {modules!r}: importlib.import_module(n)"
