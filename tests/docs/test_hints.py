@@ -38,6 +38,7 @@ NO_TARGETS = {"the", "one", "journals"}
 
 NO_SETTINGS = {
     "analytics": "an extra of the distribution",
+    "otlp": "an extra of the distribution",
     "server": "an extra of the distribution",
     "client": "an extra of the distribution",
     "project": "a section of pyproject.toml",
