@@ -39,7 +39,8 @@ def run(
         progress = Progress(spark, is_quiet=is_quiet)
         found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
         page = write_report(found, out or lake / OUT)
-        print_summary(summary_of(spark, source))
+        summary = summary_of(spark, source)
+        print_summary({**summary, "answers": {**summary["answers"], WHAT_IF.name: found.of(WHAT_IF)}})
     print(f"WROTE {page}")
 
 

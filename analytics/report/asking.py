@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.checks.counterfactual import Settings
 from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS
+from rollcall_ha.analytics.gold.totals import PPM
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
@@ -35,7 +37,10 @@ def ask(
         WrongReality: the record contradicts ``real``.
     """
     snapshot = lake.require()
-    reigns, silences = (lake.read(spark, table, snapshot=snapshot) for table in (SILVER_REIGNS, SILVER_SILENCES))
+    reigns, silences, clusters = (
+        lake.read(spark, table, snapshot=snapshot) for table in (SILVER_REIGNS, SILVER_SILENCES, GOLD_CLUSTERS)
+    )
+    whole = clusters.where(f.col("cluster") == ALL).first()
     failovers = recorded(reigns, silences).persist()
     try:
         with progress.step(f"report: was it {real}"):
@@ -45,7 +50,7 @@ def ask(
         for preset in presets[: contents.WHAT_IF_PRESETS_MAX]:
             with progress.step(f"report: what if {preset}"):
                 answered = under(failovers, in_force, Settings.of(PRESETS[preset]))
-                rows.append(_asked(real, preset) | _counted(answered))
+                rows.append(_asked(real, preset) | _counted(answered) | _availability(answered, whole))
     finally:
         failovers.unpersist()
     return [row for row in rows if row["failovers"]], doubt
@@ -78,3 +83,17 @@ def _counted(failovers: DataFrame) -> dict[str, Any]:
         for name, value in zip(PERCENTS, values, strict=True):
             counts[f"{side}{name}_ms"] = None if value is None else int(value) // 1_000
     return counts
+
+
+def _availability(failovers: DataFrame, whole: Row | None) -> dict[str, int | None]:
+    """Of all clusters: each failover costs as much less or more as it is shorter or longer, an avoided one nothing."""
+    saved = f.coalesce(f.when(f.col("outcome") == AVOIDED, f.col("total_us")), f.col("saved_us"))
+    saved_us = failovers.agg(f.sum(saved).alias("us")).first()["us"] or 0
+    recorded_ppm = None if whole is None else whole["availability_ppm"]
+    if whole is None or recorded_ppm is None:
+        return {"availability_ppm": None, "other_availability_ppm": None}
+    available_ms = min(whole["observed_ms"], whole["available_ms"] + saved_us // 1_000)
+    return {
+        "availability_ppm": recorded_ppm,
+        "other_availability_ppm": max(0, available_ms) * PPM // whole["observed_ms"],
+    }

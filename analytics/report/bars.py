@@ -1,201 +1,230 @@
 """
-Quantities side by side: the worst sets, the grades of loss, the failovers under another preset.
+Quantities side by side: the worst sets and replicas, the grades of loss, the failovers under another preset.
 
-Here: rows of ``report.worst_sets``, ``report.grades`` and ``report.what_if`` to pictures. Not here: the counting
-(``gather``).
+Here: rows of the report's tables to pictures. Not here: the counting (``gather``, ``questions``).
 Rule 1: bars of one picture have one scale and begin at 0; the number is written beside each.
 Rule 2: a kind of bar is told by colour, pattern and its place or its letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from rollcall_ha.analytics.report.markup import box, element, label, svg
-from rollcall_ha.analytics.report.phase_bars import shortened
-from rollcall_ha.analytics.report.scales import duration, share, whole_ms
+from rollcall_ha.analytics.gold.tables import ALL
+from rollcall_ha.analytics.report.markup import at, badge, box, label, legend, line, part, strip, swatch
+from rollcall_ha.analytics.report.questions import rate
+from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
 
 Row = Mapping[str, Any]
 
-WIDTH = 1000.0
-GRADES: tuple[tuple[str, str, str], ...] = (
+Kinds = Sequence[tuple[str, str, str]]
+"""Column of a table, its letter, its meaning."""
+
+GRADES: Kinds = (
     ("proven", "P", "nothing acknowledged was lost, and that is proven"),
     ("bounded", "B", "at most so many bytes"),
     ("unknown", "U", "cannot be known"),
     ("refuted", "R", "a log that came back shows a loss: an alarm"),
     ("ungraded", "N", "not graded yet"),
 )
-"""Column of ``gold.failovers_daily``, its letter, its meaning."""
-
-_LETTER_WIDTH_MIN = 12.0
-
-
-def worst_sets(rows: Sequence[Row]) -> Markup:
-    """Two bars per set: without a master, and with one member in sync."""
-    left, right = 230.0, 700.0
-    most = max((max(row["outage_ms"], row["exposed_ms"]) for row in rows), default=0) or 1
-    pieces: list[object] = [
-        label("available", 850, 12, class_="soft tiny", anchor="end"),
-        label("failovers", 925, 12, class_="soft tiny", anchor="end"),
-        label("flaps", WIDTH, 12, class_="soft tiny", anchor="end"),
-    ]
-    for place, row in enumerate(rows):
-        top = 22.0 + place * 38
-        pieces.append(label(shortened(f"{row['cluster']}/{row['broker_set']}", 30), 0, top + 18, class_="strong"))
-        for offset, column, kind in ((0, "outage_ms", "outage"), (14, "exposed_ms", "exposed")):
-            width = (right - left) * row[column] / most
-            pieces.append(box(left, top + offset, width, 12, kind))
-            pieces.append(box(left, top + offset, width, 12, f"over {kind}-pattern"))
-            pieces.append(label(duration(row[column]), left + width + 6, top + offset + 10, class_="small value"))
-        pieces.append(label(share(row["availability_ppm"]), 850, top + 18, class_="value", anchor="end"))
-        pieces.append(label(f"{row['failovers']:,}", 925, top + 18, class_="value", anchor="end"))
-        pieces.append(label(f"{row['flaps']:,}", WIDTH, top + 18, class_="value", anchor="end"))
-    names = ", ".join(f"{row['broker_set']} {duration(row['outage_ms'])}" for row in rows)
-    return svg(*pieces, width=WIDTH, height=22 + 38 * len(rows), title="Worst sets", description=names)
-
-
-def _swatch(*classes: str, letter: str = "") -> Markup:
-    return element(
-        "svg",
-        *(box(0, 0, 22, 16, class_) for class_ in classes),
-        _badge(letter, 11, 8) if letter else None,
-        viewBox="0 0 22 16",
-        width=22,
-        height=16,
-        aria_hidden="true",
-    )
-
-
-def _badge(letter: str, x: float, y: float) -> list[Markup]:
-    return [
-        element("circle", cx=x, cy=y, r=7.0, class_="badge"),
-        label(letter, x, y + 4, class_="badge-text", anchor="middle"),
-    ]
-
-
-def worst_legend() -> Markup:
-    """The two kinds of bars."""
-    return element(
-        "ul",
-        element("li", _swatch("outage", "over outage-pattern"), " upper: without a serving master"),
-        element("li", _swatch("exposed", "over exposed-pattern"), " lower: one member in sync"),
-        class_="legend",
-    )
-
-
-def grades(rows: Sequence[Row]) -> Markup:
-    """A bar of parts per cause, all as wide; beside it how many, lost and cut bytes are in the table below."""
-    left, right = 150.0, 860.0
-    pieces: list[object] = []
-    for place, row in enumerate(rows):
-        top = 4.0 + place * 34
-        total = sum(row[name] for name, *_ in GRADES)
-        pieces.append(label(row["cause"], 0, top + 17, class_="strong"))
-        pieces.append(label(f"{total:,} failovers", WIDTH, top + 17, class_="value", anchor="end"))
-        x = left
-        for name, letter, _ in GRADES:
-            width = (right - left) * row[name] / max(1, total)
-            if not width:
-                continue
-            pieces.append(box(x, top, width, 24, f"grade-{name}"))
-            pieces.append(box(x, top, width, 24, f"over grade-{name}-pattern", hint=f"{name}: {row[name]:,}"))
-            pieces += _inside(letter, f"{row[name]:,}", x, width, top + 12)
-            x += width
-    text = "; ".join(f"{row['cause']}: " + ", ".join(f"{row[n]:,} {n}" for n, *_ in GRADES) for row in rows)
-    return svg(*pieces, width=WIDTH, height=8 + 34 * len(rows), title="Grades of loss", description=text)
-
-
-def _inside(letter: str, count: str, x: float, width: float, y: float) -> list[Markup]:
-    """The letter, and the number on a plate of its own, as far as there is room."""
-    plate = 8.0 * len(count) + 10
-    if width >= plate + 24:
-        middle = x + width / 2
-        return [
-            *_badge(letter, middle - plate / 2 - 4, y),
-            box(middle - plate / 2 + 6, y - 8, plate, 16, "plate-box"),
-            label(count, middle + 6, y + 4, class_="small value", anchor="middle"),
-        ]
-    return _badge(letter, x + width / 2, y) if width >= _LETTER_WIDTH_MIN else []
-
-
-OUTCOMES: tuple[tuple[str, str, str], ...] = (
+OUTCOMES: Kinds = (
     ("faster", "F", "found sooner"),
     ("slower", "S", "found later"),
     ("avoided", "A", "a false alarm that would not have been"),
     ("same", "=", "as it was"),
     ("unknown", "?", "not on record"),
 )
-"""Column of ``report.what_if``, its letter, its meaning."""
+ALARMS: Kinds = (
+    ("needed", "", "the master was gone"),
+    ("false", "F", "the master lived: needless"),
+    ("led", "C", "needless, within 30 s after a change of controllers"),
+)
+
+ROOM_PX = 350.0
+"""Width of a strip where it is narrowest: words are written into what is wide enough for them even there."""
+_LETTER_PX, _PIXELS_PER_CHARACTER = 13.0, 8.0
+_REACH = 0.78
+"""Of a strip, for its longest bar: the number is written behind it."""
+
+Amount = tuple[str, float | None, str]
+"""Kind of a bar, its quantity, its words."""
+Part = tuple[str, str, int, str, str]
+"""Kind, letter, quantity, hint, and the words inside, where there is room."""
 
 
-def what_if(rows: Sequence[Row]) -> Markup:
-    """A block per preset: outcomes of the failovers, and three percentiles as recorded and under the preset."""
-    left, right = 230.0, 800.0
-    durations = [row[f"{side}{name}_ms"] for row in rows for name in _PERCENTILES for side in ("", "other_")]
-    most = max((value for value in durations if value is not None), default=0) or 1
-    pieces: list[object] = []
-    top = 4.0
-    for row in rows:
-        timeouts = f"timeout {duration(row['real_timeout_ms'])} \N{RIGHTWARDS ARROW} {duration(row['timeout_ms'])}"
-        pieces.append(label(f"{row['real_preset']} \N{RIGHTWARDS ARROW} {row['preset']}", 0, top + 12, class_="strong"))
-        pieces.append(label(timeouts, 0, top + 28, class_="soft"))
-        pieces.append(label(f"{row['failovers']:,} failovers", WIDTH, top + 16, class_="value", anchor="end"))
-        pieces += _outcomes(row, left, right, top)
-        top += 36
-        for name, words in _PERCENTILES.items():
-            pieces.append(label(words, left - 12, top + 18, class_="small", anchor="end"))
-            for offset, side, kind in ((0, "", "recorded"), (13, "other_", "replayed")):
-                value = row[f"{side}{name}_ms"]
-                width = (right - left) * (value or 0) / most
-                pieces.append(box(left, top + offset, width, 11, kind))
-                pieces.append(box(left, top + offset, width, 11, f"over {kind}-pattern"))
-                text = whole_ms(value)
-                pieces.append(label(text, left + width + 6, top + offset + 10, class_="small value"))
-            top += 32
-        top += 18
-    said = "; ".join(f"{row['preset']}: " + ", ".join(f"{row[n]:,} {n}" for n, *_ in OUTCOMES) for row in rows)
-    return svg(*pieces, width=WIDTH, height=max(20.0, top - 14), title="Under other presets", description=said)
+def amounts(rows: Sequence[tuple[str, str, Sequence[Amount]]]) -> Markup:
+    """A row for each name with its words and its bars."""
+    most = max((quantity or 0 for *_, bars in rows for _, quantity, _ in bars), default=0) or 1
+
+    def bar(number: int, kind: str, quantity: float | None, words: str) -> list[object]:
+        wide = _REACH * max(0, quantity or 0) / most
+        text = label(words, 6, 15 * number + 10, class_="small value")
+        return [part(0, wide, 15 * number, 12, kind), at(wide, text)]
+
+    return Markup().join(
+        line(name, strip(*(bar(n, *one) for n, one in enumerate(bars)), height=15 * len(bars)), soft=soft)
+        for name, soft, bars in rows
+    )
 
 
-_PERCENTILES = {"p50": "RTO, 50 %", "p95": "95 %", "p99": "99 %"}
+def segments(parts: Iterable[Part], whole: float, height: float) -> Markup:
+    """A strip of parts, one after the other, that are ``whole`` together."""
+    pieces: list[object] = [box(0, 0, "100%", height, "track")]
+    low = 0.0
+    for kind, letter, quantity, hint, words in parts:
+        wide, plate = quantity / whole, _PIXELS_PER_CHARACTER * len(words) + 10
+        pieces.append(part(low, wide, 0, height, kind, hint=hint))
+        inside: Sequence[object] = ()
+        if words and ROOM_PX * wide >= plate + 24:
+            inside = [
+                badge(letter, -plate / 2 - 4, height / 2) if letter else None,
+                box(6 - plate / 2, height / 2 - 8, plate, 16, "plate-box"),
+                label(words, 6, height / 2 + 4, class_="small value", anchor="middle"),
+            ]
+        elif letter and ROOM_PX * wide >= _LETTER_PX:
+            inside = badge(letter, 0, height / 2)
+        pieces.append(at(low + wide / 2, inside) if inside else None)
+        low += wide
+    return strip(*pieces, height=height)
 
 
-def _outcomes(row: Row, left: float, right: float, top: float) -> list[object]:
-    pieces: list[object] = []
-    total, x = max(1, sum(row[name] for name, *_ in OUTCOMES)), left
-    for name, letter, words in OUTCOMES:
-        width = (right - left) * row[name] / total
-        if width:
-            pieces.append(box(x, top, width, 24, f"outcome-{name}"))
-            pieces.append(box(x, top, width, 24, f"over outcome-{name}-pattern", hint=f"{words}: {row[name]:,}"))
-            pieces += _inside(letter, f"{row[name]:,}", x, width, top + 12)
-        x += width
-    return pieces
-
-
-def what_if_legend() -> Markup:
-    """Outcomes with their letters, and the two kinds of bars."""
-    outcomes = [
-        element("li", _swatch(f"outcome-{n}", f"over outcome-{n}-pattern", letter=letter), f" {n}: {words}")
-        for n, letter, words in OUTCOMES
+def _shares(row: Row, kinds: Kinds, prefix: str) -> Markup:
+    """All failovers of a row, by their kind."""
+    parts = [
+        (f"{prefix}-{n}", letter, row[n], f"{n}: {row[n]:,}", f"{row[n]:,}") for n, letter, _ in kinds if row[n] > 0
     ]
-    kinds = [
-        element("li", _swatch("recorded", "over recorded-pattern"), " upper: RTO as recorded"),
-        element("li", _swatch("replayed", "over replayed-pattern"), " lower: RTO under the other preset"),
-    ]
-    return element("ul", *outcomes, *kinds, class_="legend")
+    return segments(parts, sum(row[n] for n, *_ in kinds) or 1, 24)
+
+
+def _legend(kinds: Kinds, prefix: str, *bars: tuple[str, str]) -> Markup:
+    return legend(
+        [(swatch(f"{prefix}-{name}", letter), f"{name}: {words}") for name, letter, words in kinds]
+        + [(swatch(kind), words) for kind, words in bars]
+    )
+
+
+def grades(rows: Sequence[Row]) -> Markup:
+    """Per cause; lost and cut bytes are in the table below."""
+    return Markup().join(
+        line(row["cause"], _shares(row, GRADES, "grade"), value=count(row["failovers"], "failover")) for row in rows
+    )
 
 
 def grade_legend() -> Markup:
     """Colour, pattern, letter and meaning of every grade."""
-    return element(
-        "ul",
-        *(
-            element("li", _swatch(f"grade-{n}", f"over grade-{n}-pattern", letter=letter), f" {n}: {meaning}")
-            for n, letter, meaning in GRADES
-        ),
-        class_="legend",
+    return _legend(GRADES, "grade")
+
+
+def needless(rows: Sequence[Row]) -> Markup:
+    """Per cause, "*" first."""
+    return Markup().join(
+        line(
+            "all" if row["cause"] == ALL else row["cause"],
+            _shares(
+                {
+                    "needed": row["failovers"] - row["needless"],
+                    "false": row["needless"] - row["controller_caused"],
+                    "led": row["controller_caused"],
+                },
+                ALARMS,
+                "alarm",
+            ),
+            value=count(row["failovers"], "failover"),
+        )
+        for row in rows
     )
+
+
+def needless_legend() -> Markup:
+    """What a failover was for."""
+    return _legend(ALARMS, "alarm")
+
+
+def worst_sets(rows: Sequence[Row]) -> Markup:
+    """Two bars per set: without a master, and with one member in sync."""
+
+    def one(row: Row) -> tuple[str, str, list[Amount]]:
+        faults = f"{count(row['failovers'], 'failover')}, {count(row['flaps'], 'flap')}"
+        bars = [(kind, row[f"{kind}_ms"], duration(row[f"{kind}_ms"])) for kind in ("outage", "exposed")]
+        return f"{row['cluster']}/{row['broker_set']}", f"{share(row['availability_ppm'])} available, {faults}", bars
+
+    return amounts([one(row) for row in rows])
+
+
+def worst_legend() -> Markup:
+    """The two kinds of bars."""
+    return _legend((), "", ("outage", "upper: without a serving master"), ("exposed", "lower: one member in sync"))
+
+
+def replica_costs(rows: Sequence[Row]) -> Markup:
+    """Outage by replica."""
+
+    def soft(row: Row) -> str:
+        return f"{count(row['failovers'], 'failover')}, {row['needless']:,} needless; {rate(row)}"
+
+    return _outages(
+        (f"{row['cluster']}/{row['broker_set']} {row['broker_id']}", soft(row), row["outage_ms"]) for row in rows
+    )
+
+
+def controller_changes(rows: Sequence[Row]) -> Markup:
+    """What each change cost, by fleet."""
+    return _outages(
+        (
+            "all" if row["fleet"] == ALL else row["fleet"],
+            f"{count(row['changes'], 'change')}, {count(row['failovers'], 'failover')} within 30 s",
+            row["ms_per_change"],
+        )
+        for row in rows
+    )
+
+
+def planned(rows: Sequence[Row]) -> Markup:
+    """Outage by kind of election."""
+
+    def soft(row: Row) -> str:
+        times = f"half within {whole_ms(row['p50_ms'])}, the longest {whole_ms(row['max_ms'])}"
+        return f"{count(row['elections'], 'election')}; {times}"
+
+    return _outages((row["kind"], soft(row), row["outage_ms"]) for row in rows)
+
+
+def _outages(rows: Iterable[tuple[str, str, int | None]]) -> Markup:
+    return amounts([(name, soft, [("outage", ms, duration(ms))]) for name, soft, ms in rows])
+
+
+def what_if(rows: Sequence[Row]) -> Markup:
+    """Outcomes of the failovers per preset; then three percentiles, as recorded and under the preset."""
+    arrow = "\N{RIGHTWARDS ARROW}"
+    outcomes = (
+        line(
+            f"{row['real_preset']} {arrow} {row['preset']}",
+            _shares(row, OUTCOMES, "outcome"),
+            value=count(row["failovers"], "failover"),
+            soft=f"timeout {duration(row['real_timeout_ms'])} {arrow} {duration(row['timeout_ms'])}; available "
+            f"{share(row['availability_ppm'])} {arrow} {share(row['other_availability_ppm'])}",
+        )
+        for row in rows
+    )
+    times = [
+        (
+            f"{row['preset']}, {percent} %",
+            "",
+            [
+                (kind, row[f"{side}p{percent}_ms"], whole_ms(row[f"{side}p{percent}_ms"]))
+                for side, kind in (("", "recorded"), ("other_", "replayed"))
+            ],
+        )
+        for row in rows
+        for percent in (50, 95, 99)
+    ]
+    return Markup().join(outcomes) + amounts(times)
+
+
+def what_if_legend() -> Markup:
+    """Outcomes with their letters, and the two kinds of bars."""
+    upper, lower = "upper: RTO as recorded", "lower: RTO under the other preset"
+    return _legend(OUTCOMES, "outcome", ("recorded", upper), ("replayed", lower))

@@ -20,6 +20,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_SETS,
 )
 from rollcall_ha.analytics.lake.tables import LakeColumn, LakeTable, columns_of
+from rollcall_ha.analytics.report.questions import QUESTIONS
 
 SLOWEST_FAILOVERS_MAX = 5
 NEWEST_FAILOVERS_MAX = 5
@@ -152,6 +153,8 @@ p99_ms bigint
 other_p50_ms bigint RTO under the preset, of the same without the avoided ones
 other_p95_ms bigint
 other_p99_ms bigint
+availability_ppm bigint of all clusters, as recorded, in millionths
+other_availability_ppm bigint under the preset, without false failovers on top; failovers of unknown change as recorded
 """
     ),
 )
@@ -187,6 +190,7 @@ TABLES = (
     CALLERS,
     WHAT_IF,
     QUALITY,
+    *(question.table for question in QUESTIONS),
 )
 
 Rows = Sequence[Mapping[str, Any]]

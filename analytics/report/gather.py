@@ -34,6 +34,7 @@ from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
+from rollcall_ha.analytics.report.questions import answers_of
 from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
 from rollcall_ha.controller.contract.principals import Role
 
@@ -61,6 +62,8 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
         with progress.step(f"report: {table.name}"):
             found = rows_of(read).select(*table.column_names)
             rows[table.name] = [row.asDict() for row in found.collect()]
+    with progress.step("report: questions"):
+        rows |= answers_of(spark, read)
     return Contents(rows=rows, lake=str(lake.root), lake_version=snapshot.number, made_at_ms=made_at_ms)
 
 

@@ -5,7 +5,9 @@ Here: elements, escaping, rounding of coordinates. Not here: pictures (beside), 
 (``style.css``).
 Rule 1: a plain string is escaped wherever it is put; only ``Markup`` passes as it is. A broker set named
 ``</svg><script>`` comes from a journal, and without this rule its script would run in the reader's browser.
-Rule 2: coordinates are rounded to a tenth, so that the same table gives the same bytes.
+Rule 2: a picture is rows of words with strips of drawing: as wide as its page, and its words never shrink. Only maps of
+days have a width of their own (``svg``).
+Rule 3: coordinates are rounded to a tenth, so that the same table gives the same bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def number(value: float) -> str:
 
 
 def svg(*children: object, width: float, height: float, title: str, description: str) -> Markup:
-    """A picture that scales down with the page and has its content in words."""
+    """A map that scales with the page, down to where its words could not be read, and has its content in words."""
     return element(
         "svg",
         element("title", title),
@@ -65,14 +67,70 @@ def svg(*children: object, width: float, height: float, title: str, description:
     )
 
 
-def label(text: str, x: float, y: float, *, class_: str = "", anchor: str = "start") -> Markup:
-    """Text in a picture; ``y`` is its base line."""
-    return element("text", text, x=float(x), y=float(y), class_=class_ or None, text_anchor=anchor)
+def line(name: str, drawn: object, *, value: str = "", soft: str = "") -> Markup:
+    """A row of a picture: what it is about, strips, a number. Where it is narrow, the strips come below the words."""
+    return element(
+        "div",
+        element("div", element("b", name), element("span", soft) if soft else None, class_="name"),
+        element("div", drawn, class_="drawn"),
+        element("div", value, class_="value") if value else None,
+        class_="line",
+    )
 
 
-def box(x: float, y: float, width: float, height: float, class_: str, *, hint: str | None = None) -> Markup:
+def strip(*pieces: object, height: float) -> Markup:
+    """A drawing as wide as there is room. Places in it are shares of its width, so that words keep their size."""
+    return element("svg", *pieces, class_="strip", width="100%", height=height)
+
+
+def percent(share: float) -> str:
+    """A place in a strip, or a width."""
+    return f"{share * 100:.2f}%"
+
+
+def at(share: float, *pieces: object) -> Markup:
+    """Pieces in pixels around a place in a strip."""
+    return element("svg", *pieces, x=percent(share), class_="at")
+
+
+def part(low: float, wide: float, top: float, height: float, kind: str, *, hint: str | None = None) -> list[Markup]:
+    """A part of a strip, in the colour of its kind and with the pattern of it."""
+    place = {"x": percent(low), "y": top, "width": percent(wide), "height": height}
+    inner = [] if hint is None else [element("title", hint)]
+    return [element("rect", **place, class_=kind), element("rect", *inner, **place, class_=f"over {kind}-pattern")]
+
+
+def badge(letter: str, x: float, y: float) -> list[Markup]:
+    """A letter or a digit that tells a kind of part, on a plate of its own."""
+    return [
+        element("circle", cx=x, cy=y, r=7.0, class_="badge"),
+        label(letter, x, y + 4, class_="badge-text", anchor="middle"),
+    ]
+
+
+def legend(items: Iterable[tuple[object, str]], *, width: int = 22) -> Markup:
+    """Pieces in pixels, ``width`` wide and 16 high, each with its words."""
+    return element(
+        "ul",
+        *(
+            element("li", element("svg", pieces, width=width, height=16, aria_hidden="true"), f" {words}")
+            for pieces, words in items
+        ),
+        class_="legend",
+    )
+
+
+def swatch(kind: str, letter: str = "") -> list[object]:
+    """A kind of part in a legend."""
+    return [part(0, 1, 0, 16, kind), badge(letter, 11, 8) if letter else None]
+
+
+def label(text: str, x: float | str, y: float, *, class_: str = "", anchor: str = "start") -> Markup:
+    """Text in a drawing; ``y`` is its base line."""
+    return element("text", text, x=x, y=y, class_=class_ or None, text_anchor=anchor)
+
+
+def box(x: float, y: float, width: float | str, height: float, class_: str, *, hint: str | None = None) -> Markup:
     """A rectangle; ``hint`` is shown by the browser when it is pointed at."""
     inner = [] if hint is None else [element("title", hint)]
-    return element(
-        "rect", *inner, x=float(x), y=float(y), width=float(width), height=float(height), class_=class_ or None
-    )
+    return element("rect", *inner, x=x, y=y, width=width, height=height, class_=class_ or None)

@@ -21,6 +21,7 @@ from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, scales, time_maps
 from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
+from rollcall_ha.analytics.report.questions import UNKNOWNS, sentences, unknowns
 
 TITLE = "Rollcall failover report"
 
@@ -31,10 +32,13 @@ def page(found: Contents) -> str:
     """The whole page as text."""
     rto = found.of(contents.RTO)
     whole = next((row for row in found.of(contents.CLUSTERS) if row["cluster"] == ALL), None)
+    rows = {table.name: found.of(table) for table in TABLES}
     return _template().render(
         title=TITLE,
         found=found,
-        rows={table.name: found.of(table) for table in TABLES},
+        rows=rows,
+        said=sentences(rows),
+        unknowns=unknowns(found.of(UNKNOWNS.table)),
         whole=whole,
         verdict=None if whole is None else verdict(whole),
         total=next((row for row in rto if row["cause"] == ALL and row["phase"] == "total"), None),

@@ -2,7 +2,7 @@
 Failovers as bars: where each one's time went.
 
 Here: rows of ``report.failovers`` to a picture. Not here: which failovers are shown (``gather``).
-Rule 1: a bar is as wide as the greater of the RTO and the sum of its phases: its length says nothing, its parts do.
+Rule 1: a bar is all of the greater of the RTO and the sum of its phases: its length says nothing, its parts do.
 Rule 2: a phase is told by colour, pattern and number; the number is written into it where it fits.
 Rule 3: where detection takes most of the time, the later phases are drawn again, enlarged.
 Rule 4: a phase without a stamp is not drawn, and named.
@@ -10,14 +10,15 @@ Rule 4: a phase without a stamp is not drawn, and named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup
 
-from rollcall_ha.analytics.report.markup import box, element, label, svg
-from rollcall_ha.analytics.report.scales import UNKNOWN, duration_us
+from rollcall_ha.analytics.report.bars import ROOM_PX, segments
+from rollcall_ha.analytics.report.markup import element, label, legend, line, percent, strip, swatch
+from rollcall_ha.analytics.report.scales import UNKNOWN, count, duration_us, whole_ms
 
 PHASES: tuple[tuple[str, str], ...] = (
     ("detected", "detected_us"),
@@ -34,11 +35,8 @@ UNATTRIBUTED = "no phase explains"
 ENLARGED_SHARE_MIN = 0.6
 """Of the time in detection, from which on the rest is enlarged."""
 
-WIDTH = 1000.0
-LEFT, RIGHT = 268.0, 910.0
 BAR, ZOOM = 24.0, 18.0
-_NUMBER_WIDTH_MIN = 13.0
-_TEXT_WIDTH_PER_CHARACTER = 6.6
+_PIXELS_PER_CHARACTER = 6.6
 
 Row = Mapping[str, Any]
 Part = tuple[int, str, int]
@@ -59,91 +57,50 @@ def missing_of(row: Row) -> list[str]:
 
 def phase_bars(rows: Sequence[Row]) -> Markup:
     """One bar per row, in their order."""
-    pieces: list[object] = []
-    top = 8.0
-    for row in rows:
-        drawn, height = _bar(row, top)
-        pieces.append(drawn)
-        top += height
-    shown = "; ".join(f"{_name(row)}: {duration_us(row['total_us'])}" for row in rows)
-    return svg(
-        *pieces,
-        width=WIDTH,
-        height=top,
-        title="Failovers by phase",
-        description=f"Time from the first sign of the fault to a serving master. {shown}",
+    return Markup().join(
+        line(_name(row), _bar(row), value=duration_us(row["total_us"]), soft=_story(row)) for row in rows
     )
 
 
-def _bar(row: Row, top: float) -> tuple[Markup, float]:
+def _bar(row: Row) -> list[object]:
     parts = parts_of(row)
     whole = max(sum(us for *_, us in parts), row["total_us"] or 0, 1)
-    missing = missing_of(row)
-    pieces: list[object] = [
-        label(_name(row), 0, top + 11, class_="strong"),
-        label(_story(row), 0, top + 26, class_="soft"),
-        *_segments(parts, whole, top, BAR),
-        label(duration_us(row["total_us"]), WIDTH, top + 17, class_="strong value", anchor="end"),
-    ]
-    bottom = top + BAR
+    drawn: list[object] = [_segments(parts, whole, BAR)]
     rest = [part for part in parts if part[0] != 1]
-    detected = sum(us for number, _, us in parts if number == 1)
-    if rest and detected / whole >= ENLARGED_SHARE_MIN:
-        after = sum(us for *_, us in rest)
-        begin = LEFT + (RIGHT - LEFT) * detected / whole
-        end = begin + (RIGHT - LEFT) * after / whole
-        low = bottom + 12
-        pieces.append(_lens(begin, end, bottom, low))
-        pieces += _segments(rest, after, low, ZOOM)
-        pieces.append(label(duration_us(after), WIDTH, low + 13, class_="soft value", anchor="end"))
-        pieces.append(label("after detection, enlarged", LEFT - 10, low + 13, class_="soft", anchor="end"))
-        bottom = low + ZOOM
-        parts = rest
-        whole = after
-    if words := _durations(parts, whole):
-        pieces += [label(text, x, bottom + 13, class_="soft tiny", anchor="middle") for text, x in words]
-        bottom += 16
-    if missing:
-        pieces.append(label(f"not stamped: {', '.join(missing)}", LEFT, bottom + 13, class_="soft tiny"))
-        bottom += 16
-    bottom = max(bottom, top + 30)
-    return element("g", pieces), bottom - top + 16
+    after = sum(us for *_, us in rest)
+    detected = sum(us for number, _, us in parts if number == 1) / whole
+    notes = []
+    if rest and detected >= ENLARGED_SHARE_MIN:
+        # The wedge from the rest of the bar to its enlargement: one unit high, as wide as the bar.
+        wedge = f"{detected * 100:.2f},0 {(detected + after / whole) * 100:.2f},0 100,1 0,1"
+        lens = element("polygon", points=wedge, class_="lens")
+        view = element("svg", lens, viewBox="0 0 100 1", preserveAspectRatio="none", width="100%", height=12)
+        drawn += [strip(view, height=12), _segments(rest, after, ZOOM)]
+        parts, whole = rest, after
+        notes.append(f"after detection, enlarged: {duration_us(after)}")
+    drawn.append(_durations(parts, whole))
+    if missing := missing_of(row):
+        notes.append(f"not stamped: {', '.join(missing)}")
+    return [*drawn, element("span", "; ".join(notes)) if notes else None]
 
 
-def _segments(parts: Sequence[Part], whole: int, top: float, height: float) -> list[object]:
-    pieces: list[object] = [box(LEFT, top, RIGHT - LEFT, height, "track")]
-    x = LEFT
-    for number, words, us in parts:
-        width = (RIGHT - LEFT) * us / whole
-        hint = f"{number or 'rest'}  {words}: {duration_us(us)}"
-        pieces.append(box(x, top, width, height, f"phase-{number}"))
-        pieces.append(box(x, top, width, height, f"over pattern-{number}", hint=hint))
-        if width >= _NUMBER_WIDTH_MIN:
-            middle = x + width / 2
-            pieces.append(
-                element("circle", cx=middle, cy=top + height / 2, r=7.0, class_="badge") if number else Markup("")
-            )
-            pieces.append(label(str(number or ""), middle, top + height / 2 + 4, class_="badge-text", anchor="middle"))
-        x += width
-    return pieces
+def _segments(parts: Sequence[Part], whole: int, height: float) -> Markup:
+    return segments(
+        ((f"phase-{n}", str(n or ""), us, f"{n or 'rest'}  {words}: {duration_us(us)}", "") for n, words, us in parts),
+        whole,
+        height,
+    )
 
 
-def _durations(parts: Sequence[Part], whole: int) -> list[tuple[str, float]]:
-    """Durations below the parts that are wide enough for them, with the middle of each."""
-    found = []
-    x = LEFT
+def _durations(parts: Sequence[Part], whole: int) -> Markup | None:
+    """Durations below the parts that are wide enough for them, in the middle of each."""
+    found, low = [], 0.0
     for _, _, us in parts:
-        width, text = (RIGHT - LEFT) * us / whole, duration_us(us)
-        if width >= _TEXT_WIDTH_PER_CHARACTER * len(text):
-            found.append((text, x + width / 2))
-        x += width
-    return found
-
-
-def _lens(begin: float, end: float, top: float, bottom: float) -> Markup:
-    """The wedge from a part of a bar to its enlargement."""
-    corners = ((begin, top), (end, top), (RIGHT, bottom), (LEFT, bottom))
-    return element("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in corners), class_="lens")
+        wide, text = us / whole, duration_us(us)
+        if ROOM_PX * wide >= _PIXELS_PER_CHARACTER * len(text):
+            found.append(label(text, percent(low + wide / 2), 12, class_="soft tiny", anchor="middle"))
+        low += wide
+    return strip(*found, height=16) if found else None
 
 
 def _name(row: Row) -> str:
@@ -167,41 +124,38 @@ def shortened(name: str, characters: int = 26) -> str:
 
 def phase_legend() -> Markup:
     """Colour, pattern, number and words of every phase."""
-    items = [(str(n), words, n) for n, (words, _) in enumerate(PHASES, start=1)] + [("", UNATTRIBUTED, 0)]
-    return element(
-        "ul",
-        *(
-            element(
-                "li",
-                element(
-                    "svg",
-                    box(0, 0, 22, 16, f"phase-{number}"),
-                    box(0, 0, 22, 16, f"over pattern-{number}"),
-                    element("circle", cx=11.0, cy=8.0, r=7.0, class_="badge") if number else None,
-                    label(mark, 11, 12, class_="badge-text", anchor="middle"),
-                    viewBox="0 0 22 16",
-                    width=22,
-                    height=16,
-                    aria_hidden="true",
-                ),
-                f" {words}",
-            )
-            for mark, words, number in items
-        ),
-        class_="legend",
+    items = [(n, words) for n, (words, _) in enumerate(PHASES, start=1)] + [(0, UNATTRIBUTED)]
+    return legend((swatch(f"phase-{n}", str(n or "")), words) for n, words in items)
+
+
+def longest_phases(rows: Sequence[Row]) -> Markup:
+    """Per cause: which phase took longest, in how many failovers. The phases have the colours and numbers of above."""
+    numbers = {words.replace(" ", "-"): n for n, (words, _) in enumerate(PHASES, start=1)}
+    causes: dict[str, list[Row]] = {}
+    for row in rows:
+        causes.setdefault(row["cause"], []).append(row)
+
+    def parts(found: Sequence[Row]) -> Iterator[tuple[str, str, int, str, str]]:
+        for row in found:
+            number = numbers[row["phase"]]
+            hint = f"{row['phase']}: {row['failovers']:,}, mean {whole_ms(row['mean_ms'])}"
+            yield f"phase-{number}", str(number), row["failovers"], hint, f"{row['failovers']:,}"
+
+    return Markup().join(
+        line(
+            cause,
+            segments(parts(found), found[0]["of_failovers"], BAR),
+            value=count(found[0]["of_failovers"], "failover"),
+        )
+        for cause, found in causes.items()
     )
-
-
-def heads_of_phases() -> list[str]:
-    """Number and words, held together."""
-    return [f"{n} {words}".replace(" ", "\N{NO-BREAK SPACE}", 1) for n, (words, _) in enumerate(PHASES, start=1)]
 
 
 def phase_numbers(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of the bars in numbers."""
     heads = [
         "failover",
-        *heads_of_phases(),
+        *(f"{n} {words}" for n, (words, _) in enumerate(PHASES, start=1)),
         "rest",
         "RTO",
         "at most",

@@ -128,27 +128,24 @@ class LogAxis:
 
     low_ms: float
     high_ms: float
-    left: float
-    right: float
 
     @classmethod
-    def over(cls, values_ms: Iterable[float | None], *, left: float, right: float) -> LogAxis:
+    def over(cls, values_ms: Iterable[float | None]) -> LogAxis:
         """An axis that holds all values and begins and ends at round ones; less than 1 ms counts as 1 ms."""
         known = [max(1.0, value) for value in values_ms if value is not None] or [1.0, MS_PER_SECOND]
         low = max((tick for tick in TICKS_MS if tick <= min(known)), default=1)
         high = next((tick for tick in TICKS_MS if tick >= max(known) and tick > low), max(known) * 2)
-        return cls(low_ms=low, high_ms=high, left=left, right=right)
+        return cls(low_ms=low, high_ms=high)
 
     def place(self, ms: float) -> float:
-        """Where a duration lies, inside the axis."""
+        """Where a duration lies, inside the axis: 0 is its left end, 1 its right one."""
         within = min(max(ms, self.low_ms), self.high_ms)
-        part = math.log(within / self.low_ms) / math.log(self.high_ms / self.low_ms)
-        return self.left + part * (self.right - self.left)
+        return math.log(within / self.low_ms) / math.log(self.high_ms / self.low_ms)
 
-    def ticks(self) -> list[int]:
-        """Round durations to name, at most ``TICKS_MAX``."""
+    def ticks(self, most: int = TICKS_MAX) -> list[int]:
+        """Round durations to name: all if there is room for so many, else those that are a power of ten or a unit."""
         inside = [tick for tick in TICKS_MS if self.low_ms <= tick <= self.high_ms]
-        if len(inside) <= TICKS_MAX:
+        if len(inside) <= most:
             return inside
         return [tick for tick in MAJOR_TICKS_MS if self.low_ms <= tick <= self.high_ms]
 

@@ -21,6 +21,7 @@ from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.report.questions import answers_of, sentences
 from rollcall_ha.controller.contract.verdicts import Grade
 
 WORST_ROWS = 5
@@ -44,7 +45,10 @@ FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "ope
 
 
 def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
-    """Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, files with ``rejected`` texts."""
+    """
+    Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, ``answers`` to the questions, files
+    with ``rejected`` texts.
+    """
 
     def rows(table: Any) -> list[dict[str, Any]]:
         return [row.asDict() for row in table.collect()]
@@ -64,12 +68,13 @@ def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
         "rto": rows(rto.orderBy("cause", "phase")),
         "worst": rows(worst.where("outage_ms > 0").limit(WORST_ROWS)),
         "quality": {row["name"]: row["count"] for row in read(GOLD_QUALITY).collect()},
+        "answers": answers_of(spark, read),
         "rejected": rows(rejected.orderBy(f.col("count").desc(), "source_file", "name").limit(REJECTED_ROWS)),
     }
 
 
 def print_summary(found: Mapping[str, Any]) -> None:
-    """The verdict line first; then durations, the worst sets, and the quality of the input."""
+    """The verdict line first; then durations, the worst sets, what the answers say, and the quality of the input."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     if not found["clusters"]:
         print("NOTHING  no event of any broker set is in the lake")
@@ -80,6 +85,8 @@ def print_summary(found: Mapping[str, Any]) -> None:
     console.print(_durations(found["rto"]))
     if found["worst"]:
         console.print(_worst(found["worst"]))
+    for line in sentences(found["answers"]).values():
+        print(line)
     _print_quality(found["quality"], found["rejected"])
 
 

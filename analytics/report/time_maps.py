@@ -15,20 +15,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rollcall_ha.analytics.report.markup import box, element, label, svg
+from rollcall_ha.analytics.report.markup import box, element, label, legend, svg
 from rollcall_ha.analytics.report.phase_bars import shortened
 from rollcall_ha.analytics.report.scales import LEVELS, Levels, duration, rough
 
 Row = Mapping[str, Any]
 
-WIDTH = 1000.0
+WIDTH = 840.0
+"""Of a sheet of paper: printed, the smallest words are 9 px high."""
 CELL_MAX, CELL_MIN = 46.0, 14.0
 _NUMBER_CELL_MIN = 40.0
 _NUMBERED_SHARE = 0.42
 """Of a cell, for the square between two numbers."""
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAYS_PER_WEEK = 7
-_LEFT, _RIGHT = 190.0, 905.0
+_LEFT, _RIGHT = 190.0, 745.0
 
 
 def calendar(rows: Sequence[Row]) -> Markup:
@@ -101,18 +102,8 @@ def _cell(
 
 def level_legend(values_ms: Iterable[int]) -> Markup:
     """The squares of a picture of these durations, with their limits."""
-    return element(
-        "ul",
-        *(
-            element(
-                "li",
-                element("svg", _cell(1, 1, 14, level), viewBox="0 0 16 16", width=16, height=16, aria_hidden="true"),
-                f" {words}",
-            )
-            for level, words in Levels.of_durations(values_ms).words()
-        ),
-        class_="legend",
-    )
+    levels = Levels.of_durations(values_ms).words()
+    return legend(((_cell(1, 1, 14, level), words) for level, words in levels), width=16)
 
 
 def heat_map(rows: Sequence[Row]) -> Markup:

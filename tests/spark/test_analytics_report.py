@@ -13,7 +13,7 @@ from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.checks.what_if import what_if
 from rollcall_ha.analytics.cli import presets_of
-from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.jobs import report
 from rollcall_ha.analytics.jobs import what_if as job
 from rollcall_ha.analytics.lake.lake import Lake
@@ -80,9 +80,18 @@ def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> No
     events = batch.read(spark, BRONZE_EVENTS)
 
     assert [row["preset"] for row in asked] == ["fast", "safe"]
+    whole = batch.read(spark, GOLD_CLUSTERS).where("cluster = '*'").first()
     for row in asked:
         other = Settings.of(PRESETS[Preset(row["preset"])])
-        told, _ = job.summary(what_if(events, real=Settings.of(PRESETS[Preset.NORMAL]), other=other))
+        answered = what_if(events, real=Settings.of(PRESETS[Preset.NORMAL]), other=other)
+        told, _ = job.summary(answered)
+        shorter_us = sum(
+            one["total_us"] if one["outcome"] == "avoided" else one["saved_us"] or 0
+            for one in answered.failovers.collect()
+        )
+        available_ms = whole["available_ms"] + shorter_us // 1_000
+        assert row["availability_ppm"] == whole["availability_ppm"]
+        assert row["other_availability_ppm"] == available_ms * 1_000_000 // whole["observed_ms"]
         assert {name: row[name] for name in ("failovers", *job.OUTCOMES)} == {
             name: told[name] for name in ("failovers", *job.OUTCOMES)
         }

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.report import contents, questions
 from rollcall_ha.analytics.report.contents import Contents
 
 CAUSES = {"dead-at-once": (90, 0.4), "timeout": (3_150, 0.08), "goodbye": (60, 0.3), "replaced": (400, 0.6)}
@@ -81,11 +81,13 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
                 contents.WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000,
                 failovers=1_119, same=700, faster=402, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=126, other_p95_ms=1_380, other_p99_ms=1_610,
+                availability_ppm=999_912, other_availability_ppm=999_951,
             ),
             row(
                 contents.WHAT_IF, preset="safe", timeout_ms=10_000, real_preset="normal", real_timeout_ms=3_000,
                 failovers=1_119, same=700, slower=320, avoided=82, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=129, other_p95_ms=10_470, other_p99_ms=10_980,
+                availability_ppm=999_912, other_availability_ppm=999_730,
             ),
         ],
         contents.QUALITY.name: [
@@ -97,9 +99,63 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
             }.items()
         ],
     }  # fmt: skip
-    rows |= _durations(draw)
+    rows |= _durations(draw) | _answers()
     rows |= _days(draw, days, sets)
     return Contents(rows=rows, lake="/srv/lake", lake_version=12, made_at_ms=BEGIN_MS + days * MS_PER_DAY)
+
+
+def _answers() -> dict[str, list[dict[str, Any]]]:
+    """Of every question; percentiles of many failovers and of a few."""
+    phases = {"detected": 800, "promised": 90, "committed": 7}
+    bounds = [("*", 1_119, 3_660, 4_000), ("timeout", 500, 3_700, 4_100), ("replaced", 12, 1_480, None)]
+    return {
+        questions.UNKNOWNS.table.name: [
+            row(questions.UNKNOWNS.table, name=name, count=n * n, ms=90_000 if name in ("bounded", "open") else None)
+            for n, name in enumerate(questions.UNKNOWN_WORDS)
+        ],
+        questions.REPLICA_COSTS.table.name: [
+            row(
+                questions.REPLICA_COSTS.table, cluster="cluster-1", fleet="f1", broker_set="broker-001", broker_id=n,
+                failovers=40 // n, needless=n, outage_ms=3_000_000 // n, reigned_ms=90_000_000,
+                outage_ms_per_hour=None if n == 3 else 120_000 // n,
+            )
+            for n in (1, 2, 3)
+        ],
+        questions.LONGEST_PHASES.table.name: [
+            row(
+                questions.LONGEST_PHASES.table, cause=cause, phase=phase, failovers=many, of_failovers=sum(phases.values()),
+                mean_ms=many,
+            )
+            for cause in CAUSES
+            for phase, many in phases.items()
+        ],
+        questions.NEEDLESS.table.name: [
+            row(
+                questions.NEEDLESS.table, cause=cause, failovers=many, needless=21, controller_caused=3, not_proven=1,
+                outage_ms=64_000, heard_again_ms=4_100,
+            )
+            for cause, many in (("*", 1_119), ("timeout", 500))
+        ],
+        questions.CONTROLLER_CHANGES.table.name: [
+            row(
+                questions.CONTROLLER_CHANGES.table, fleet=fleet, changes=4, failovers=9, needless=3, needless_ms=9_600,
+                longer_ms=2_400, ms_per_change=3_000,
+            )
+            for fleet in ("*", "f1")
+        ],
+        questions.RTO_BOUNDS.table.name: [
+            row(
+                questions.RTO_BOUNDS.table, cause=cause, percent=percent, failovers=many, duration_ms=ms * percent // 99,
+                least_ms=ms * percent // 110, most_ms=None if percent == 99 and most is None else ms * percent // 90,
+            )
+            for cause, many, ms, most in bounds
+            for percent in (50, 99)
+        ],
+        questions.PLANNED.table.name: [
+            row(questions.PLANNED.table, kind=kind, elections=many, timed=many, p50_ms=41, max_ms=310, outage_ms=many * 45)
+            for kind, many in (("handover", 310), ("requested", 12))
+        ],
+    }  # fmt: skip
 
 
 def _durations(draw: random.Random) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,423 @@
+"""
+Questions about the failovers of a lake: each one SELECT over silver and gold, and what its answer says.
+
+Here: the SELECTs, their columns, one sentence each. Not here: drawing (the page), other timeouts (``asking``).
+
+Rule 1: a SELECT is of the SQL that Spark and DuckDB share, and docs/analytics.md shows it as it is here: who asks the
+lake without Rollcall gets the same rows.
+Rule 2: each has a greatest number of rows. Where there is a row for all together ("*"), it comes first: no part is
+more than the whole, and "*" is before every letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rollcall_ha.analytics.gold.tables import (
+    ALL,
+    GOLD_DOMINANCE_DAILY,
+    GOLD_FAILOVERS,
+    GOLD_QUALITY,
+    GOLD_RTO_DAILY,
+)
+from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
+from rollcall_ha.analytics.silver.tables import (
+    SILVER_CLEANINGS,
+    SILVER_HORIZONS,
+    SILVER_LEADERSHIPS,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_STOPS,
+    SILVER_TENURES,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A SELECT over the tables ``of``, which it calls by their names; its answer has the columns of ``table``."""
+
+    table: LakeTable
+    of: tuple[LakeTable, ...]
+    select: str
+
+    def ask(self, spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> DataFrame:
+        """The answer, from the tables as ``read`` gives them."""
+        for table in self.of:
+            read(table).createOrReplaceTempView(table.name)
+        try:
+            return spark.sql(self.select).select(*self.table.column_names)
+        finally:
+            # The plan is made: a view that stayed would be the older snapshot's to whoever asks next.
+            for table in self.of:
+                spark.catalog.dropTempView(table.name)
+
+
+def _answer(name: str, meaning: str, key: str, columns: str) -> LakeTable:
+    return LakeTable(
+        layer="report", name=name, meaning=meaning, key=tuple(key.split()), partition="", columns=columns_of(columns)
+    )
+
+
+UNKNOWNS = Question(
+    table=_answer(
+        "unknowns",
+        "What the lake does not know: these limit every figure.",
+        "name",
+        """
+name string a key of UNKNOWN_WORDS
+count bigint how many
+ms bigint bounded: what the outages may have lasted longer, in all; open: how long they last; else null
+""",
+    ),
+    of=(GOLD_FAILOVERS, GOLD_QUALITY, SILVER_TENURES, SILVER_SILENCES, SILVER_STOPS, SILVER_CLEANINGS),
+    select="""
+SELECT 'bounded' AS name, count(*) AS count, CAST(floor(sum(total_us_max - total_us) / 1000) AS BIGINT) AS ms
+FROM failovers WHERE total_us_max > total_us
+UNION ALL SELECT 'unbounded', count(*), NULL FROM failovers WHERE total_us IS NOT NULL AND total_us_max IS NULL
+UNION ALL SELECT 'untimed', count(*), NULL FROM failovers WHERE total_us IS NULL AND NOT is_open
+UNION ALL SELECT 'incomplete', count(*), NULL FROM failovers WHERE missing_phases > 0
+UNION ALL SELECT 'open', count(*), sum(outage_ms) FROM failovers WHERE is_open
+UNION ALL SELECT 'deserted', count(DISTINCT t.elected_seq), NULL FROM tenures t
+          JOIN silences s USING (fleet, cluster, broker_set, broker_id)
+          WHERE t.ended_at_ms IS NULL AND s.seq > t.elected_seq AND s.returned_seq IS NULL AND NOT EXISTS (
+            SELECT 1 FROM cleanings c WHERE c.fleet = t.fleet AND c.cluster = t.cluster
+            AND c.broker_set = t.broker_set AND c.seq > t.elected_seq)
+UNION ALL SELECT 'stopped', count(*), NULL FROM stops WHERE ended_seq IS NULL
+UNION ALL SELECT 'ungraded', count(*), NULL FROM failovers WHERE grade IS NULL OR grade = 'unknown'
+UNION ALL SELECT 'rejected', sum(count), NULL FROM quality WHERE name LIKE 'rejected:%'
+UNION ALL SELECT name, count, NULL FROM quality WHERE name IN ('orphans', 'negative_intervals', 'backward_stamps')
+""",
+)
+
+UNKNOWN_WORDS = {
+    "bounded": "outages known by two bounds only, as the fault was not seen",
+    "unbounded": "outages with a lower bound only",
+    "untimed": "failovers that were not timed",
+    "incomplete": "failovers without the stamp of a phase",
+    "open": "failovers without a serving master yet",
+    "deserted": "sets that lost their master, and nobody was elected",
+    "stopped": "masters that take no writes, and have not said that it ended",
+    "ungraded": "failovers whose loss is unknown, or not graded yet",
+    "rejected": "lines of the input that were rejected",
+    "orphans": "epochs without their election, as the journals have a hole",
+    "negative_intervals": "intervals that end before they begin, by skewed clocks",
+    "backward_stamps": "stamps before the one before them",
+}
+"""In the order in which they are told."""
+
+REPLICA_COSTS = Question(
+    table=_answer(
+        "replica_costs",
+        "Outage by the replica whose loss began it. A loss that no election has answered yet is in no row.",
+        "cluster fleet broker_set broker_id",
+        """
+cluster string cluster
+fleet string fleet incarnation
+broker_set string name of the set
+broker_id int the replica
+failovers bigint that deposed it
+needless bigint of these false alarms
+outage_ms bigint of these failovers
+reigned_ms bigint how long it served as the master: up to its loss, the set's cleaning or the fleet's last event
+outage_ms_per_hour bigint outage_ms for each hour of reigned_ms, rounded down; null = it never served
+""",
+    ),
+    of=(GOLD_FAILOVERS, SILVER_TENURES, SILVER_CLEANINGS, SILVER_HORIZONS),
+    select="""
+WITH ends AS (SELECT fleet, max(last_at_ms) AS last_at_ms FROM horizons GROUP BY fleet),
+reigned AS (
+  SELECT t.fleet, t.cluster, t.broker_set, t.broker_id, t.served_at_ms,
+         least(coalesce(t.lost_at_ms, t.ended_at_ms, e.last_at_ms), min(c.cleaned_at_ms)) AS until_ms
+  FROM tenures t JOIN ends e ON e.fleet = t.fleet LEFT JOIN cleanings c
+    ON c.fleet = t.fleet AND c.cluster = t.cluster AND c.broker_set = t.broker_set AND c.seq > t.elected_seq
+  WHERE t.served_at_ms IS NOT NULL
+  GROUP BY t.fleet, t.cluster, t.broker_set, t.broker_id, t.master_epoch, t.served_at_ms, t.lost_at_ms, t.ended_at_ms,
+           e.last_at_ms),
+reigns_of AS (
+  SELECT fleet, cluster, broker_set, broker_id, sum(greatest(until_ms - served_at_ms, 0)) AS reigned_ms
+  FROM reigned GROUP BY fleet, cluster, broker_set, broker_id),
+lost AS (
+  SELECT fleet, cluster, broker_set, from_master AS broker_id, count(*) AS failovers,
+         count(*) FILTER (WHERE is_false_positive) AS needless, sum(outage_ms) AS outage_ms
+  FROM failovers WHERE from_master IS NOT NULL GROUP BY fleet, cluster, broker_set, from_master)
+SELECT cluster, fleet, broker_set, broker_id, failovers, needless, outage_ms, coalesce(reigned_ms, 0) AS reigned_ms,
+       CAST(floor(outage_ms * 3600000.0 / nullif(reigned_ms, 0)) AS BIGINT) AS outage_ms_per_hour
+FROM lost LEFT JOIN reigns_of USING (fleet, cluster, broker_set, broker_id)
+ORDER BY outage_ms DESC, cluster, fleet, broker_set, broker_id LIMIT 12
+""",
+)
+
+LONGEST_PHASES = Question(
+    table=_answer(
+        "longest_phases",
+        "Which phase took longest, by cause.",
+        "cause phase",
+        """
+cause string as gold.failovers.cause
+phase string the phase that took longest
+failovers bigint in how many
+of_failovers bigint of so many of this cause, with a stamped phase
+mean_ms bigint mean of its durations in those, rounded down
+""",
+    ),
+    of=(GOLD_DOMINANCE_DAILY,),
+    select="""
+SELECT cause, phase, sum(failovers) AS failovers, sum(sum(failovers)) OVER (PARTITION BY cause) AS of_failovers,
+       CAST(floor(sum(duration_us) / (sum(failovers) * 1000)) AS BIGINT) AS mean_ms
+FROM dominance_daily GROUP BY cause, phase ORDER BY 4 DESC, cause, 3 DESC, phase LIMIT 60
+""",
+)
+
+NEEDLESS = Question(
+    table=_answer(
+        "needless",
+        "False alarms by cause, '*' all: the deposed process itself came back, so nobody had to be elected.",
+        "cause",
+        """
+cause string as gold.failovers.cause
+failovers bigint how many
+needless bigint of these false alarms
+controller_caused bigint of these put down to a change of controllers
+not_proven bigint of these without a proof that nothing was lost
+outage_ms bigint of the false alarms
+heard_again_ms bigint median time until the deposed master was heard again, rounded down; null = no false alarm
+""",
+    ),
+    of=(GOLD_FAILOVERS,),
+    select="""
+SELECT coalesce(cause, '*') AS cause, count(*) AS failovers, count(*) FILTER (WHERE is_false_positive) AS needless,
+       count(*) FILTER (WHERE is_controller_caused) AS controller_caused,
+       count(*) FILTER (WHERE is_false_positive AND grade IS DISTINCT FROM 'proven') AS not_proven,
+       coalesce(sum(outage_ms) FILTER (WHERE is_false_positive), 0) AS outage_ms,
+       CAST(floor(median(heard_again_after_ms)) AS BIGINT) AS heard_again_ms
+FROM failovers GROUP BY GROUPING SETS ((cause), ()) HAVING count(*) > 0 ORDER BY 3 DESC, 2 DESC, 1 LIMIT 20
+""",
+)
+
+CONTROLLER_CHANGES = Question(
+    table=_answer(
+        "controller_changes",
+        "What a change of the leading controller cost, by fleet, '*' all: failovers found within 30 s after it.",
+        "fleet",
+        """
+fleet string fleet incarnation
+changes bigint times that another controller took the lead
+failovers bigint found within 30 s after one; those still open are left out
+needless bigint of these false alarms
+needless_ms bigint their outage
+longer_ms bigint what the others took longer than the mean of their causes at other times, in all; may be below 0
+ms_per_change bigint (needless_ms + longer_ms) / changes, rounded down
+""",
+    ),
+    of=(GOLD_FAILOVERS, SILVER_LEADERSHIPS),
+    select="""
+WITH changed AS (SELECT fleet, count(*) AS changes FROM leaderships WHERE NOT is_founding GROUP BY fleet),
+usual AS (
+  SELECT cause, avg(outage_ms) AS usual_ms FROM failovers
+  WHERE NOT is_open AND coalesce(leader_change_age_ms, 30000) >= 30000 GROUP BY cause),
+near AS (
+  SELECT fleet, count(*) AS failovers, count(*) FILTER (WHERE is_false_positive) AS needless,
+         coalesce(sum(outage_ms) FILTER (WHERE is_false_positive), 0) AS needless_ms,
+         coalesce(sum(outage_ms - usual_ms) FILTER (WHERE NOT is_false_positive), 0) AS longer_ms
+  FROM failovers LEFT JOIN usual USING (cause)
+  WHERE NOT is_open AND leader_change_age_ms < 30000 GROUP BY fleet)
+SELECT coalesce(fleet, '*') AS fleet, sum(changes) AS changes, coalesce(sum(failovers), 0) AS failovers,
+       coalesce(sum(needless), 0) AS needless, coalesce(sum(needless_ms), 0) AS needless_ms,
+       CAST(floor(coalesce(sum(longer_ms), 0)) AS BIGINT) AS longer_ms,
+       CAST(floor(coalesce(sum(needless_ms + longer_ms), 0) / sum(changes)) AS BIGINT) AS ms_per_change
+FROM changed LEFT JOIN near USING (fleet) GROUP BY GROUPING SETS ((fleet), ())
+HAVING sum(changes) > 0 ORDER BY 2 DESC, 3 DESC, 1 LIMIT 20
+""",
+)
+
+RTO_BOUNDS = Question(
+    table=_answer(
+        "rto_bounds",
+        "How sure percentiles of the RTO are, by cause, '*' all: intervals of order statistics, of any distribution.",
+        "cause percent",
+        """
+cause string as gold.failovers.cause
+percent int 50, 99
+failovers bigint that were timed
+duration_ms bigint the percentile by nearest rank, as gold.rto has it
+least_ms bigint in 95 of 100 lakes like this one the true percentile lies between least_ms and most_ms
+most_ms bigint as above; null = so few failovers say nothing of an upper end (least_ms: of a lower)
+""",
+    ),
+    of=(GOLD_RTO_DAILY,),
+    select="""
+WITH bins AS (
+  SELECT coalesce(cause, '*') AS cause, duration_ms, sum(failovers) AS many
+  FROM rto_daily WHERE phase = 'total' GROUP BY GROUPING SETS ((cause, duration_ms), (duration_ms))),
+ranked AS (
+  SELECT cause, duration_ms, sum(many) OVER (PARTITION BY cause ORDER BY duration_ms) AS up_to,
+         sum(many) OVER (PARTITION BY cause) AS failovers FROM bins),
+asked AS (
+  SELECT *, floor(failovers * percent / 100 - 2.05 * sqrt(failovers * percent * (100 - percent)) / 100) AS low,
+         ceil(failovers * percent / 100 + 2.05 * sqrt(failovers * percent * (100 - percent)) / 100) AS high
+  FROM ranked CROSS JOIN (VALUES (50), (99)) AS percents(percent))
+SELECT cause, percent, failovers, min(duration_ms) FILTER (WHERE up_to * 100 >= failovers * percent) AS duration_ms,
+       min(duration_ms) FILTER (WHERE low >= 1 AND up_to >= low) AS least_ms,
+       min(duration_ms) FILTER (WHERE up_to >= high) AS most_ms
+FROM asked GROUP BY cause, percent, failovers ORDER BY failovers DESC, cause, percent LIMIT 40
+""",
+)
+
+PLANNED = Question(
+    table=_answer(
+        "planned",
+        "Masters that were changed by a plan: restarts, orders, switchovers. No failovers, but they cost availability.",
+        "kind",
+        """
+kind string handover (the master was restarted, or left), requested, switchover
+elections bigint how many
+timed bigint with an outage
+p50_ms bigint median outage, nearest rank, rounded down; null = none was timed
+max_ms bigint the longest, rounded down
+outage_ms bigint all, rounded down
+""",
+    ),
+    of=(SILVER_REIGNS,),
+    select="""
+SELECT kind, count(*) AS elections, count(total_us) AS timed,
+       CAST(floor(percentile_disc(0.5) WITHIN GROUP (ORDER BY total_us) / 1000) AS BIGINT) AS p50_ms,
+       CAST(floor(max(total_us) / 1000) AS BIGINT) AS max_ms, CAST(floor(sum(total_us) / 1000) AS BIGINT) AS outage_ms
+FROM reigns WHERE kind IN ('handover', 'requested', 'switchover') GROUP BY kind ORDER BY elections DESC, kind LIMIT 10
+""",
+)
+
+QUESTIONS = (UNKNOWNS, REPLICA_COSTS, LONGEST_PHASES, NEEDLESS, CONTROLLER_CHANGES, RTO_BOUNDS, PLANNED)
+
+
+def answers_of(spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every answer, by the name of its table."""
+    return {one.table.name: [row.asDict() for row in one.ask(spark, read).collect()] for one in QUESTIONS}
+
+
+# --- what an answer says ---------------------------------------------------------------------------------------------
+
+
+def sentences(answers: Mapping[str, Rows]) -> dict[str, str]:
+    """A line for each answer that has something to say, by its table; ``report.what_if`` may be among them."""
+    told = {name: (title, words(answers[name])) for name, (title, words) in _SENTENCES.items() if answers.get(name)}
+    return {name: f"{title}: {line}" for name, (title, line) in told.items() if line}
+
+
+def unknowns(rows: Rows) -> list[str]:
+    """What is not known, in words with numbers, in the order of ``UNKNOWN_WORDS``; empty = nothing of these."""
+    found = {row["name"]: row for row in rows}
+    told = []
+    for name, words in UNKNOWN_WORDS.items():
+        row = found.get(name)
+        if row is None or not row["count"]:
+            continue
+        ms = "" if not row["ms"] else f" ({'up to ' if name == 'bounded' else ''}{duration(row['ms'])} in all)"
+        told.append(f"{words}: {row['count']:,}{ms}")
+    return told
+
+
+def _replica(rows: Rows) -> str:
+    row = rows[0]
+    replica = f"{row['cluster']}/{row['broker_set']} {row['broker_id']}"
+    return f"most by {replica}, {duration(row['outage_ms'])} in {count(row['failovers'], 'failover')}, {rate(row)}"
+
+
+def rate(row: Mapping[str, Any]) -> str:
+    """What a replica costs per hour of its service."""
+    each = row["outage_ms_per_hour"]
+    return "never served" if each is None else f"{duration(each)} per hour of {duration(row['reigned_ms'])} as master"
+
+
+def longest(rows: Rows) -> list[Mapping[str, Any]]:
+    """Of each cause the phase that took longest most often."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        first.setdefault(row["cause"], row)
+    return list(first.values())
+
+
+def _phases(rows: Rows) -> str:
+    return "; ".join(
+        f"{row['cause']} {row['phase']} in {row['failovers']:,} of {row['of_failovers']:,}"
+        f" (mean {whole_ms(row['mean_ms'])})"
+        for row in longest(rows)
+    )
+
+
+def _needless(rows: Rows) -> str:
+    row = rows[0]
+    if not row["needless"]:
+        return f"none of {count(row['failovers'], 'failover')}"
+    again = "" if row["heard_again_ms"] is None else f"; half were heard again within {duration(row['heard_again_ms'])}"
+    return (
+        f"{row['needless']:,} of {count(row['failovers'], 'failover')}, {duration(row['outage_ms'])} of outage, "
+        f"{row['controller_caused']:,} by a change of controllers, {row['not_proven']:,} without proof{again}"
+    )
+
+
+def _changes(rows: Rows) -> str:
+    row = rows[0]
+    if not row["failovers"]:
+        return f"{row['changes']:,}, and no failover within 30 s of one"
+    return (
+        f"{row['changes']:,}, {duration(row['ms_per_change'])} each, by {count(row['needless'], 'false alarm')} within "
+        f"30 s ({duration(row['needless_ms'])}) and {count(row['failovers'] - row['needless'], 'failover')} that took "
+        f"{duration(row['longer_ms'])} longer than usual"
+    )
+
+
+def surety(row: Mapping[str, Any]) -> str:
+    """How sure a percentile is: ``75 ms to 88 ms``, ``at least 3.05 s, no upper end``."""
+    least, most = row["least_ms"], row["most_ms"]
+    if most is None:
+        # The rank of 99 % of less than 100 is the last one: a longer one may be the next.
+        few = f"; the greatest of {row['failovers']:,}" if row["failovers"] * (100 - row["percent"]) < 100 else ""
+        low = "no lower end" if least is None else f"at least {whole_ms(least)}"
+        return f"{low}, no upper end{few}"
+    return f"{'less' if least is None else whole_ms(least)} to {whole_ms(most)}"
+
+
+def _bounds(rows: Rows) -> str:
+    return "; ".join(
+        f"{row['percent']} % within {whole_ms(row['duration_ms'])} (95 % sure: {surety(row)})"
+        for row in rows
+        if row["cause"] == ALL
+    )
+
+
+def _planned(rows: Rows) -> str:
+    return "; ".join(
+        f"{row['elections']:,} {row['kind']}: half within {whole_ms(row['p50_ms'])},"
+        f" in all {duration(row['outage_ms'])}"
+        for row in rows
+    )
+
+
+def _what_if(rows: Rows) -> str:
+    """The limit belongs to the figure: journals hold no silence that was shorter than the timeout in force."""
+    parts = []
+    for row in rows:
+        most = "at most " if row["timeout_ms"] < row["real_timeout_ms"] else ""
+        parts.append(f"{row['preset']} {most}{share(row['other_availability_ppm'])} available")
+    return f"{'; '.join(parts)}; it was {share(rows[0]['availability_ppm'])}. False alarms on top are not counted"
+
+
+_SENTENCES: Mapping[str, tuple[str, Callable[[Rows], str]]] = {
+    UNKNOWNS.table.name: ("not known", lambda rows: "; ".join(unknowns(rows))),
+    RTO_BOUNDS.table.name: ("RTO", _bounds),
+    LONGEST_PHASES.table.name: ("longest phase", _phases),
+    REPLICA_COSTS.table.name: ("outage by replica", _replica),
+    NEEDLESS.table.name: ("needless failovers", _needless),
+    CONTROLLER_CHANGES.table.name: ("changes of the leading controller", _changes),
+    PLANNED.table.name: ("planned changes of masters", _planned),
+    "what_if": ("with another preset", _what_if),
+}
+"""Name of a table -> what its sentence begins with, and the rest of it."""

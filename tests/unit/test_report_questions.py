@@ -1,0 +1,317 @@
+"""The questions of the report: rows by hand, asked by DuckDB; what the answers say; the page of docs has each SELECT."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2", reason="jinja2 is not installed: the analytics extra is optional")
+
+import duckdb
+from pyarrow import parquet
+
+from rollcall_ha.analytics.gold.tables import GOLD_DOMINANCE_DAILY, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_RTO_DAILY
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.report import questions
+from rollcall_ha.analytics.report.files import parquet_of
+from rollcall_ha.analytics.report.questions import Question, sentences
+from rollcall_ha.analytics.silver.tables import (
+    SILVER_CLEANINGS,
+    SILVER_HORIZONS,
+    SILVER_LEADERSHIPS,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_STOPS,
+    SILVER_TENURES,
+)
+from tests.support.report_rows import row
+
+DOCS = Path(__file__).resolve().parents[2] / "docs/analytics.md"
+HOUR_MS = 3_600_000
+SET = {"cluster": "c", "fleet": "f", "broker_set": "a"}
+
+
+def asked(question: Question, *found: tuple[LakeTable, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The answer; a table that is not given is empty."""
+    rows = {table.name: given for table, given in found}
+    with duckdb.connect() as database:
+        for table in question.of:
+            database.register(table.name, parquet.read_table(io.BytesIO(parquet_of(table, rows.get(table.name, [])))))
+        answer = database.sql(question.select)
+        assert answer.columns == list(question.table.column_names)
+        return [dict(zip(answer.columns, one, strict=True)) for one in answer.fetchall()]
+
+
+def said(question: Question, answer: list[dict[str, Any]]) -> str:
+    """Its sentence."""
+    return sentences({question.table.name: answer})[question.table.name]
+
+
+def failover(**given: Any) -> dict[str, Any]:
+    """A timed failover by timeout, 3 s without a master, of a process that was gone."""
+    usual = {"cause": "timeout", "from_master": 1, "grade": "proven", "total_us": 3_000_000, "total_us_max": 3_000_000}
+    rest = {"outage_ms": 3_000, "heard_again_after_ms": None, "leader_change_age_ms": None}
+    return row(GOLD_FAILOVERS, **{**SET, **usual, **rest, **given})
+
+
+def test_docs_show_each_select_as_it_is() -> None:
+    """Who asks the lake without Rollcall copies it from there, and gets the report's rows."""
+    text = DOCS.read_text()
+    for question in questions.QUESTIONS:
+        assert f"```sql\n{question.select.strip()}\n```" in text, question.table.name
+
+
+@pytest.mark.parametrize("question", questions.QUESTIONS, ids=lambda question: question.table.name)
+def test_an_empty_lake_has_an_answer(question: Question) -> None:
+    """Nothing, or counts of 0: no percentile of no failover, no division by it."""
+    answer = asked(question)
+    assert all(not any(value for name, value in one.items() if name != "name") for one in answer)
+    assert not sentences({question.table.name: answer})
+
+
+def test_what_is_not_known_is_counted() -> None:
+    """Each kind on its own; a set that was cleaned away is not deserted."""
+    lost = {"from_master": 1, "outage_ms": 0}
+    failovers = [
+        failover(total_us_max=4_500_000),
+        failover(total_us_max=None),
+        failover(total_us=None, total_us_max=None, missing_phases=2, grade=None),
+        failover(total_us=None, total_us_max=None, is_open=True, outage_ms=70_000, grade="unknown"),
+        failover(**lost),
+    ]
+    tenures = [
+        row(SILVER_TENURES, **{**SET, "broker_set": name}, broker_id=1, elected_seq=seq, ended_at_ms=None)
+        for name, seq in (("a", 10), ("gone", 20), ("back", 30))
+    ]
+    silences = [
+        row(SILVER_SILENCES, **{**SET, "broker_set": name}, broker_id=1, seq=seq, returned_seq=returned)
+        for name, seq, returned in (
+            ("a", 9, None),
+            ("a", 11, None),
+            ("a", 12, None),
+            ("gone", 21, None),
+            ("back", 31, 32),
+        )
+    ]
+    answer = asked(
+        questions.UNKNOWNS,
+        (GOLD_FAILOVERS, failovers),
+        (SILVER_TENURES, tenures),
+        (SILVER_SILENCES, silences),
+        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, **{**SET, "broker_set": "gone"}, seq=22)]),
+        (SILVER_STOPS, [row(SILVER_STOPS, ended_seq=None), row(SILVER_STOPS, ended_seq=4)]),
+        (GOLD_QUALITY, [row(GOLD_QUALITY, name=n, count=7) for n in ("rejected:hole", "rejected:torn", "orphans", "lines")]),
+    )  # fmt: skip
+    found = {one["name"]: (one["count"], one["ms"]) for one in answer if one["count"]}
+    assert found == {
+        "bounded": (1, 1_500),
+        "unbounded": (1, None),
+        "untimed": (1, None),
+        "incomplete": (1, None),
+        "open": (1, 70_000),
+        "deserted": (1, None),
+        "stopped": (1, None),
+        "ungraded": (2, None),
+        "rejected": (14, None),
+        "orphans": (7, None),
+    }
+    assert set(found) <= set(questions.UNKNOWN_WORDS)
+    words = said(questions.UNKNOWNS, answer)
+    assert words.startswith(
+        "not known: outages known by two bounds only, as the fault was not seen: 1 (up to 1.5 s in all); "
+    )
+    assert "failovers without a serving master yet: 1 (1.17 min in all)" in words
+
+
+def test_a_replica_costs_what_its_losses_cost() -> None:
+    """Per hour as the master: up to the loss, the cleaning, or the fleet's last event. One that never served has no rate."""
+    reign = {**SET, "lost_at_ms": None, "ended_at_ms": None, "broker_id": 1, "served_at_ms": 0}
+    answer = asked(
+        questions.REPLICA_COSTS,
+        (
+            GOLD_FAILOVERS,
+            [
+                failover(outage_ms=2_000),
+                failover(outage_ms=4_000, is_false_positive=True),
+                failover(from_master=2, outage_ms=500),
+                failover(from_master=3, outage_ms=100),
+                failover(from_master=None, outage_ms=9_000),
+            ],
+        ),
+        (
+            SILVER_TENURES,
+            [
+                row(SILVER_TENURES, **{**reign, "master_epoch": 1, "lost_at_ms": HOUR_MS, "ended_at_ms": HOUR_MS + 9}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 3, "served_at_ms": 2 * HOUR_MS}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 4, "broker_id": 2, "served_at_ms": 3 * HOUR_MS, "elected_seq": 7}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 5, "broker_id": 3, "served_at_ms": None}),
+            ],
+        ),
+        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, **SET, seq=s, cleaned_at_ms=t * HOUR_MS) for s, t in ((6, 4), (9, 5))]),
+        (SILVER_HORIZONS, [row(SILVER_HORIZONS, cluster=c, fleet="f", last_at_ms=m * HOUR_MS) for c, m in (("c", 8), ("_fleet", 9))]),
+    )  # fmt: skip
+    told = [(one["broker_id"], one["failovers"], one["needless"], one["outage_ms"]) for one in answer]
+    assert told == [(1, 2, 1, 6_000), (2, 1, 0, 500), (3, 1, 0, 100)]
+    # Broker 1: an hour, and from 2 to the cleaning at 4. Broker 2: from 3 to 5, its reign began after the first cleaning.
+    assert [(one["reigned_ms"], one["outage_ms_per_hour"]) for one in answer] == [
+        (3 * HOUR_MS, 2_000),
+        (2 * HOUR_MS, 250),
+        (0, None),
+    ]
+    assert said(questions.REPLICA_COSTS, answer) == (
+        "outage by replica: most by c/a 1, 6 s in 2 failovers, 2 s per hour of 3 h as master"
+    )
+
+
+def test_the_longest_phase_is_told_by_cause() -> None:
+    """Days and clusters are summed; the cause with most failovers comes first."""
+    days = [
+        ("timeout", "detected", 3, 9_000_000),
+        ("timeout", "detected", 1, 3_001_999),
+        ("timeout", "promised", 2, 50_000),
+    ]
+    days.append(("dead-at-once", "promised", 1, 22_000))
+    rows = [row(GOLD_DOMINANCE_DAILY, cause=c, phase=p, failovers=n, duration_us=us) for c, p, n, us in days]
+    answer = asked(questions.LONGEST_PHASES, (GOLD_DOMINANCE_DAILY, rows))
+
+    assert [tuple(one.values()) for one in answer] == [
+        ("timeout", "detected", 4, 6, 3_000),
+        ("timeout", "promised", 2, 6, 25),
+        ("dead-at-once", "promised", 1, 1, 22),
+    ]
+    assert said(questions.LONGEST_PHASES, answer) == (
+        "longest phase: timeout detected in 4 of 6 (mean 3 s); dead-at-once promised in 1 of 1 (mean 22 ms)"
+    )
+
+
+def test_needless_failovers_are_those_of_living_masters() -> None:
+    """All together first; a false alarm without a proof may have cost data for nothing."""
+    false = {"is_false_positive": True, "outage_ms": 3_100}
+    failovers = [
+        failover(**false, heard_again_after_ms=4_000, is_controller_caused=True),
+        failover(**false, heard_again_after_ms=7_000, grade=None),
+        failover(),
+        failover(cause="dead-at-once"),
+    ]
+    answer = asked(questions.NEEDLESS, (GOLD_FAILOVERS, failovers))
+
+    assert [tuple(one.values()) for one in answer] == [
+        ("*", 4, 2, 1, 1, 6_200, 5_500),
+        ("timeout", 3, 2, 1, 1, 6_200, 5_500),
+        ("dead-at-once", 1, 0, 0, 0, 0, None),
+    ]
+    assert said(questions.NEEDLESS, answer) == (
+        "needless failovers: 2 of 4 failovers, 6.2 s of outage, 1 by a change of controllers, 1 without proof; "
+        "half were heard again within 5.5 s"
+    )
+    assert said(questions.NEEDLESS, [answer[2]]) == "needless failovers: none of 1 failover"
+
+
+def test_a_change_of_controllers_costs_what_comes_on_top() -> None:
+    """False alarms within 30 s whole, other failovers by what they took longer than usual for their cause; none twice."""
+    failovers = [
+        failover(outage_ms=3_000, leader_change_age_ms=30_000),
+        failover(outage_ms=3_200),
+        failover(outage_ms=5_000, leader_change_age_ms=29_999),
+        failover(outage_ms=2_900, leader_change_age_ms=10, is_false_positive=True),
+        failover(outage_ms=99_000, leader_change_age_ms=10, is_open=True),
+        failover(outage_ms=800, leader_change_age_ms=10, cause="replaced"),
+    ]
+    leaders = [
+        row(SILVER_LEADERSHIPS, fleet=fleet, is_founding=founding)
+        for fleet, founding in (("f", True), ("f", False), ("f", False), ("g", True), ("g", False))
+    ]
+    answer = asked(questions.CONTROLLER_CHANGES, (GOLD_FAILOVERS, failovers), (SILVER_LEADERSHIPS, leaders))
+
+    # 5,000 instead of 3,100, and 2,900. Nothing is usual for "replaced": it counts as found, and for no time.
+    assert [tuple(one.values()) for one in answer] == [
+        ("*", 3, 3, 1, 2_900, 1_900, 1_600),
+        ("f", 2, 3, 1, 2_900, 1_900, 2_400),
+        ("g", 1, 0, 0, 0, 0, 0),
+    ]
+    assert said(questions.CONTROLLER_CHANGES, answer) == (
+        "changes of the leading controller: 3, 1.6 s each, by 1 false alarm within 30 s (2.9 s) and 2 failovers that took "
+        "1.9 s longer than usual"
+    )
+    assert said(questions.CONTROLLER_CHANGES, [answer[2]]).endswith("1, and no failover within 30 s of one")
+
+
+def test_a_percentile_of_twelve_has_no_upper_end() -> None:
+    """The 99 % of 12 failovers is the greatest of them, and the next one may be longer; of 2,000 both ends are known."""
+    few = [row(GOLD_RTO_DAILY, cause="timeout", phase="total", duration_ms=3_000 + n, failovers=1) for n in range(12)]
+    many = [
+        row(GOLD_RTO_DAILY, cause="dead-at-once", phase="total", duration_ms=n, failovers=20) for n in range(1, 101)
+    ]
+    other = [row(GOLD_RTO_DAILY, cause="timeout", phase="detected", duration_ms=1, failovers=500)]
+    answer = asked(questions.RTO_BOUNDS, (GOLD_RTO_DAILY, [*few, *many, *other]))
+    found = {(one["cause"], one["percent"]): tuple(one.values())[2:] for one in answer}
+
+    assert [one["cause"] for one in answer[:2]] == ["*", "*"]
+    assert found["timeout", 99] == (12, 3_011, 3_010, None)
+    assert found["timeout", 50] == (12, 3_005, 3_001, 3_009)
+    assert found["dead-at-once", 99] == (2_000, 99, 99, 100)
+    assert found["*", 50][0] == 2_012
+    assert questions.surety(answer[-1]) == "at least 3.01 s, no upper end; the greatest of 12"
+    assert said(questions.RTO_BOUNDS, answer) == (
+        "RTO: 50 % within 51 ms (95 % sure: 48 ms to 53 ms); 99 % within 100 ms (95 % sure: 100 ms to 3 s)"
+    )
+
+
+@pytest.mark.parametrize("most", [1, 19, 60, 150, 520, 1_600])
+def test_bounds_are_as_sure_as_they_say(most: int) -> None:
+    """By the binomial distribution itself, of any distribution of durations: 95 of 100 lakes at least."""
+    causes = range(max(1, most - 18), most + 1)
+    rows = [
+        row(GOLD_RTO_DAILY, cause=str(n), phase="total", duration_ms=rank, failovers=1)
+        for n in causes
+        for rank in range(1, n + 1)
+    ]
+    for one in asked(questions.RTO_BOUNDS, (GOLD_RTO_DAILY, rows)):
+        if one["cause"] == "*":
+            continue
+        n, part = one["failovers"], one["percent"] / 100
+        # The duration of rank k is k: so many of n may lie at or below the true percentile.
+        least, most_rank = one["least_ms"] or 0, one["most_ms"] or n + 1
+        sure = sum(_likely(n, k, part) for k in range(least, most_rank))
+        assert sure >= 0.95, one
+
+
+def _likely(n: int, k: int, part: float) -> float:
+    """That k of n lie below; by logarithms, as the number of combinations is too great for a float."""
+    logs = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return math.exp(logs + k * math.log(part) + (n - k) * math.log(1 - part))
+
+
+def test_planned_changes_stand_apart() -> None:
+    """Restarts, orders and switchovers, timed or not; failovers and first elections are none."""
+    reigns = [
+        ("handover", 41_900),
+        ("handover", 60_000),
+        ("handover", None),
+        ("requested", 10_000),
+        ("failover", 9_000_000),
+    ]
+    rows = [row(SILVER_REIGNS, kind=kind, total_us=us) for kind, us in (*reigns, ("first", None))]
+    answer = asked(questions.PLANNED, (SILVER_REIGNS, rows))
+
+    assert [tuple(one.values()) for one in answer] == [("handover", 3, 2, 41, 60, 101), ("requested", 1, 1, 10, 10, 10)]
+    assert said(questions.PLANNED, answer) == (
+        "planned changes of masters: 3 handover: half within 41 ms, in all 101 ms; 1 requested: half within 10 ms, in all 10 ms"
+    )
+
+
+def test_another_preset_is_told_with_its_limit() -> None:
+    """A shorter timeout may have found silences that no journal holds: its availability is a greatest one."""
+    asked_presets = [("fast", 1_000, 999_951), ("safe", 10_000, 999_730)]
+    rows = [
+        {"preset": preset, "timeout_ms": ms, "real_timeout_ms": 3_000, "availability_ppm": 999_912, "other_availability_ppm": ppm}
+        for preset, ms, ppm in asked_presets
+    ]  # fmt: skip
+    assert sentences({"what_if": rows})["what_if"] == (
+        "with another preset: fast at most 99.9951 % available; safe 99.9730 % available; it was 99.9912 %. "
+        "False alarms on top are not counted"
+    )
