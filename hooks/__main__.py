@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.hooks.desk import Outcome
-from rollcall_ha.hooks.notices import trial_notice
-from rollcall_ha.hooks.server import WrongFleet, now_ms, sender_of, serve
+from rollcall_ha.hooks.notices import SCHEMA_VERSION, AlertNotice, trial_notice
+from rollcall_ha.hooks.server import WrongFleet, letters_of, now_ms, sender_of, serve
 from rollcall_ha.hooks.settings import (
     FILE_NAME,
     SECRET_PREFIX,
@@ -42,6 +42,10 @@ from rollcall_ha.node.telemetry import configure_logs
 REFUSED, WRONG_USE = 1, 2
 SECRET_BYTES = 32
 SHOWN_MAX = 1_000
+LINE_BYTES_MAX = 65_536
+"""Of a notice on standard input."""
+
+_decode_alert = msgspec.json.Decoder(AlertNotice).decode
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "test": _test,
             "dead-letters": _dead_letters,
             "retry": _retry,
+            "take": _take,
             "secret": _secret,
         }[asked.verb](asked)
     except (ConfigError, DirectoryError) as error:
@@ -69,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rollcall hooks", description="Webhooks and commands on events.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for name in ("run", "check", "test", "dead-letters", "retry", "secret"):
+    for name in ("run", "check", "test", "dead-letters", "retry", "take", "secret"):
         verb = verbs.add_parser(name)
         if name == "secret":
             verb.add_argument("file", type=Path)
@@ -176,6 +181,37 @@ def _retry(asked: argparse.Namespace) -> int:
     else:
         sys.stdout.write(f"{'OK' if count else 'NOTHING'}  {count} dead letters wait again\n")
     return 0 if count or asked.all else REFUSED
+
+
+def _take(asked: argparse.Namespace) -> int:
+    """Each line is on disk before the next one is read: a pipe that breaks loses none that was taken."""
+    made = load(asked.file)
+    store = _visited(asked.file)
+    taken = deliveries = 0
+    try:
+        while line := sys.stdin.buffer.readline(LINE_BYTES_MAX):
+            letters = list(letters_of([_alert_of(line, taken + 1)], made.hooks))
+            store.tell(letters, now_ms=now_ms())
+            taken, deliveries = taken + 1, deliveries + len(letters)
+    finally:
+        store.close()
+    if asked.json:
+        _print({"taken": taken, "deliveries": deliveries})
+    else:
+        sys.stdout.write(f"OK  {taken} notices taken, {deliveries} deliveries wait\n")
+    return 0
+
+
+def _alert_of(line: bytes, number: int) -> AlertNotice:
+    try:
+        notice = _decode_alert(line)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"line {number} is no alert: {error}; give the output of: rollcall analytics stream"
+        ) from error
+    if notice.schema != SCHEMA_VERSION:
+        raise ConfigError(f"line {number} has schema {notice.schema}, this program takes {SCHEMA_VERSION}")
+    return notice
 
 
 def _secret(asked: argparse.Namespace) -> int:

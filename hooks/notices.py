@@ -178,6 +178,14 @@ class TrialTold(Told):
     text: str
 
 
+class AlertTold(Told):
+    """``open-failover``, ...: something lasts, as ``rollcall analytics stream`` finds it in its tables."""
+
+    since_ms: int
+    lasts_ms: int
+    count: int
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The payload."""
 
@@ -198,6 +206,15 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def lane(self) -> str:
         """What it is ordered with."""
         return "" if self.set_key is None else str(self.set_key)
+
+
+class AlertNotice(Notice, frozen=True, kw_only=True, rename="camel"):
+    """A notice that another program made: one that is of no event, and of a set."""
+
+    kind: Kind
+    set_key: SetKey
+    event: None
+    data: AlertTold
 
 
 class SetMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,13 +1,17 @@
 """
-``spark.read.format("rollcall")`` and ``spark.readStream.format("rollcall")``: a live control plane as a table.
+``spark.read.format("rollcall")`` and ``spark.readStream.format("rollcall")``: a live control plane, or journals, as a
+table.
 
-Here: options, offsets, partitions, Arrow batches. Not here: pages, holes, controllers that are behind (``live``).
-One row per event: the columns of ``schema``, and ``line``, the event's JSON text as it was sent.
+Here: options, offsets, partitions, Arrow batches. Not here: pages, holes, controllers that are behind (``live``), texts
+of files (``journals``).
+One row per event: the columns of ``schema``, and ``line``, the event's JSON text as it was sent. A text in a journal
+that is no event is a row with ``line`` alone.
 
-Options: ``endpoint`` host:port,... of the controllers' REST ports (needed); ``cluster`` only this one's sets;
-``from-index`` the first Raft index (0); ``partitions`` tasks of a batch (4); ``max-entries`` Raft entries per
-micro-batch of a stream (20,000); ``authority`` the fleet's ca.pem (without it controllers are asked without TLS),
-``identity`` the certificate to show, its key beside it, ``token-file`` in its place: paths on every machine that reads.
+Options: ``endpoint`` host:port,... of the controllers' REST ports, or ``path`` (``load(PATH)``) of journals, folders of
+them, or folders of folders; ``cluster`` only this one's sets; ``from-index`` the first Raft index (0); ``partitions``
+tasks of a batch (4). With an endpoint also: ``max-entries`` Raft entries per micro-batch of a stream (20,000);
+``authority`` the fleet's ca.pem (without it controllers are asked without TLS), ``identity`` the certificate to show,
+its key beside it, ``token-file`` in its place. All paths are of every machine that reads.
 
 Rule 1: a stream's offset is the mark after the newest event that is on record, never a step beyond it: an event that
 comes later lies after it.
@@ -15,11 +19,14 @@ Rule 2: under AvailableNow the end is fixed once, at the beginning, and every mi
 limit; the query ends when it is reached, not before (``SupportsTriggerAvailableNow``).
 Rule 3: an offset names its fleet incarnation: a checkpoint does not go on in another fleet's record, which begins at
 index 1 as well.
+Rule 4: on one machine the source runs in the Python that registered it, whatever ``PYSPARK_PYTHON`` says.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +40,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
+from rollcall_ha.analytics.bronze.journals import Share, read_share
+from rollcall_ha.analytics.bronze.lines import file_of, find_journals
 from rollcall_ha.analytics.bronze.live import End, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.api.identity import Identity
@@ -45,6 +54,16 @@ BATCH_ROWS_MAX = 2_000
 PARTITIONS = 4
 ENTRIES_PER_BATCH = 20_000
 
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+FOR_ALL = frozenset({"cluster", "from-index", "partitions"})
+FOR_ENDPOINT = frozenset({"endpoint", "max-entries", "authority", "identity", "token-file"})
+FOR_PATH = frozenset({"path", "paths"})
+"""``paths`` is what Spark makes of ``load([PATH, ...])``."""
+
+
+_decode_paths = msgspec.json.Decoder(list[str]).decode
+
 
 class WrongOption(ValueError):
     """An option is missing or makes no sense; the message names it."""
@@ -53,7 +72,9 @@ class WrongOption(ValueError):
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a query, checked."""
 
-    endpoints: tuple[str, ...]
+    endpoints: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
+    """Journals, instead of endpoints."""
     cluster: str = ""
     from_index: int = 0
     partitions: int = PARTITIONS
@@ -72,13 +93,26 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Options arrive as text. Raises ``WrongOption``."""
-    known = {"endpoint", "cluster", "from-index", "partitions", "max-entries", "authority", "identity", "token-file"}
-    strange = sorted({name.lower() for name in given} - known)
+    known = FOR_ALL | FOR_ENDPOINT | FOR_PATH
+    names = {name.lower() for name in given}
+    strange = sorted(names - known)
     if strange:
         raise WrongOption(f"unknown options {strange}; known are {sorted(known)}")
     endpoints = tuple(part.strip() for part in given.get("endpoint", "").split(",") if part.strip())
-    if not endpoints:
-        raise WrongOption("option endpoint is missing: host:port,... of the controllers' REST ports")
+    paths = _paths_of(given)
+    if endpoints and paths:
+        raise WrongOption(
+            f"endpoint ({', '.join(endpoints)}) and path ({', '.join(map(str, paths))}) are two records: read one, and"
+            " union the tables if both are wanted"
+        )
+    if not endpoints and not paths:
+        raise WrongOption(
+            'neither endpoint nor path is given: .option("endpoint", "host:port,...") of the controllers\' REST ports,'
+            ' or .load("PATH") of journals'
+        )
+    useless = sorted(names & FOR_ENDPOINT) if paths else []
+    if useless:
+        raise WrongOption(f"options {useless} are for an endpoint: journals by path need none of them")
 
     def number(name: str, default: int, least: int) -> int:
         text = given.get(name, str(default))
@@ -88,6 +122,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     return ReadOptions(
         endpoints=endpoints,
+        paths=paths,
         cluster=given.get("cluster", ""),
         from_index=number("from-index", 0, 0),
         partitions=number("partitions", PARTITIONS, 1),
@@ -98,9 +133,28 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def _paths_of(given: Mapping[str, str]) -> tuple[Path, ...]:
+    texts = [given["path"]] if given.get("path") else []
+    if given.get("paths"):
+        texts += _decode_paths(given["paths"])
+    return tuple(file_of(text) if text.startswith("file:") else Path(text) for text in texts)
+
+
 def register(spark: SparkSession) -> None:
-    """Make ``format("rollcall")`` known to a session."""
-    spark.dataSource.register(RollcallDataSource)
+    """Make ``format("rollcall")`` known to a session. On a cluster its workers' Python needs Rollcall as well."""
+    # Of Spark Connect the session has no context: there the server says which Python it is.
+    context = getattr(spark, "sparkContext", None)
+    if context is None or not context.master.startswith("local") or not sys.executable:
+        spark.dataSource.register(RollcallDataSource)
+        return
+    # Spark starts PATH's python3 unless PYSPARK_PYTHON was there before the session: without Rollcall, or of another
+    # version. The one that runs this has both. Put back after that: other functions of the session are the user's.
+    before = context.pythonExec
+    context.pythonExec = sys.executable
+    try:
+        spark.dataSource.register(RollcallDataSource)
+    finally:
+        context.pythonExec = before
 
 
 def live_schema() -> StructType:
@@ -115,14 +169,23 @@ class RollcallDataSource(DataSource):  # type: ignore[misc]  # pyspark is untype
         return "rollcall"
 
     def schema(self) -> StructType:
-        """The same for every option."""
+        """The same for all options. Raises ``WrongOption``."""
+        # Asked first, by ``load``: a wrong option is told there, and not by the first query.
+        parse_options(self.options)
         return live_schema()
 
-    def reader(self, schema: StructType) -> RollcallReader:
-        return RollcallReader(parse_options(self.options), schema)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_options(self.options)
+        return JournalReader(options, schema) if options.paths else RollcallReader(options, schema)
 
     def streamReader(self, schema: StructType) -> RollcallStreamReader:  # noqa: N802 (Spark's name)
-        return RollcallStreamReader(parse_options(self.options), schema)
+        options = parse_options(self.options)
+        if options.paths:
+            raise WrongOption(
+                "journals by path are a batch: spark.read. As a stream: spark.readStream with an endpoint, or"
+                " rollcall analytics stream FOLDER"
+            )
+        return RollcallStreamReader(options, schema)
 
 
 class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped
@@ -148,15 +211,13 @@ class _Reads:
         schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
         options = self._options
         with options.record() as record:
-            lines: list[bytes] = []
-            for found in record.read(Mark(*partition.start), Mark(*partition.end)):
-                if not options.cluster or found.cluster == options.cluster:
-                    lines.append(found.line)
-                if len(lines) >= BATCH_ROWS_MAX:
-                    yield rows.batch(lines, schema)
-                    lines = []
-            if lines:
-                yield rows.batch(lines, schema)
+            texts = (
+                (found.line, msgspec.json.decode(found.line))
+                for found in record.read(Mark(*partition.start), Mark(*partition.end))
+                if not options.cluster or found.cluster == options.cluster
+            )
+            while batch := list(islice(texts, BATCH_ROWS_MAX)):
+                yield rows.batch(batch, schema)
 
 
 class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
@@ -169,6 +230,39 @@ class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark
         return [
             Range(low, high) for low, high in split(Mark(self._options.from_index), end.mark, self._options.partitions)
         ]
+
+
+class Part(InputPartition):  # type: ignore[misc]  # pyspark is untyped
+    """Texts of one task."""
+
+    def __init__(self, share: Share) -> None:
+        """As ``journals`` reads it."""
+        self.share = share
+
+
+class JournalReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
+    """A batch: the files that are there when it is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Nothing is looked for yet."""
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[Part]:
+        """Tasks, each with all files (``journals`` rule 2). Raises ``NoJournals``."""
+        files = tuple(file.absolute() for file in find_journals(self._options.paths))
+        tasks = self._options.partitions
+        return [Part(Share(files=files, number=number, tasks=tasks)) for number in range(tasks)]
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+        """One share, as Arrow batches. Runs in a worker."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
+        options = self._options
+        texts = read_share(partition.share, from_index=options.from_index, cluster=options.cluster)
+        while batch := list(islice(texts, BATCH_ROWS_MAX)):
+            yield rows.batch(batch, schema)
 
 
 class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -237,15 +331,15 @@ class Rows:
         """Build the readers of all fields once."""
         self._fields = [(field.name, _reader_of(field.dataType)) for field in schema.fields if field.name != "line"]
 
-    def batch(self, lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    def batch(self, texts: list[tuple[bytes, dict[str, Any]]], schema: pa.Schema) -> pa.RecordBatch:
+        """Of lines and their records."""
         import pyarrow as pa
 
-        records = [msgspec.json.decode(line) for line in lines]
         columns = [
-            pa.array([read(record.get(name)) for record in records], type=schema.field(name).type)
+            pa.array([read(record.get(name)) for _, record in texts], type=schema.field(name).type)
             for name, read in self._fields
         ]
-        columns.append(pa.array([line.decode() for line in lines], type=pa.string()))
+        columns.append(pa.array([line.decode() for line, _ in texts], type=pa.string()))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -265,5 +359,6 @@ def _reader_of(kind: DataType) -> _Read:
         # Items of different types share an array of text (``schema``): numbers are written out, as from_json does.
         return lambda value: value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
     if isinstance(kind, LongType):
-        return lambda value: value if type(value) is int else None
+        # Arrow has no number beyond 64 bits: one in a journal would end the read.
+        return lambda value: value if type(value) is int and LONG_MIN <= value <= LONG_MAX else None
     return lambda value: value if isinstance(value, bool) else None

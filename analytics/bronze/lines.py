@@ -50,8 +50,8 @@ BREAK = '{"break":'
 RECORD = '{"version":'
 PAGE = '{"freshness":'
 
-_BEFORE_RECORD = r'(?=\{"version":)'
-_BEFORE_PAGE = r'(?=\{"freshness":)'
+BEFORE_RECORD = r'(?=\{"version":)'
+BEFORE_PAGE = r'(?=\{"freshness":)'
 
 
 class NoJournals(JobRefused):
@@ -60,17 +60,17 @@ class NoJournals(JobRefused):
 
 def find_journals(paths: Sequence[Path]) -> list[Path]:
     """
-    Files named by ``paths``; of a folder all journals below it.
+    Files named by ``paths``; of a folder all journals below it, however deep.
 
     Raises ``NoJournals`` if a path does not exist or nothing was found.
     """
     found: list[Path] = []
     for path in paths:
-        # Journals lie in ``events/``: any other ``.jsonl`` below a data directory is none.
         if path.is_dir():
-            found += sorted(
-                file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.parent.name == "events"
-            ) or sorted(file for pattern in JOURNAL_PATTERNS for file in path.glob(pattern))
+            below = sorted(file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern))
+            # A controller's lie in ``events/``: where there is one, any other ``.jsonl`` below is none (a ledger of
+            # producers), and would be a thousand rejected lines. Without any they are copies in folders of a person's.
+            found += [file for file in below if file.parent.name == "events"] or below
         elif path.exists():
             found.append(path)
         else:
@@ -110,11 +110,15 @@ def _is_broken(file: Path) -> bool:
 def _decompressed(file: Path, raw: BinaryIO) -> pa.NativeFile:
     import pyarrow as pa
 
-    return pa.input_stream(raw, compression=COMPRESSIONS[file.suffix])
+    return pa.input_stream(raw, compression=COMPRESSIONS.get(file.suffix))
 
 
 def readable_lines(file: Path) -> Iterator[str]:
-    """Every line of a broken file up to where it breaks off, to the last byte that can be had; then a ``BREAK``."""
+    """
+    Every line of a file, compressed or not.
+
+    Of a broken one those up to where it breaks off, to the last byte that can be had; then a ``BREAK``.
+    """
     good_bytes, rest, why = 0, b"", ""
     # A read that fails at byte 1,000 of a chunk gives none of the 1,000: the last chunk is read again, byte by byte.
     for read_bytes in (CHUNK_BYTES, 1):
@@ -127,9 +131,13 @@ def readable_lines(file: Path) -> Iterator[str]:
                     yield from (line.decode(errors="replace") for line in whole)
             except OSError as error:
                 why = str(error)
+            else:
+                why = ""
+                break
     if rest:
         yield rest.decode(errors="replace")
-    yield f"{BREAK}{msgspec.json.encode(why).decode()}}}"
+    if why:
+        yield f"{BREAK}{msgspec.json.encode(why).decode()}}}"
 
 
 def _skip(stream: pa.NativeFile, count_bytes: int) -> None:
@@ -225,10 +233,10 @@ def is_shared(text: Column) -> Column:
 def _pieces(text: Column) -> Column:
     from pyspark.sql import functions as f
 
-    pages = f.flatten(f.transform(f.split(text, _BEFORE_PAGE), _page))
+    pages = f.flatten(f.transform(f.split(text, BEFORE_PAGE), _page))
     return (
         f.when(text.startswith(PAGE), pages)
-        .when(is_shared(text), f.split(text, _BEFORE_RECORD))
+        .when(is_shared(text), f.split(text, BEFORE_RECORD))
         .otherwise(f.array(text))
     )
 

@@ -1,18 +1,24 @@
 """
 Alerts: failovers that do not end, sets that flap, sets with one member in sync.
 
-Here: column expressions over silver at one moment. Not here: the moments and the printing (``jobs.stream``).
+Here: column expressions over silver at one moment, and an alert as a notice. Not here: the moments and the printing
+(``jobs.stream``).
 Rule 1: the moment is an argument, so that a stream of old files is judged by its own stamps. The tables are those of
 now: a row that is open today was open then, a row that has ended since is no alert of any moment.
+Rule 2: an alert is told in the form that hooks tell events in (docs/hooks.md, schema 1), so that one receiver takes
+both. It is written out here: nobody imports hooks, so that no work can wait for one;
+``tests/unit/test_analytics_alerts.py`` reads it as a notice of theirs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.controller.contract.ids import SetKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +30,34 @@ ROWS_MAX = 10_000
 """More alerts at one moment are cut off, the newest first."""
 
 _SET = ("fleet", "cluster", "broker_set")
+
+KINDS = {"open-failover": "serving", "no-master": "elections", "flapping": "flapping", "one-member-in-sync": "exposure"}
+"""Alert -> the kind of notices about the same."""
+
+
+class AlertTold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How long it has lasted, by stamps."""
+
+    since_ms: int
+    lasts_ms: int
+    count: int
+    """Failovers; 1 where nothing is counted."""
+
+
+class AlertNotice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The payload, as of a hook."""
+
+    schema: int = 1
+    id: str
+    """The same for one alert, who ever tells it: a stream that is started again tells what still lasts."""
+    type: str
+    kind: str
+    fleet_incarnation: str
+    set_key: SetKey
+    stamped_at_ms: int
+    """The moment that was looked at."""
+    event: None = None
+    data: AlertTold
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +87,20 @@ def alerts(spark: SparkSession, lake: Lake, snapshot: Snapshot, *, now_ms: int, 
         .unionByName(_exposed(read(SILVER_SYNC_STATE_SETS), now_ms, limits))
     )
     return found.orderBy("since_ms", "alert", *_SET).limit(ROWS_MAX)
+
+
+def notice_of(found: Mapping[str, Any], *, now_ms: int) -> AlertNotice:
+    """An alert, by ``COLUMNS``, at the moment ``now_ms``."""
+    key, alert = SetKey(cluster=found["cluster"], name=found["broker_set"]), found["alert"]
+    return AlertNotice(
+        id=f"{found['fleet']}.alert.{key}.{alert}.{found['since_ms']}",
+        type=alert,
+        kind=KINDS[alert],
+        fleet_incarnation=found["fleet"],
+        set_key=key,
+        stamped_at_ms=now_ms,
+        data=AlertTold(since_ms=found["since_ms"], lasts_ms=found["lasts_ms"], count=found["count"]),
+    )
 
 
 def _told(rows: DataFrame, alert: str, now_ms: int) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from rollcall_ha.analytics.checks.alerts import COLUMNS, Limits, alerts
+from rollcall_ha.analytics.checks.alerts import COLUMNS, Limits, alerts, notice_of
 from rollcall_ha.analytics.jobs import streams
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import check_java, spark_session
@@ -118,5 +118,5 @@ class AlertPrinter:
             key = tuple(found[name] for name in COLUMNS if name not in ("lasts_ms", "count", "since_ms"))
             lasting.add(key)
             if key not in self._told:
-                print(msgspec.json.encode({"at_ms": now_ms, **found}).decode(), flush=True)
+                print(msgspec.json.encode(notice_of(found, now_ms=now_ms)).decode(), flush=True)
         self._told = lasting

@@ -81,6 +81,16 @@ def hooks_retry(
     _verb("retry", f"--file={file}", *arguments, output=output)
 
 
+@app.command("take")
+def hooks_take(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
+    """
+    Alerts of rollcall analytics stream, from standard input to the hooks that want them.
+
+    The running process delivers them as it delivers events: signed, again after a failure, in order per set.
+    """
+    _verb("take", f"--file={file}", output=output)
+
+
 @app.command("secret")
 def hooks_secret(
     file: Annotated[Path, typer.Argument(help="Where it is written, with mode 0600; it must not exist.")],

@@ -100,6 +100,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "hooks test": (_asked("pager --file nowhere", WRONG_USE),),
     "hooks dead-letters": (_asked("--file nowhere", WRONG_USE),),
     "hooks retry": (_asked("--all --file nowhere", WRONG_USE),),
+    "hooks take": (_asked("--file nowhere", WRONG_USE),),
     "hooks secret": (_asked("walk.secret"), _asked("walk.secret", WRONG_USE)),
     "pause": (
         _asked("{set} --for 1m --dry-run"),

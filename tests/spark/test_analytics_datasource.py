@@ -14,11 +14,14 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from rollcall_ha.analytics.bronze.datasource import register
+from rollcall_ha.analytics.bronze.journals import pieces_of
+from rollcall_ha.analytics.bronze.lines import LINES_DDL, find_journals, pieces
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord
 from tests.spark.lakes import stream_now
+from tests.support.analytics_story import write_journals
 from tests.support.event_pages import Journal, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -55,6 +58,60 @@ def test_a_batch_is_the_record(spark: Any, records: tuple[EventRecord, ...]) -> 
         assert some.load().count() == 0
         some = spark.read.format("rollcall").options(**{"endpoint": address, "from-index": str(late)})
         assert some.load().count() == sum(record.index >= late for record in records)
+
+
+def test_journals_by_path_are_the_live_record(spark: Any, records: tuple[EventRecord, ...], tmp_path: Path) -> None:
+    """Three controllers' journals two folders down: the same rows as live; bad texts are rows with their line alone."""
+    register(spark)
+    write_journals([msgspec.json.encode(record).decode() for record in records], tmp_path / "fleet")
+    with serving(Journal(records)) as address:
+        live = spark.read.format("rollcall").option("endpoint", address).load()
+        journals = spark.read.format("rollcall").option("partitions", "3").load(str(tmp_path))
+        assert journals.schema == live.schema
+        events = journals.where("version is not null").cache()
+        assert events.count() == live.count() == len(records)
+        assert events.exceptAll(live).count() == 0
+        events.unpersist()
+    assert sorted(row["line"][:8] for row in journals.where("version is null").collect()) == ['{"gap":{', '{"versio']
+    listed = [str(file) for file in find_journals([tmp_path])]
+    assert spark.read.format("rollcall").load(listed[:2]).where("version is not null").count() == len(records)
+
+
+def test_pieces_are_the_same_with_spark_and_without(spark: Any, records: tuple[EventRecord, ...]) -> None:
+    """Two records on a line, torn ones, pages, half a page, text that is nothing."""
+    lines = [msgspec.json.encode(record).decode() for record in records[:6]]
+    page = '{"freshness":{"index":1},"events":[' + ",".join(lines[2:4]) + '],"nextFrom":null,"gap":"1 to 3"}'
+    texts = [
+        lines[0],
+        lines[0] + lines[1],
+        lines[1][:70] + lines[2],
+        page,
+        page + page,
+        page[:-40],
+        "",
+        "  ",
+        "torn",
+        "[1]",
+    ]
+    rows = spark.createDataFrame([(str(number), text) for number, text in enumerate(texts)], LINES_DDL)
+    found: dict[str, list[str]] = {str(number): [] for number in range(len(texts))}
+    for row in pieces(rows).collect():
+        found[row["source_file"]].append(row["line"])
+
+    assert list(found.values()) == [pieces_of(text) for text in texts]
+
+
+def test_a_wrong_use_of_the_source_is_told_by_load(spark: Any, tmp_path: Path) -> None:
+    """With the remedy, before any query; a path without journals at the first one."""
+    from pyspark.errors import AnalysisException
+
+    register(spark)
+    with pytest.raises(AnalysisException, match="neither endpoint nor path is given"):
+        spark.read.format("rollcall").load()
+    with pytest.raises(AnalysisException, match="are two records: read one"):
+        spark.read.format("rollcall").option("endpoint", "127.0.0.1:1").load(str(tmp_path))
+    with pytest.raises(AnalysisException, match="no journals"):
+        spark.read.format("rollcall").load(str(tmp_path)).count()
 
 
 def test_a_stream_reads_every_event_once_over_restarts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,23 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.bronze.lines import source_of
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_QUALITY, BRONZE_REJECTED
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_QUALITY
 from rollcall_ha.analytics.jobs import migrate
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
-from rollcall_ha.analytics.lake.progress import Progress
-from tests.spark.lakes import content
+from rollcall_ha.analytics.silver.tables import SILVER
+from tests.spark.lakes import build, content
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DEADLINE_S = 300
 
 
 def test_every_line_of_the_old_lake_is_in_the_new_one(
     spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
     """
-    Events and rejected texts; a run that the old manifest does not name is not read; files that were read are known.
+    By the command, and silver and gold of it are those of the journals. Rejected texts are there; a run that the old manifest
+    does not name is not read; files that were read are known.
 
     Read beside its event, a text that had been rejected for it became the event, because it is the smaller one.
     """
@@ -43,11 +49,20 @@ def test_every_line_of_the_old_lake_is_in_the_new_one(
     text = msgspec.json.encode({"version": 3, "form": 2, "tables": tables, "inputs": {str(journal): (7, 8)}})
     (old / "manifest.json").write_bytes(text)
 
-    with lake.writer() as writer:
-        migrate.ingest(spark, writer, *migrate.folders_of(old), Progress(spark, is_quiet=True))
-        writer.publish()
-
-    assert content(spark, lake, (BRONZE_EVENTS,)) == {BRONZE_EVENTS.path: expected[BRONZE_EVENTS.path]}
+    # As a program: the job ends its session, which here is that of all tests.
+    verb = ["migrate", str(old), "--lake", str(lake.root), "--master", "local[1]", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rollcall_ha.analytics.cli", *verb],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert build(spark, lake, layers=("silver", "gold")) == 2
+    made = (BRONZE_EVENTS, *SILVER, *(table for table in GOLD if table is not GOLD_QUALITY))
+    for path, rows in content(spark, lake, made).items():
+        assert rows == expected[path], path
     assert sorted(row["line"] for row in lake.read(spark, BRONZE_REJECTED).collect()) == sorted(rejected)
     counts = {row["name"]: row["count"] for row in lake.read(spark, BRONZE_QUALITY).collect()}
     assert counts["pieces"] == len(lines) + len(rejected)

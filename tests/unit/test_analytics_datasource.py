@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rollcall_ha.analytics.bronze.datasource import RollcallStreamReader, WrongOption, live_schema, parse_options
+from rollcall_ha.analytics.bronze.datasource import (
+    RollcallDataSource,
+    RollcallStreamReader,
+    WrongOption,
+    live_schema,
+    parse_options,
+)
 from rollcall_ha.analytics.bronze.live import End, Mark, ReadFailed
 
 
@@ -87,7 +94,9 @@ def test_another_fleets_record_is_not_the_continuation() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "endpoint is missing"),
+        ({}, "neither endpoint nor path is given"),
+        ({"endpoint": "a:1", "path": "journals"}, r"endpoint \(a:1\) and path \(journals\) .* read one"),
+        ({"path": "journals", "token-file": "t"}, r"\['token-file'\] are for an endpoint"),
         ({"endpoint": "a:1", "from-index": "-1"}, "from-index is '-1'"),
         ({"endpoint": "a:1", "partitions": "0"}, "at least 1"),
         ({"endpoint": "a:1", "limit": "5"}, r"unknown options \['limit'\]"),
@@ -97,3 +106,11 @@ def test_wrong_options_are_named(given: dict[str, str], words: str) -> None:
     """Options arrive as text, and a mistake is not a default."""
     with pytest.raises(WrongOption, match=words):
         parse_options(given)
+
+
+def test_paths_come_as_spark_gives_them() -> None:
+    """One, several, and as the URI that Spark shows; a stream of them is refused with the way that there is."""
+    assert parse_options({"path": "file:///a%20b/c"}).paths == (Path("/a b/c"),)
+    assert parse_options({"paths": '["a","b"]'}).paths == (Path("a"), Path("b"))
+    with pytest.raises(WrongOption, match="rollcall analytics stream FOLDER"):
+        RollcallDataSource({"path": "a"}).streamReader(live_schema())
