@@ -133,3 +133,9 @@ def word_of(code: Column, codes: Mapping[str, int]) -> Column:
 
     words = f.array(*(f.lit(str(name)) for name in sorted(codes, key=lambda name: codes[name])))
     return f.get(words, code - 1)
+
+
+def sql_word_of(code: str, codes: Mapping[str, int]) -> str:
+    """``word_of`` of a column, as SQL."""
+    cases = " ".join(f"WHEN {number} THEN '{word}'" for word, number in codes.items())
+    return f"CASE {code} {cases} END"

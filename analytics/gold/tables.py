@@ -1,14 +1,14 @@
 """
-The gold tables: every figure of the report, defined exactly.
+The tables and views of gold: every figure of the report, defined exactly.
 
-Here: values only. Not here: how they are computed (``gold``).
+Here: values only. Not here: how rows of tables are computed (``daily``, ``intervals``).
 
 Rule 1: ``*_daily`` tables are additive: every column that is not in the key is a sum or a count of whole numbers, so
 that ``group by`` over any days gives exactly the longer period's row. Percentiles are not additive; their histograms in
 ``rto_daily`` are, in whole milliseconds, rounded down.
 Rule 2: a percentile is by nearest rank: the smallest duration with at least p percent of the failovers at or below it.
 Rule 3: tables without ``_daily`` cover the whole lake; ``cluster`` "*" is all clusters together. They are computed from
-the daily tables only, but for ``failovers``, which is one row per failover.
+the daily tables only, but for ``failovers``, which is one row per failover, and are views, but for ``quality``.
 Rule 4: an open interval counts up to the last event of its fleet.
 Rule 5: most sets have nothing to tell on most days. Such a day of a set is quiet: it is counted per fleet in
 ``quiet_daily``, and is no row. From its first day on, a set has a row in ``sets_daily`` or is counted there, each day.
@@ -16,7 +16,11 @@ Rule 5: most sets have nothing to tell on most days. Such a day of a set is quie
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+from collections.abc import Iterable
+
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, LakeTable, LakeView, columns_of
+from rollcall_ha.analytics.silver.tables import SILVER_ELECTIONS, SILVER_HORIZONS
+from rollcall_ha.controller.contract.verdicts import Grade
 
 ALL = "*"
 """``cluster``, or ``cause``, of a row for all of them together."""
@@ -32,6 +36,26 @@ ROUTE_LATE_MS = 1_000
 
 SLA_PPM = 999_900
 """Availability that a set should have on a day, in millionths: 99.99 %."""
+
+PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}
+
+
+def _sums(names: Iterable[str], default: int | None = None) -> str:
+    summed = "sum({0})" if default is None else f"coalesce(sum({{0}}), {default})"
+    return ", ".join(f"{summed} AS {{0}}".format(name) for name in names)
+
+
+def _divided(whole: str, part: str) -> str:
+    """In whole numbers, rounded down; null if there is nothing to divide by."""
+    # The quotient is whole, whatever type a program gives to "/", and the nearest number that it has to it is close.
+    return f"CASE WHEN {part} > 0 THEN CAST(round(({whole} - {whole} % {part}) / {part}) AS bigint) END"
+
+
+_AVAILABILITY = _divided("(CAST(available_ms AS decimal(20, 0)) * 1000000)", "observed_ms")
+"""In millionths. As a decimal: a month of 6,400 sets, in ms and times a million, is more than 64 bits hold."""
+
+_DAY_MS = 86_400_000
+_TIMES = ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms", "memberless_ms")
 
 GOLD_FAILOVERS = LakeTable(
     layer="gold",
@@ -70,7 +94,7 @@ loss_bytes bigint lost at most; null = unknown
 cut_bytes bigint thrown away by the old master; null = not back
 regret_bytes bigint how much more than the winner an eligible candidate held
 lost_at_ms bigint begin of the outage: election minus fault age, else the finding of the silence, else the election
-served_at_ms bigint end of the outage (silver.tenures.served_at_ms); null = never served
+served_at_ms bigint end of the outage (silver.reigns.served_at_ms); null = never served
 outage_ms bigint served_at_ms - lost_at_ms; of a reign that never served, up to the next election, else the horizon
 is_open boolean never served, and nobody was elected since
 heard_again_after_ms bigint from the finding of the silence to the same incarnation's return; null = it did not return
@@ -85,7 +109,7 @@ is_route_late boolean route_late_ms is more than ROUTE_LATE_MS
     ),
 )
 
-GOLD_FAILOVERS_DAILY = LakeTable(
+GOLD_FAILOVERS_DAILY = LakeView(
     layer="gold",
     name="failovers_daily",
     meaning="Counts of failovers, by kind and cause.",
@@ -118,6 +142,18 @@ routed bigint with a report that routes converged
 routes_late bigint is_route_late
 """
     ),
+    of=(GOLD_FAILOVERS,),
+    select=f"""
+SELECT cluster, day, kind, cause, count(*) AS failovers, count_if(is_open) AS open, count(total_us) AS timed,
+       count_if(missing_phases > 0) AS incomplete, sum(backward_stamps) AS backward_stamps,
+       count_if(is_false_positive) AS false_positives, count_if(is_controller_caused) AS controller_caused,
+       count_if(is_flap) AS flaps, {", ".join(f"count_if(grade = '{one}') AS {one}" for one in Grade)},
+       count_if(grade IS NULL) AS ungraded, coalesce(sum(loss_bytes), 0) AS loss_bytes,
+       coalesce(sum(cut_bytes), 0) AS cut_bytes, count_if(regret_bytes > 0) AS regretted,
+       coalesce(sum(regret_bytes), 0) AS regret_bytes, sum(outage_ms) AS outage_ms, count(route_late_ms) AS routed,
+       count_if(is_route_late) AS routes_late
+FROM failovers GROUP BY cluster, day, kind, cause
+""",
 )
 
 GOLD_RTO_DAILY = LakeTable(
@@ -134,11 +170,12 @@ cause string as gold.failovers.cause
 phase string detected ... serving, total, waited (after SERVING, by a sender), unattributed, outage
 duration_ms bigint whole milliseconds, rounded down
 failovers bigint how many
+dominated bigint of these failovers in which this phase took longest
 """
     ),
 )
 
-GOLD_DOMINANCE_DAILY = LakeTable(
+GOLD_DOMINANCE_DAILY = LakeView(
     layer="gold",
     name="dominance_daily",
     meaning="Which phase took longest, by cause.",
@@ -154,9 +191,16 @@ failovers bigint in how many
 duration_us bigint sum of its durations in those
 """
     ),
+    of=(GOLD_FAILOVERS,),
+    select="""
+SELECT cluster, day, kind, cause, dominating_phase AS phase, count(*) AS failovers,
+       sum(greatest(detected_us, proposed_us, committed_us, notified_us, promised_us, role_applied_us, serving_us))
+           AS duration_us
+FROM failovers WHERE dominating_phase IS NOT NULL GROUP BY cluster, day, kind, cause, dominating_phase
+""",
 )
 
-GOLD_ELECTIONS_DAILY = LakeTable(
+GOLD_ELECTIONS_DAILY = LakeView(
     layer="gold",
     name="elections_daily",
     meaning="Elections of every kind, by policy.",
@@ -173,6 +217,14 @@ regret_bytes bigint sum
 estimated_loss_bytes bigint sum of the estimates of unclean ones
 """
     ),
+    of=(SILVER_ELECTIONS,),
+    select="""
+SELECT cluster, day, policy, kind, count(*) AS elections, count_if(regret_bytes > 0) AS regretted,
+       coalesce(sum(regret_bytes), 0) AS regret_bytes, coalesce(sum(estimated_loss_bytes), 0) AS estimated_loss_bytes
+FROM (SELECT cluster, day, policy, coalesce(kind, 'none') AS kind, regret_bytes, estimated_loss_bytes
+      FROM elections) AS held
+GROUP BY cluster, day, policy, kind
+""",
 )
 
 GOLD_SETS_DAILY = LakeTable(
@@ -240,12 +292,18 @@ gone_ms bigint within the day: from the finding to the return, else to the horiz
     ),
 )
 
-GOLD_RTO = LakeTable(
+# In whole numbers, place / whole >= percent / 100: with fractions 99 % of 100 would be place 99.00000000000001, and so
+# the next one.
+_RANKS = ", ".join(
+    f"min(CASE WHEN place * 100 >= whole * {percent} THEN duration_ms END) AS {name}"
+    for name, percent in PERCENTS.items()
+)
+
+GOLD_RTO = LakeView(
     layer="gold",
     name="rto",
     meaning="Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
     key=("cluster", "cause", "phase"),
-    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -260,14 +318,31 @@ max_ms bigint
 dominated bigint failovers in which this phase took longest
 """
     ),
+    of=(GOLD_RTO_DAILY,),
+    select=f"""
+WITH bins AS (
+  SELECT coalesce(cluster, '*') AS cluster, coalesce(cause, '*') AS cause, phase, duration_ms, sum(failovers) AS many,
+         sum(dominated) AS dominated
+  FROM rto_daily GROUP BY GROUPING SETS ((cluster, cause, phase, duration_ms), (cluster, phase, duration_ms),
+                                              (cause, phase, duration_ms), (phase, duration_ms))),
+ranked AS (
+  SELECT *, sum(many) OVER (PARTITION BY cluster, cause, phase ORDER BY duration_ms) AS place,
+         sum(many) OVER (PARTITION BY cluster, cause, phase) AS whole FROM bins)
+SELECT cluster, cause, phase, sum(many) AS failovers, {_RANKS}, max(duration_ms) AS max_ms, sum(dominated) AS dominated
+FROM ranked GROUP BY cluster, cause, phase
+""",
 )
 
-GOLD_CLUSTERS = LakeTable(
+_OF_FAILOVERS = (
+    *("failovers", "open", "false_positives", "controller_caused", "flaps", "incomplete", "backward_stamps"),
+    *(*Grade, "ungraded", "loss_bytes", "cut_bytes", "regretted", "regret_bytes", "routed", "routes_late"),
+)
+
+GOLD_CLUSTERS = LakeView(
     layer="gold",
     name="clusters",
     meaning="One row per cluster, and '*'.",
     key=("cluster",),
-    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -301,14 +376,39 @@ set_days_below_sla bigint
 availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
 """
     ),
+    of=(
+        SILVER_HORIZONS,
+        GOLD_FAILOVERS_DAILY,
+        GOLD_SETS_DAILY,
+        GOLD_QUIET_DAILY,
+    ),
+    select=f"""
+WITH lives AS (
+  SELECT cluster, min(day) AS first_day, max(day) AS last_day FROM horizons
+  WHERE cluster <> '{FLEET_CLUSTER}' GROUP BY cluster),
+failed AS (SELECT cluster, {_sums(_OF_FAILOVERS)} FROM failovers_daily GROUP BY cluster),
+told AS (
+  SELECT cluster, sum(begun) AS sets, {_sums(_TIMES[:-1])}, sum(below_sla) AS set_days_below_sla
+  FROM sets_daily GROUP BY cluster),
+quiet AS (SELECT cluster, sum(sets) * {_DAY_MS} AS quiet_ms FROM quiet_daily GROUP BY cluster),
+summed AS (
+  SELECT coalesce(cluster, '*') AS cluster, min(first_day) AS first_day, max(last_day) AS last_day,
+         {_sums(("sets", *_OF_FAILOVERS, "outage_ms", "stopped_ms", "exposed_ms", "set_days_below_sla"), 0)},
+         coalesce(sum(observed_ms), 0) + coalesce(sum(quiet_ms), 0) AS observed_ms,
+         coalesce(sum(available_ms), 0) + coalesce(sum(quiet_ms), 0) AS available_ms
+  FROM lives LEFT JOIN failed USING (cluster) LEFT JOIN told USING (cluster) LEFT JOIN quiet USING (cluster)
+  GROUP BY GROUPING SETS ((cluster), ()) HAVING count(*) > 0)
+SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
+""",
 )
 
-GOLD_SETS = LakeTable(
+_COUNTS = ("failovers", "false_positives", "controller_caused", "flaps")
+
+GOLD_SETS = LakeView(
     layer="gold",
     name="sets",
     meaning="One row per set: the worst offenders.",
     key=("cluster", "fleet", "broker_set"),
-    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -329,14 +429,34 @@ availability_ppm bigint as clusters.availability_ppm
 mtbf_ms bigint available_ms / failovers, rounded down; null = no failover
 """
     ),
+    of=(
+        SILVER_HORIZONS,
+        GOLD_SETS_DAILY,
+    ),
+    select=f"""
+WITH ends AS (
+  SELECT fleet, CAST(floor((max_by(last_at_ms, last_seq) - 1) / {_DAY_MS}) AS bigint) AS last_number
+  FROM horizons GROUP BY fleet),
+days AS (
+  SELECT told.*, last_number - extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00') AS days_left
+  FROM sets_daily AS told JOIN ends ON told.fleet = ends.fleet),
+-- While it is observed a set has a row each day, or the day was quiet.
+summed AS (
+  SELECT cluster, fleet, broker_set, {_sums((*_TIMES, *_COUNTS))}, sum(below_sla) AS days_below_sla,
+         (sum(begun * (days_left + 1) - ended * days_left) - count_if(observed_ms > 0)) * {_DAY_MS} AS quiet_ms
+  FROM days GROUP BY cluster, fleet, broker_set),
+whole AS (
+  SELECT cluster, fleet, broker_set, observed_ms + quiet_ms AS observed_ms, available_ms + quiet_ms AS available_ms,
+         outage_ms, stopped_ms, exposed_ms, memberless_ms, days_below_sla, {", ".join(_COUNTS)} FROM summed)
+SELECT *, {_AVAILABILITY} AS availability_ppm, {_divided("available_ms", "failovers")} AS mtbf_ms FROM whole
+""",
 )
 
-GOLD_NODES = LakeTable(
+GOLD_NODES = LakeView(
     layer="gold",
     name="nodes",
     meaning="One row per replica that was ever gone.",
     key=("cluster", "fleet", "broker_set", "broker_id"),
-    partition="",
     columns=columns_of(
         """
 cluster string cluster
@@ -353,6 +473,20 @@ observed_ms bigint of its set
 mtbf_ms bigint (observed_ms - gone_ms) / faults, at least 0, rounded down; null = no fault
 """
     ),
+    of=(
+        GOLD_NODES_DAILY,
+        GOLD_SETS,
+    ),
+    select=f"""
+WITH summed AS (
+  SELECT cluster, fleet, broker_set, broker_id,
+         {_sums(("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost", "gone_ms"))}
+  FROM nodes_daily GROUP BY cluster, fleet, broker_set, broker_id),
+whole AS (
+  SELECT summed.*, coalesce(observed_ms, 0) AS observed_ms
+  FROM summed LEFT JOIN sets USING (cluster, fleet, broker_set))
+SELECT *, {_divided("greatest(0, observed_ms - gone_ms)", "faults")} AS mtbf_ms FROM whole
+""",
 )
 
 GOLD_QUALITY = LakeTable(
@@ -369,18 +503,14 @@ count bigint how many
     ),
 )
 
-GOLD = (
-    GOLD_FAILOVERS,
+GOLD = (GOLD_FAILOVERS, GOLD_RTO_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_NODES_DAILY, GOLD_QUALITY)
+
+GOLD_VIEWS = (
     GOLD_FAILOVERS_DAILY,
-    GOLD_RTO_DAILY,
     GOLD_DOMINANCE_DAILY,
     GOLD_ELECTIONS_DAILY,
-    GOLD_SETS_DAILY,
-    GOLD_QUIET_DAILY,
-    GOLD_NODES_DAILY,
     GOLD_RTO,
     GOLD_CLUSTERS,
     GOLD_SETS,
     GOLD_NODES,
-    GOLD_QUALITY,
 )

@@ -10,8 +10,8 @@ Rule 2 (bronze): events that a day lacked are added to it as files; at ``FILES_P
 Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
 the published rows and the events since the day before the first change (rule 2 of ``silver.facts`` and
 ``silver.intervals``); only days whose rows differ are written.
-Rule 4 (gold): daily tables are made anew from the first day with a changed silver row, or that was not over; tables of
-the whole lake are added up from the daily ones.
+Rule 4 (gold): tables are made anew from the first day with a changed silver row, or that was not over, but for
+``quality``, which is counted anew.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rollcall_ha.analytics.bronze import lines
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_QUALITY, BRONZE_REJECTED
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
-from rollcall_ha.analytics.gold import totals as gold_totals
-from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.quality import quality
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
 from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
@@ -41,7 +41,6 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_CALLERS,
     SILVER_CLEANINGS,
-    SILVER_ELECTIONS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
@@ -49,15 +48,12 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
-    SILVER_TRUNCATIONS,
 )
 
 SKEW_DAYS = 1
 """A report may carry the date of so many days before its election's: leaders' clocks differ."""
 
 OF_ONE_DAY = (
-    (SILVER_ELECTIONS, silver.elections),
-    (SILVER_TRUNCATIONS, silver.truncations),
     (SILVER_CLEANINGS, silver.cleanings),
     (SILVER_LEADERSHIPS, silver.leaderships),
     (SILVER_CALLERS, silver.callers),
@@ -199,10 +195,6 @@ class Layers:
             with self._progress.step(table.path.replace("/", ": ")):
                 published = self._writer.read(self._spark, table) if is_later else None
                 self._put_changed(table, fold(events, published), published)
-        with self._progress.step("silver: tenures"):
-            published = self._writer.read(self._spark, SILVER_TENURES) if is_later else None
-            reigns = self._writer.read(self._spark, SILVER_REIGNS)
-            self._put_changed(SILVER_TENURES, intervals.tenures(reigns), published)
         self._writer.note_built("silver", [BRONZE_EVENTS])
         return True
 
@@ -246,17 +238,15 @@ class Layers:
             return False
         if differing - {WHOLE}:
             self._put_days(differing - {WHOLE}, built)
-        with self._progress.step("gold: totals"):
-            for table, rows_of in gold_totals.TOTALS:
-                rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
-                # One file for small tables; a row per set or replica may be millions of rows, too many for one task.
-                self._writer.put(table, rows if table in (GOLD_SETS, GOLD_NODES) else rows.coalesce(1))
+        with self._progress.step("gold: quality"):
+            rows = quality(lambda wanted: self._writer.read(self._spark, wanted))
+            self._writer.put(GOLD_QUALITY, rows.coalesce(1))
         self._writer.note_built("gold", sources)
         return True
 
     def _put_days(self, differing: Iterable[str], built: Mapping[str, Partitions]) -> None:
         """The daily tables, from the first day that may have changed (rule 4)."""
-        tables = {table.name: self._writer.read(self._spark, table) for table in SILVER}
+        tables = {table.name: self._writer.read(self._spark, table) for table in (*SILVER, SILVER_TENURES)}
         since = self._gold_since(differing, tables["horizons"], built) if built else None
         days = gold_days.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:

@@ -20,6 +20,7 @@ from rich.table import Table
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze.events import Why
 from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver.facts import SPANS, span_column
@@ -59,7 +60,8 @@ def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
 
 def timeline(events: DataFrame) -> DataFrame:
     """One row per reign, oldest first: ``silver.reigns`` with the requester of the election."""
-    asked = silver.elections(events).select("fleet", "seq", "requested_by").withColumnRenamed("seq", "elected_seq")
+    elections = events.where(events["kind"] == KINDS["master-elected"])
+    asked = elections.select("fleet", "seq", "requested_by").withColumnRenamed("seq", "elected_seq")
     reigns = silver.reigns(events).join(asked, ["fleet", "elected_seq"], "left")
     return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)
 

@@ -47,7 +47,7 @@ from rollcall_ha.analytics.lake.delta import (
     undo,
     write_file,
 )
-from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable
+from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.refusals import JobRefused
 
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ class Lake:
         Raises ``NoLake`` if the lake cannot be read.
         """
         shown = self.snapshot() if snapshot is None else snapshot
+        if isinstance(table, LakeView):
+            return table.rows(spark, lambda one: self.read(spark, one, snapshot=shown))
         return self.read_files(spark, table, self.files(table.path, shown.version(table.path)))
 
     def read_files(
@@ -224,7 +226,9 @@ class LakeWriter:
         return self.lake.files(table.path, self.published.version(table.path))
 
     def read(self, spark: SparkSession, table: LakeTable, *, only: Iterable[str] | None = None) -> DataFrame:
-        """Rows as they would be published now."""
+        """Rows as they would be published now; of a view all of them."""
+        if isinstance(table, LakeView):
+            return table.rows(spark, lambda one: self.read(spark, one))
         return self.lake.read_files(spark, table, self.files(table), only=only)
 
     def folder(self, table: LakeTable) -> Path:

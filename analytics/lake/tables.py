@@ -1,8 +1,8 @@
 """
 Tables of the lake as values: name, columns with their exact meaning, types, key, partition.
 
-Here: the values, and the table of snapshots. Not here: the other tables (``tables`` of each layer), how they are
-published (``lake``).
+Here: the values, the table of snapshots, the rows of a view. Not here: the other tables (``tables`` of each layer), how
+they are published (``lake``).
 
 Rule 1: an event belongs to (fleet, term, index, ordinal). ``seq`` = index * 2**20 + ordinal orders the events of one
 fleet, because an index belongs to one term for ever; stamps order nothing, leaders' clocks are skewed.
@@ -16,11 +16,15 @@ Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding 
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 ORDINALS_PER_INDEX = 1 << 20
@@ -28,7 +32,7 @@ FLEET_CLUSTER = "_fleet"
 """``cluster`` of events that belong to no broker set: leadership, founding."""
 
 
-FORMS = {"bronze": 3, "silver": 3, "gold": 6}
+FORMS = {"bronze": 3, "silver": 4, "gold": 7}
 """
 Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
 form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.
@@ -98,6 +102,31 @@ class LakeTable:
         from pyspark.sql import functions as f
 
         return [f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in self.columns]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeView(LakeTable):
+    """
+    Rows that follow from others: a SELECT, in the SQL that Spark and DuckDB share. Nothing is stored.
+
+    It names the tables ``of`` as they are called, without their layer, behind FROM and JOIN.
+    """
+
+    partition: str = ""
+    of: tuple[LakeTable, ...]
+    select: str
+
+    def statement(self) -> str:
+        """The SELECT, with its columns in their order and types: a sum has another type in each program."""
+        columns = ", ".join(f"CAST({one.name} AS {one.kind}) AS {one.name}" for one in self.columns)
+        return f"{textwrap.fill(f'SELECT {columns}', 120)}\nFROM ({self.select.strip()}) AS found"
+
+    def rows(self, spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> DataFrame:
+        """Its rows, from the tables as ``read`` gives them."""
+        frames = {table.name: read(table) for table in self.of}
+        # Views of the session with these names would be another thread's, too.
+        named = re.sub(rf"\b(FROM|JOIN) ({'|'.join(frames)})\b", r"\1 {\2}", self.statement())
+        return spark.sql(named, **frames).select(*self.commented())
 
 
 def columns_of(text: str) -> tuple[LakeColumn, ...]:

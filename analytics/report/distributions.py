@@ -1,7 +1,7 @@
 """
 How long failovers took: a histogram per cause, percentiles per phase.
 
-Here: rows of ``report.rto_histogram`` and ``gold.rto`` to pictures. Not here: percentiles themselves (``gold.totals``).
+Here: rows of ``report.rto_histogram`` and ``gold.rto`` to pictures. Not here: percentiles themselves (``gold.tables``).
 Rule 1: the axis is logarithmic and the same for all causes, so that they can be compared downwards.
 Rule 2: a percentile is told by its shape: circle 50, square 90, diamond 95, triangle 99, cross the greatest.
 """

@@ -1,15 +1,19 @@
 """
-Silver, one row per occurrence: reigns with their phases, elections, truncations, changes of leader.
+Silver, one row per occurrence: reigns with their phases and their ends, cleanings, changes of leader, callers.
 
-Here: column expressions over bronze events. Not here: intervals (``intervals``), publishing (``jobs.layers``).
+Here: column expressions over bronze events. Not here: intervals (``intervals``), views (``tables``), publishing
+(``jobs.layers``).
 
 Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
 Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
 row takes part like one more event. So a later run, or a stream, reads new days only.
-Rule 3: reports are many and narrow: they are shuffled as numbers, with 96 bits of hashes in place of the names of their
-set, to the partition of their election; there one aggregate of fixed width makes the row. No aggregate runs before the
-shuffle: a file holds a few events of each of 100,000 epochs, so it would hold a hash table of them all to save nothing.
-Rule 4: a report counts if its incarnation is the elected one; one without an incarnation is the leader's.
+Rule 3: events of a reign are many and narrow: they are shuffled once, as numbers, with 96 bits of hashes in place of
+the names of their set, to the partition of their set; there two aggregates of fixed width make the row, and the next
+reign its end. No aggregate runs before the shuffle: a file holds a few events of each of 100,000 epochs, so it would
+hold a hash table of them all to save nothing. What few of them have, an election and a grade, is one field each: null
+is 8 bytes then.
+Rule 4: a report counts if its incarnation is the elected one; one without one is the leader's. An election is
+counted with the reports of its winner: no join is needed to tell them from those of another incarnation.
 """
 
 from __future__ import annotations
@@ -22,11 +26,9 @@ from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, P
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CALLERS,
     SILVER_CLEANINGS,
-    SILVER_ELECTIONS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
-    SILVER_TRUNCATIONS,
 )
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
@@ -42,9 +44,12 @@ OF_OUTAGE = SPANS[:-1]
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
 
+US_PER_MS = 1_000
+
 _SET = ("fleet", "cluster", "broker_set")
 _REIGN = (*_SET, "master_epoch")
-_KEY = ("set_hash", "set_check", "master_epoch")
+_BY_SET = ("set_hash", "set_check")
+_KEY = (*_BY_SET, "master_epoch")
 """A reign in numbers: two hashes of its set's names that do not depend on each other, and its epoch."""
 
 _WINNER = ("to_master", "winner_hash")
@@ -67,8 +72,18 @@ _OF_ELECTION = {
     "last_heartbeat_age_us": "last_heartbeat_age_us",
 }
 """Column of a fact -> column of the election's event: one event, so its maximum is itself."""
+_OF_NEXT = {
+    "ended_at_ms": "elected_at_ms",
+    "next_epoch": "master_epoch",
+    "end_kind_code": "election_kind",
+    "end_cause_code": "cause_code",
+    "end_triggered_seq": "triggered_seq",
+    "end_fault_age_us": "fault_age_us",
+}
+"""Column of a fact -> column of the set's next one."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
-_OF_REPORT = ("phase", "elapsed_us", "observed_us", "waited_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
+_OF_MILESTONE = ("phase", "elapsed_us", "observed_us", "waited_us", "entered_at_ms")
+_OF_REPORT = (*_OF_MILESTONE, "graded_seq", *_OF_GRADE)
 """A report on a reign after its election: a milestone, the winner's entry, or a grade."""
 
 
@@ -82,6 +97,14 @@ def stamp_column(phase: Phase) -> str:
     return f"at_{phase.value.replace('-', '_')}_us"
 
 
+_LEAST = {
+    **{stamp_column(phase): (phase, "elapsed_us") for phase in _STAMPED},
+    "total_us": (Phase.SERVING, "observed_us"),
+    "told_wait_us": (Phase.FIRST_ACK, "waited_us"),
+}
+"""Column of a fold -> the phase of whose reports it is the least, and their column."""
+
+
 def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """
     ``silver.reigns`` of bronze events, and of published rows: these grow, none is lost.
@@ -92,17 +115,22 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     if published is not None:
         elections = elections.unionByName(_elections_of_reigns(published))
         reports = reports.unionByName(_reports_of_reigns(published))
-    elections, reports = _keyed(elections), _keyed(reports).drop(*_SET)
+    elected = elections.select(
+        *_REIGN,
+        f.col("to_master").alias("reporter"),
+        f.col("winner_hash").alias("reporter_hash"),
+        f.struct(*_WINNER, *_OF_ELECTION).alias("elected"),
+    )
+    graded = f.when(f.col("graded_seq").isNotNull(), f.struct("graded_seq", *_OF_GRADE)).alias("graded")
+    told = reports.select(*_REIGN, "reporter", "reporter_hash", *_OF_MILESTONE, graded)
+    told = _keyed(told.unionByName(elected, allowMissingColumns=True)).drop(*_SET).repartition(*_BY_SET)
+    names = _keyed(elections.select(*_SET).distinct())
+    of_reporter = told.groupBy(*_KEY, "reporter", "reporter_hash").agg(*_folds())
     # Only the elected incarnation's reports count (rule 4): a late report of another start of broker 2 would else be
     # read as a stamp of the winner.
-    winners = elections.select(*_KEY, *_WINNER).hint("shuffle_hash")
-    is_winners = (f.col("reporter") == f.col("to_master")) & f.col("reporter_hash").eqNullSafe(f.col("winner_hash"))
-    counted = reports.join(winners, list(_KEY)).where(f.col("reporter").isNull() | is_winners)
-    told = counted.groupBy(*_KEY).agg(*_folds()).hint("shuffle_hash")
-    # An election that is in the events and among the published rows is one row, not two.
-    named = elections.repartition(*_KEY).groupBy(*_KEY, *_SET)
-    elected = named.agg(*(f.max(name).alias(name) for name in (*_WINNER, *_OF_ELECTION)))
-    return _finished(elected.join(told, list(_KEY), "left"))
+    counted = of_reporter.where(f.col("reporter").isNull() | f.col("elected_seq").isNotNull())
+    folded = counted.groupBy(*_KEY).agg(*_merged()).where(f.col("elected_seq").isNotNull())
+    return _finished(_with_neighbours(folded).join(names.hint("shuffle_hash"), [*_BY_SET]))
 
 
 def _keyed(rows: DataFrame) -> DataFrame:
@@ -110,22 +138,31 @@ def _keyed(rows: DataFrame) -> DataFrame:
 
 
 def _folds() -> list[Column]:
-    """The aggregate of all reports of one reign."""
+    """The aggregate of a reign's election and of one reporter's reports on it."""
 
     def at(phase: Phase, name: str) -> Column:
         return f.when(f.col("phase") == PHASES[phase], f.col(name))
 
     return [
         # Of two reports of one phase the first: a repeat after a lost answer must not make the phase longer.
-        *(f.min(at(phase, "elapsed_us")).alias(stamp_column(phase)) for phase in _STAMPED),
-        f.min(at(Phase.SERVING, "observed_us")).alias("total_us"),
-        f.min(at(Phase.FIRST_ACK, "waited_us")).alias("told_wait_us"),
+        *(f.min(at(*source)).alias(name) for name, source in _LEAST.items()),
         f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
         # The newest grade: "proven" becomes "refuted" when the old master comes back with acknowledged bytes. A minimum
         # of the codes would hide the alarm.
+        *(f.max_by(f"graded.{name}", "graded.graded_seq").alias(name) for name in _OF_GRADE),
+        f.max("graded.graded_seq").alias("graded_seq"),
+        # Of one event: an election that is in the events and among the published rows is one row, not two.
+        *(f.max(f"elected.{name}").alias(name) for name in (*_WINNER, *_OF_ELECTION)),
+    ]
+
+
+def _merged() -> list[Column]:
+    """The same of what the leader and the winner said."""
+    return [
+        *(f.min(name).alias(name) for name in (*_LEAST, "entered_at_ms")),
         *(f.max_by(name, "graded_seq").alias(name) for name in _OF_GRADE),
-        f.max("graded_seq").alias("graded_seq"),
+        *(f.max(name).alias(name) for name in ("route_converged_us", "graded_seq", *_WINNER, *_OF_ELECTION)),
     ]
 
 
@@ -195,13 +232,36 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
     )
 
 
+def _with_neighbours(folded: DataFrame) -> DataFrame:
+    """When it served, how the next reign of the set ended it, and when the set's last failover before it was."""
+    # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the reigns would be swapped.
+    of_set = Window.partitionBy(*_BY_SET).orderBy("master_epoch")
+    earlier = of_set.rowsBetween(Window.unboundedPreceding, -1)
+    is_failover = f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS])
+    after_fault_us = f.col("total_us") - f.col("fault_age_us")
+    return folded.withColumns(
+        {name: f.lead(source).over(of_set) for name, source in _OF_NEXT.items()}
+        | {
+            "is_failover": is_failover,
+            # The first moment with a serving master: election, RTO, fault.
+            "served_at_ms": f.coalesce(
+                f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms")
+            ),
+            "previous_failover_at_ms": f.last(f.when(is_failover, f.col("elected_at_ms")), ignorenulls=True).over(
+                earlier
+            ),
+        }
+    )
+
+
 def _finished(folded: DataFrame) -> DataFrame:
     spans, backward = _spans()
     with_words = folded.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("elected_at_ms")),
             "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
-            "is_failover": f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS]),
+            "end_kind": word_of(f.col("end_kind_code"), ELECTION_KINDS),
+            "lost_at_ms": f.col("ended_at_ms") - f.floor(f.col("end_fault_age_us") / US_PER_MS),
             "grade": word_of(f.col("grade_code"), GRADES),
             **spans,
             "backward_stamps": backward,
@@ -224,6 +284,7 @@ def _finished(folded: DataFrame) -> DataFrame:
     return with_words.withColumns(
         {
             "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), f.col("kind")),
+            "end_cause": f.coalesce(word_of(f.col("end_cause_code"), CAUSES), f.col("end_kind")),
             "unattributed_us": f.col("total_us") - attributed,
             "total_us_max": f.col("total_us") + _uncertainty(),
             # A wait that is longer began before SERVING, and is part of the outage.
@@ -276,41 +337,6 @@ def cleanings(events: DataFrame) -> DataFrame:
         events.where((f.col("kind") == KINDS["replicas-cleaned"]) & f.col("is_cleaned"))
         .withColumn("cleaned_at_ms", f.col("stamped_at_ms"))
         .select(*SILVER_CLEANINGS.column_names)
-    )
-
-
-def elections(events: DataFrame) -> DataFrame:
-    kind = f.col("kind")
-    is_won = kind == KINDS["master-elected"]
-    won = {
-        "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
-        "to_master": f.col("broker_id"),
-        "master_epoch": f.col("master_epoch"),
-    }
-    columns = {name: f.when(is_won, column) for name, column in won.items()} | {
-        "cause": f.coalesce(word_of(f.col("cause"), CAUSES), f.when(is_won, won["kind"])),
-        "held_at_ms": f.col("stamped_at_ms"),
-        "from_master": f.col("previous_master"),
-    }
-    wanted = events.where(kind.isin(KINDS["master-elected"], KINDS["election-failed"]))
-    return wanted.select(*(columns.get(name, f.col(name)).alias(name) for name in SILVER_ELECTIONS.column_names))
-
-
-def truncations(events: DataFrame) -> DataFrame:
-    zero = f.lit(0).cast("bigint")
-    cut = f.greatest(zero, f.coalesce(f.col("cut_to") - f.col("cut_from"), zero))
-    columns = {
-        "reported_at_ms": f.col("stamped_at_ms"),
-        "cut_bytes": cut,
-        "released_cut_bytes": f.when(cut == 0, zero).otherwise(
-            f.greatest(zero, f.least(f.col("released"), f.col("cut_to")) - f.col("cut_from"))
-        ),
-    }
-    # ``least`` skips nulls: without a ``released`` it would call all cut bytes acknowledged, a loss that never was.
-    columns["released_cut_bytes"] = f.when((cut == 0) | f.col("released").isNotNull(), columns["released_cut_bytes"])
-    is_report = (f.col("kind") == KINDS["milestone-reached"]) & (f.col("phase") == PHASES[Phase.TRUNCATED])
-    return events.where(is_report).select(
-        *(columns.get(name, f.col(name)).alias(name) for name in SILVER_TRUNCATIONS.column_names)
     )
 
 

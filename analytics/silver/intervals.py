@@ -1,5 +1,5 @@
 """
-Silver, intervals: tenures, SyncStateSets, silences, stops of writes, each from its beginning to its end.
+Silver, intervals: SyncStateSets, silences, stops of writes, each from its beginning to its end.
 
 Here: windows over narrow rows, one sort per table. Not here: reigns (``facts``), cutting at midnight
 (``gold.intervals``).
@@ -12,11 +12,11 @@ lies.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, code_of, word_of
-from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS
 
 US_PER_MS = 1_000
 
@@ -37,35 +37,6 @@ def numbered(rows: DataFrame) -> DataFrame:
     The names begin alike (``fleet-00001/set-00042``), so a sort by names alone compares whole texts.
     """
     return rows.withColumn("set_number", f.xxhash64(*_SET))
-
-
-def served_at() -> Column:
-    """First moment with a serving master, of a row of ``silver.reigns``: election, RTO, fault."""
-    after_fault_us = f.col("total_us") - f.col("fault_age_us")
-    return f.coalesce(f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms"))
-
-
-def tenures(reigns: DataFrame) -> DataFrame:
-    """``silver.tenures`` of all reigns of their sets."""
-    # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the tenures would be swapped.
-    of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
-    next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
-    return (
-        numbered(reigns)
-        .withColumns(
-            {
-                "broker_id": f.col("to_master"),
-                "served_at_ms": served_at(),
-                "ended_at_ms": f.lead("elected_at_ms").over(of_set),
-                "next_epoch": f.lead("master_epoch").over(of_set),
-                "end_kind": f.lead("kind").over(of_set),
-                "end_cause": f.lead("cause").over(of_set),
-                "end_triggered_seq": f.lead("triggered_seq").over(of_set),
-                "lost_at_ms": f.lead("elected_at_ms").over(of_set) - next_fault_ms,
-            }
-        )
-        .select(*SILVER_TENURES.column_names)
-    )
 
 
 def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:

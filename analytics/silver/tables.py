@@ -1,8 +1,11 @@
-"""The tables of silver: values only. Not here: how rows are made (``facts``, ``intervals``)."""
+"""The tables and views of silver: values only. Not here: how rows of tables are made (``facts``, ``intervals``)."""
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, KINDS, PHASES, sql_word_of
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
+from rollcall_ha.controller.contract.values import Phase
 
 _SET = """
 cluster string cluster of the broker set
@@ -66,11 +69,23 @@ loss_bytes bigint bytes lost at most: 0 if proven, the bound if bounded or refut
 bound_bytes bigint as graded
 cut_bytes bigint bytes that the old master threw away; null = not back yet
 graded_seq bigint seq of the newest grade
+served_at_ms bigint first moment with a serving master: fault + total_us, else entered_at_ms; null = never
+ended_at_ms bigint stamp of the set's next election; null = reigns still
+next_epoch bigint epoch that followed
+end_kind string kind of the next election
+end_cause string cause of the next election
+lost_at_ms bigint first sign of the fault that ended it (next election minus its fault age); null = none was stamped
+end_triggered_seq bigint seq of the event that triggered the next election
+previous_failover_at_ms bigint stamp of the set's last failover before this reign; null = none
 """
     ),
 )
 
-SILVER_ELECTIONS = LakeTable(
+_KIND = sql_word_of("election_kind", ELECTION_KINDS)
+_CAUSE = sql_word_of("cause", CAUSES)
+_IS_WON = f"kind = {KINDS['master-elected']}"
+
+SILVER_ELECTIONS = LakeView(
     layer="silver",
     name="elections",
     meaning="One row per election that was held: with a winner or without.",
@@ -94,9 +109,18 @@ requested_by string who asked
 triggered_seq bigint seq of the event that triggered it
 """
     ),
+    of=(BRONZE_EVENTS,),
+    select=f"""
+SELECT cluster, day, fleet, broker_set, seq, stamped_at_ms AS held_at_ms, CASE WHEN {_IS_WON} THEN master_epoch END
+           AS master_epoch, CASE WHEN {_IS_WON} THEN {_KIND} END AS kind,
+       coalesce({_CAUSE}, CASE WHEN {_IS_WON} THEN {_KIND} END) AS cause, previous_master AS from_master,
+       CASE WHEN {_IS_WON} THEN broker_id END AS to_master, policy, candidates, candidates_eligible, regret_bytes,
+       estimated_loss_bytes, requested_by, triggered_seq
+FROM events WHERE kind IN ({KINDS["master-elected"]}, {KINDS["election-failed"]})
+""",
 )
 
-SILVER_TENURES = LakeTable(
+SILVER_TENURES = LakeView(
     layer="silver",
     name="tenures",
     meaning="One row per reign of one master, from election to the next.",
@@ -108,15 +132,17 @@ master_epoch bigint its epoch
 broker_id int the master
 elected_seq bigint seq of its election
 elected_at_ms bigint stamp of its election
-served_at_ms bigint first moment with a serving master: fault + total_us, else the stamp of its entry; null = never
-ended_at_ms bigint stamp of the next election; null = reigns still
-next_epoch bigint epoch that followed
-end_kind string kind of the next election
-end_cause string cause of the next election
-lost_at_ms bigint first sign of the fault that ended it (next election minus its fault age); null = none was stamped
-end_triggered_seq bigint seq of the event that triggered the next election
+served_at_ms bigint as in reigns
+ended_at_ms bigint
+next_epoch bigint
+end_kind string
+end_cause string
+lost_at_ms bigint
+end_triggered_seq bigint
 """
     ),
+    of=(SILVER_REIGNS,),
+    select="SELECT *, to_master AS broker_id FROM reigns",
 )
 
 SILVER_SYNC_STATE_SETS = LakeTable(
@@ -199,7 +225,7 @@ cleaned_at_ms bigint its stamp
     ),
 )
 
-SILVER_TRUNCATIONS = LakeTable(
+SILVER_TRUNCATIONS = LakeView(
     layer="silver",
     name="truncations",
     meaning="One row per report of a replica that it compared its log with the master's and cut the records beyond it.",
@@ -218,6 +244,15 @@ released bigint highest end that it ever acknowledged as a master
 released_cut_bytes bigint acknowledged bytes among the cut ones; null = not known
 """
     ),
+    of=(BRONZE_EVENTS,),
+    # ``least`` skips nulls: without a ``released`` it would call all cut bytes acknowledged, a loss that never was.
+    select=f"""
+SELECT *, CASE WHEN cut_bytes = 0 THEN 0 WHEN released IS NOT NULL
+          THEN greatest(0, least(released, cut_to) - cut_from) END AS released_cut_bytes
+FROM (SELECT cluster, day, fleet, broker_set, seq, stamped_at_ms AS reported_at_ms, master_epoch, broker_id, cut_from,
+             cut_to, greatest(0, coalesce(cut_to - cut_from, 0)) AS cut_bytes, released
+      FROM events WHERE kind = {KINDS["milestone-reached"]} AND phase = {PHASES[Phase.TRUNCATED]}) AS cuts
+""",
 )
 
 SILVER_LEADERSHIPS = LakeTable(
@@ -279,14 +314,13 @@ last_seq bigint greatest seq of this day
 
 SILVER = (
     SILVER_REIGNS,
-    SILVER_ELECTIONS,
-    SILVER_TENURES,
     SILVER_SYNC_STATE_SETS,
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_CLEANINGS,
-    SILVER_TRUNCATIONS,
     SILVER_LEADERSHIPS,
     SILVER_CALLERS,
     SILVER_HORIZONS,
 )
+
+SILVER_VIEWS = (SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS)

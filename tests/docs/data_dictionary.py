@@ -9,27 +9,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from rollcall_ha.analytics.bronze.tables import BRONZE
-from rollcall_ha.analytics.gold.tables import GOLD
-from rollcall_ha.analytics.lake.tables import SNAPSHOTS, LakeTable
-from rollcall_ha.analytics.silver.tables import SILVER
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
+from rollcall_ha.analytics.lake.tables import SNAPSHOTS, LakeTable, LakeView
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-dictionary.md"
 HEAD = """# Data dictionary of the lake
 
 Every table and every column, as their comments say it too; made of `analytics/{bronze,silver,gold}/tables.py`. How to ask them:
 [analytics.md](analytics.md#any-program-can-ask). `_ms`, `_us` and `_ns` are milliseconds, microseconds, nanoseconds; `_at_ms` is
-since 1970 in UTC.
+since 1970 in UTC. A view stores nothing: Rollcall's own readers know it as a table, and others make it by its SELECT.
 """
 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(_section(table) for table in (SNAPSHOTS, *BRONZE, *SILVER, *GOLD))])
+    tables = (SNAPSHOTS, *BRONZE, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS)
+    return "\n".join([HEAD, *(_section(table) for table in tables)])
 
 
 def _section(table: LakeTable) -> str:
     facts = [f"Key: {', '.join(table.key)}."] if table.key else []
     facts += [f"Files by {table.partition}."] if table.partition else []
+    select = ""
+    if isinstance(table, LakeView):
+        facts.append(f"A view of {', '.join(one.path for one in table.of)}.")
+        select = f"\n```sql\nCREATE VIEW {table.name} AS\n{table.statement()}\n```\n"
     rows = [f"| {one.name} | {one.kind} | {one.meaning.replace('|', chr(92) + '|')} |" for one in table.columns]
     return "\n".join(
         [
@@ -38,7 +43,7 @@ def _section(table: LakeTable) -> str:
             "| column | type | meaning |",
             "| --- | --- | --- |",
             *rows,
-            "",
+            select,
         ]
     )
 

@@ -14,10 +14,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.gold.tables import GOLD
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
-from rollcall_ha.analytics.silver.tables import SILVER
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 from tests.spark.lakes import build, content
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
@@ -90,4 +90,4 @@ def batch(spark: Any, journals: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
     """What every other way must give."""
-    return content(spark, batch, (BRONZE_EVENTS, *SILVER, *GOLD))
+    return content(spark, batch, (BRONZE_EVENTS, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS))

@@ -14,8 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics.bronze.inputs import events_of
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
-from rollcall_ha.analytics.gold import totals as gold_totals
-from rollcall_ha.analytics.gold.tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_QUIET_DAILY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
@@ -74,10 +73,8 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
 def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
     """The one failover of a journal: false positive, controller-caused, age of the change."""
     events = events_of(spark, [journal])
-    reigns = silver.reigns(events)
     tables = {
-        "reigns": reigns,
-        "tenures": intervals.tenures(reigns),
+        "reigns": silver.reigns(events),
         "silences": intervals.silences(events),
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
@@ -121,7 +118,7 @@ def test_a_month_of_thousands_of_sets_was_available_for_less_than_nothing(spark:
         rows = [[row.get(name) for name in table.column_names]] if table in told else []
         return spark.createDataFrame(rows, table.schema())
 
-    rows = {row["cluster"]: row for row in gold_totals.clusters(read).collect()}
+    rows = {row["cluster"]: row for row in GOLD_CLUSTERS.rows(spark, read).collect()}
     assert rows["*"]["observed_ms"] == (sets + 1) * 86_400_000
     assert rows["*"]["availability_ppm"] == rows["c"]["availability_ppm"] == sets * 1_000_000 // (sets + 1)
 

@@ -29,8 +29,8 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_QUALITY,
     GOLD_RTO,
     GOLD_SETS_DAILY,
+    PERCENTS,
 )
-from rollcall_ha.analytics.gold.totals import PERCENTS
 from rollcall_ha.analytics.jobs import streams
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake, NoLake

@@ -12,8 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold.intervals import quiet_daily, sets_daily
-from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.gold.totals import sets
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
@@ -165,7 +164,7 @@ def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, A
     """Not to the fleet's last event: 126,000 s of a set that was taken away would be its outage."""
     rows = sets_daily(Days(tables=silver, since=None)).persist()
     read = {GOLD_SETS_DAILY: rows, SILVER_HORIZONS: silver["horizons"]}
-    found = {row["broker_set"]: row for row in sets(lambda table: read[table]).collect()}
+    found = {row["broker_set"]: row for row in GOLD_SETS.rows(spark, lambda table: read[table]).collect()}
     whole = every_day()
     for name in "abcd":
         times = [times for (one, _), times in whole.items() if one == name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,17 @@ import pytest
 from deltalake import DeltaTable
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FAILOVERS
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FAILOVERS, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake, Snapshot
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report.questions import CONTROLLER_CHANGES, PLANNED, QUESTIONS
 from rollcall_ha.analytics.report.summary import summary_of
-from rollcall_ha.analytics.silver.tables import SILVER
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/analytics.md"
+DICTIONARY = PAGE.with_name("data-dictionary.md")
 SHOWN = 5 + len(QUESTIONS)
 
 
@@ -29,14 +32,34 @@ def shown(lake: Lake, table: LakeTable) -> DeltaTable:
     return DeltaTable(lake.folder(table.path), version=lake.snapshot().version(table.path))
 
 
+@contextmanager
+def opened(lake: Lake) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The lake in DuckDB as the pages say: tables by their names, and the views of the dictionary."""
+    with duckdb.connect() as database:
+        # "quality" is there twice: the page asks for that of gold.
+        for table in (BRONZE_EVENTS, *SILVER, *GOLD):
+            database.register(table.name, shown(lake, table).to_pyarrow_dataset())
+        for select in re.findall(r"```sql\n(.*?)```", DICTIONARY.read_text(), re.DOTALL):
+            database.execute(select)
+        yield database
+
+
+def test_views_are_the_same_in_spark_and_in_duckdb(spark: Any, batch: Lake) -> None:
+    """By one SELECT, whatever type a sum or a quotient has in each; the rows of Spark are those that the report shows."""
+    with opened(batch) as database:
+        for view in (*SILVER_VIEWS, *GOLD_VIEWS):
+            found = database.sql(f"SELECT * FROM {view.name}")
+            assert tuple(found.columns) == view.column_names
+            rows = sorted(map(tuple, batch.read(spark, view).collect()), key=repr)
+            assert sorted(found.fetchall(), key=repr) == rows, view.path
+            assert rows
+
+
 def test_the_questions_of_the_page_are_one_select_each(batch: Lake) -> None:
     """Each runs on a lake as it is; the answers about failovers are those of the story."""
     queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(queries) == SHOWN
-    with duckdb.connect() as database:
-        for table in (*SILVER, *GOLD):
-            # Some names are there twice, in silver and gold: the page asks for those of gold.
-            database.register(table.name, shown(batch, table).to_pyarrow_dataset())
+    with opened(batch) as database:
         days = re.compile(r"day >= .*? GROUP BY")
         answers = [database.sql(days.sub("true GROUP BY", query)).fetchall() for query in queries]
         assert all(database.sql(query).columns for query in queries)

@@ -8,14 +8,14 @@ import pytest
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.bronze.tables import BRONZE
-from rollcall_ha.analytics.gold.tables import GOLD
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.tables import SNAPSHOTS, LakeTable
-from rollcall_ha.analytics.silver.tables import SILVER
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
-TABLES = (*BRONZE, *SILVER, *GOLD, SNAPSHOTS)
+TABLES = (*BRONZE, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS, SNAPSHOTS)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.path)
