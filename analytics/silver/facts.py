@@ -74,6 +74,7 @@ _OF_ELECTION = {
 """Column of a fact -> column of the election's event: one event, so its maximum is itself."""
 _OF_NEXT = {
     "ended_at_ms": "elected_at_ms",
+    "ended_seq": "elected_seq",
     "next_epoch": "master_epoch",
     "end_kind_code": "election_kind",
     "end_cause_code": "cause_code",

@@ -71,6 +71,7 @@ cut_bytes bigint bytes that the old master threw away; null = not back yet
 graded_seq bigint seq of the newest grade
 served_at_ms bigint first moment with a serving master: fault + total_us, else entered_at_ms; null = never
 ended_at_ms bigint stamp of the set's next election; null = reigns still
+ended_seq bigint seq of the next election
 next_epoch bigint epoch that followed
 end_kind string kind of the next election
 end_cause string cause of the next election
@@ -134,6 +135,7 @@ elected_seq bigint seq of its election
 elected_at_ms bigint stamp of its election
 served_at_ms bigint as in reigns
 ended_at_ms bigint
+ended_seq bigint
 next_epoch bigint
 end_kind string
 end_cause string
