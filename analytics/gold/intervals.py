@@ -49,7 +49,7 @@ def sets_daily(days: Days) -> DataFrame:
     counted = ("begun", "ended", *_COUNTED)
     sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), *counted]
     edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
-    known = edges.groupBy(*BY_SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
+    known = edges.groupBy(*BY_SET, *SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
     of_set = Window.partitionBy(*BY_SET).orderBy("day_number")
     # Time that covers each whole day after this row, up to the next row.
     since = {f"{name}_daily_ms": f.sum(f"{name}_daily_ms").over(of_set) for name in _TIMES}

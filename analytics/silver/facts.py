@@ -23,6 +23,7 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
+from rollcall_ha.analytics.silver.intervals import BY_SET, US_PER_MS, numbered
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CALLERS,
     SILVER_CLEANINGS,
@@ -44,13 +45,10 @@ OF_OUTAGE = SPANS[:-1]
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
 
-US_PER_MS = 1_000
-
 _SET = ("fleet", "cluster", "broker_set")
 _REIGN = (*_SET, "master_epoch")
-_BY_SET = ("set_hash", "set_check")
-_KEY = (*_BY_SET, "master_epoch")
-"""A reign in numbers: two hashes of its set's names that do not depend on each other, and its epoch."""
+_KEY = (*BY_SET, "master_epoch")
+"""A reign in numbers: those of its set, and its epoch."""
 
 _WINNER = ("to_master", "winner_hash")
 
@@ -124,18 +122,14 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     )
     graded = f.when(f.col("graded_seq").isNotNull(), f.struct("graded_seq", *_OF_GRADE)).alias("graded")
     told = reports.select(*_REIGN, "reporter", "reporter_hash", *_OF_MILESTONE, graded)
-    told = _keyed(told.unionByName(elected, allowMissingColumns=True)).drop(*_SET).repartition(*_BY_SET)
-    names = _keyed(elections.select(*_SET).distinct())
+    told = numbered(told.unionByName(elected, allowMissingColumns=True)).drop(*_SET).repartition(*BY_SET)
+    names = numbered(elections.select(*_SET).distinct())
     of_reporter = told.groupBy(*_KEY, "reporter", "reporter_hash").agg(*_folds())
     # Only the elected incarnation's reports count (rule 4): a late report of another start of broker 2 would else be
     # read as a stamp of the winner.
     counted = of_reporter.where(f.col("reporter").isNull() | f.col("elected_seq").isNotNull())
     folded = counted.groupBy(*_KEY).agg(*_merged()).where(f.col("elected_seq").isNotNull())
-    return _finished(_with_neighbours(folded).join(names.hint("shuffle_hash"), [*_BY_SET]))
-
-
-def _keyed(rows: DataFrame) -> DataFrame:
-    return rows.withColumns({"set_hash": f.xxhash64(*_SET), "set_check": f.hash(*_SET)})
+    return _finished(_with_neighbours(folded).join(names.hint("shuffle_hash"), [*BY_SET]))
 
 
 def _folds() -> list[Column]:
@@ -236,7 +230,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
 def _with_neighbours(folded: DataFrame) -> DataFrame:
     """When it served, how the next reign of the set ended it, and when the set's last failover before it was."""
     # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the reigns would be swapped.
-    of_set = Window.partitionBy(*_BY_SET).orderBy("master_epoch")
+    of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
     earlier = of_set.rowsBetween(Window.unboundedPreceding, -1)
     is_failover = f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS])
     after_fault_us = f.col("total_us") - f.col("fault_age_us")

@@ -21,8 +21,8 @@ from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, S
 US_PER_MS = 1_000
 
 _SET = ("fleet", "cluster", "broker_set")
-BY_SET = ("set_number", *_SET)
-"""Columns of ``numbered`` rows that keep the rows of a set together."""
+BY_SET = ("set_number", "set_check")
+"""Columns of ``numbered`` rows that keep the rows of a set together: two hashes that do not depend on each other."""
 
 _CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
 _GONE = ("replica-silent", "goodbye-said")
@@ -32,11 +32,11 @@ _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 def numbered(rows: DataFrame) -> DataFrame:
     """
-    Rows with a number for their set, by which a sort compares them first (``BY_SET``).
+    Rows with numbers for their set (``BY_SET``).
 
-    The names begin alike (``fleet-00001/set-00042``), so a sort by names alone compares whole texts.
+    The names begin alike (``fleet-00001/set-00042``), so a sort that has to compare them reads whole texts.
     """
-    return rows.withColumn("set_number", f.xxhash64(*_SET))
+    return rows.withColumns({"set_number": f.xxhash64(*_SET), "set_check": f.hash(*_SET)})
 
 
 def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
@@ -49,10 +49,11 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
         f.col("stamped_at_ms").alias("began_at_ms"),
         "sync_state_set",
         "sync_state_set_epoch",
-        word_of(f.col("kind"), KINDS).alias("changed_by"),
+        "kind",
     )
     if published is not None:
-        points = points.unionByName(published.select(*points.columns))
+        known = published.withColumn("kind", code_of(f.col("changed_by"), KINDS))
+        points = points.unionByName(known.select(*points.columns))
     of_set = Window.partitionBy(*BY_SET).orderBy("seq")
     # An election and a registration repeat the set as it is. Counted as changes they would cut one long exposure into
     # many short ones, and the alert for it would begin anew each time.
@@ -62,6 +63,7 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
         {
             "day": f.to_date(f.timestamp_millis("began_at_ms")),
             "set_size": f.size("sync_state_set"),
+            "changed_by": word_of(f.col("kind"), KINDS),
             "ended_at_ms": f.lead("began_at_ms").over(of_set),
             "ended_seq": f.lead("seq").over(of_set),
         }
