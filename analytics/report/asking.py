@@ -15,8 +15,8 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.checks.counterfactual import Settings
 from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.analytics.gold.intervals import PPM
 from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS
-from rollcall_ha.analytics.gold.totals import PPM
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
