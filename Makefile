@@ -153,9 +153,10 @@ chaos-net: $(STAMP)  ## every fault of a network, disk, clock and certificate, R
 	@deploy/setup.sh machines
 	@$(BIN)/python -m tests.chaos.net --rounds $(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),1) --file tests/chaos/net/rounds.jsonl
 
-chaos-net-short: $(STAMP)  ## five minutes of it, with scenarios that are drawn; says so and ends well where there can be no machines
+chaos-net-short: $(STAMP)  ## five minutes of it, drawn, with the alarms of a Prometheus beside the faults; ends well where there can be no machines
 	@deploy/setup.sh machines
-	@$(BIN)/python -m tests.chaos.net --seconds 300 --may-skip
+	@deploy/setup.sh prometheus $(VENV)
+	@$(BIN)/python -m tests.chaos.net --seconds 300 --may-skip --alarms
 
 chaos-policies: $(STAMP)  ## real faults for which a living master is left by policy: full and slow disk, cut from its slaves; three minutes, root
 	@deploy/setup.sh machines

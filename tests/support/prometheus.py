@@ -33,6 +33,11 @@ SHORTEST_S = 2
 """Of a ``for`` that is shortened: two scrapes."""
 START_DEADLINE_S = 60.0
 ANSWER_S_MAX = 10.0
+EVALUATION_S_MAX = 4.0
+"""Between two evaluations of rules, each second, on a busy machine."""
+_ABOUT = ("name", "set", "instance")
+"""Labels that say whom an alarm is about."""
+_SHIPPED = "is_shipped"
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -52,21 +57,55 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
+def patience_s(factor: int) -> dict[str, int]:
+    """For how long what an alarm is about has to last, by its name; each ``for`` is divided by ``factor``."""
+    found = {rule["alert"]: re.fullmatch(r"(\d+)([smh])", rule.get("for", "")) for rule in rules()}
+    return {
+        name: 0 if one is None else max(SHORTEST_S, int(one[1]) * _UNITS_S[one[2]] // factor)
+        for name, one in found.items()
+    }
+
+
 def shortened(factor: int) -> str:
-    """Our rules file, each ``for`` divided by ``factor``: a test has no five minutes."""
+    """Our rules file with ``patience_s``: a test has no five minutes."""
+    document, patience = yaml.safe_load(RULES.read_text()), patience_s(factor)
+    for rule in _each_second(document):
+        if "for" in rule:
+            rule["for"] = f"{patience[rule['alert']]}s"
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def shipped() -> str:
+    """Our rules file as it is, for a server that has it shortened too: its alarms have a label of their own."""
     document = yaml.safe_load(RULES.read_text())
+    for rule in _each_second(document):
+        rule["labels"][_SHIPPED] = "yes"
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _each_second(document: Any) -> Iterator[dict[str, Any]]:
     for group in document["groups"]:
         group["interval"] = "1s"
-        for rule in group["rules"]:
-            if (found := re.fullmatch(r"(\d+)([smh])", rule.get("for", ""))) is not None:
-                rule["for"] = f"{max(SHORTEST_S, int(found[1]) * _UNITS_S[found[2]] // factor)}s"
-    return yaml.safe_dump(document, sort_keys=False)
+        yield from group["rules"]
 
 
 def panels() -> list[tuple[str, str]]:
     """(title of the panel, query) of each query of the dashboard."""
     document = json.loads(DASHBOARD.read_text())
     return [(panel["title"], target["expr"]) for panel in document["panels"] for target in panel.get("targets", ())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """An alarm, from its first evaluation that fired to its last. Times are UTC."""
+
+    alarm: str
+    about: str
+    """The certificate, set or process; empty: the fleet."""
+    is_shipped: bool
+    """Whether it waited as long as the rules say that we ship."""
+    since_s: float
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,17 +143,46 @@ class Prometheus:
             one["labels"]["alertname"] for one in self._answer("/api/v1/alerts")["alerts"] if one["state"] == "pending"
         }
 
+    def evaluated(self) -> int:
+        """How many rules are judged and well."""
+        groups = self._answer("/api/v1/rules")["groups"]
+        return sum(rule["health"] == "ok" for group in groups for rule in group["rules"])
+
+    def fired(self, *, last_s: float) -> list[Firing]:
+        """Each time that an alarm fired in the last seconds, oldest first; one that fires now ends with its newest evaluation."""
+        query = urllib.parse.quote(f'ALERTS{{alertstate="firing"}}[{math.ceil(last_s)}s]')
+        stamps: dict[tuple[str, str, bool], set[float]] = {}
+        for series in self._answer(f"/api/v1/query?query={query}")["result"]:
+            labels = series["metric"]
+            about = next((labels[name] for name in _ABOUT if name in labels), "")
+            key = labels["alertname"], about, _SHIPPED in labels
+            stamps.setdefault(key, set()).update(float(at) for at, _ in series["values"])
+        found = [Firing(alarm=key[0], about=key[1], is_shipped=key[2], since_s=since, until_s=until)
+                 for key, those in stamps.items() for since, until in spans(sorted(those))]  # fmt: skip
+        return sorted(found, key=lambda one: one.since_s)
+
+
+def spans(stamps_s: Sequence[float]) -> list[tuple[float, float]]:
+    """Beginning and end of each run of stamps, sorted, of which none is ``EVALUATION_S_MAX`` behind the one before."""
+    found: list[tuple[float, float]] = []
+    for at in stamps_s:
+        since = found.pop()[0] if found and at - found[-1][1] <= EVALUATION_S_MAX else at
+        found.append((since, at))
+    return found
+
 
 @contextmanager
-def scraping(fleet: Fleet, *, factor: int) -> Iterator[Prometheus]:
-    """A server on ``fleet``, with our rules ``shortened``; everything of it lies in the fleet's directory."""
+def scraping(fleet: Fleet, *, factor: int, is_shipped_too: bool = False) -> Iterator[Prometheus]:
+    """A server on ``fleet``, with our rules ``shortened``, and ``shipped``; everything of it lies in the fleet's directory."""
     directory = fleet.directory / NAME
     directory.mkdir()
-    (directory / "rules.yml").write_text(shortened(factor))
+    files = {"rules.yml": shortened(factor)} | ({"shipped.yml": shipped()} if is_shipped_too else {})
+    for name, text in files.items():
+        (directory / name).write_text(text)
     jobs = {"rollcall-controllers": fleet.controllers, "rollcall-brokers": fleet.brokers}
     document = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["rules.yml"],
+        "rule_files": list(files),
         "scrape_configs": [_job(fleet, job, names) for job, names in jobs.items()],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(document))

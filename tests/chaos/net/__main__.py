@@ -1,7 +1,8 @@
 """
 `make chaos-net ROUNDS=n`: every fault of ``faults`` once a round, on a fleet of machines under load.
 
-    python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table] [--policies]
+    python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
+                              [--policies | --alarms]
 
 Each fault, under load: the fault, the fleet has to serve, heal, the fleet has to be whole; then the record is read against
 the producer's stopwatch. After ``AUDITED_FAULTS`` of them, and before one that destroys a disk, the load ends, and the raw
@@ -10,6 +11,8 @@ by any fault of the round is still so. A line for each fault is added to FILE (o
 its commit, so that rounds of many days add up; ``--table`` prints them all. Of a fault that is not good, record and logs are
 kept in DIRECTORY-failed. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
 ``--policies``: the faults of ``leaving`` instead, on a fleet whose masters are left by policy.
+``--alarms``: a Prometheus with our rules looks on, and its alarms are set beside the faults (``alarms``); each fault lasts
+longer, and an alarm that belongs to none, or is owed and did not come, is exit code 1.
 """
 
 from __future__ import annotations
@@ -37,23 +40,24 @@ from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.chaos.net import faults, leaving
+from tests.chaos.net.alarms import CAUSES, Beside, Happened, victims_of
 from tests.chaos.net.faults import DESTROYS, FAULTS, HEAL_S, UPGRADE, NotHere, Stage
 from tests.chaos.net.stage import NAMESPACE, staged
 from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_ms, read, table, untrue
+from tests.chaos.net.watch import FACTOR, WAITS_S, watched
 from tests.support.fleet_story import Load, judge, load, plain
+from tests.support.prometheus import why_not
 
 DEFAULT_DIRECTORY = Path(".chaos-net")
 ROOT = Path(__file__).parents[3]
 ROUNDS_FILE = Path(__file__).with_name("rounds.jsonl")
 AUDITED_FAULTS = 8
 """Between two audits: each reads the files from their beginning."""
-KEPT_S = 4.0
-"""How long a fault lasts at least: longer than a hung master reigns on, 3.7 s (docs/timing.md)."""
 PAUSE_MS = 5.0
 """Of each of two senders: the stopwatch is as fine as that, and a round's messages can be audited in seconds."""
 RECORD_S = 12.0
 EVERY = FAULTS | leaving.LEAVING
-UNTOLD = "rollcall_broker_write_stops_untold"
+UNTOLD, HEARD = "rollcall_broker_write_stops_untold", "rollcall_controllers_heard"
 MORE_ACKS = 10
 """More than were in flight."""
 
@@ -99,7 +103,7 @@ def new_record(stage: Stage, before: tuple[dict[int, Any], dict[str, Any]]) -> t
     def is_whole() -> bool:
         # Asked first: a master whose session was lost tells a stop up to 5 s later, and it would be on the record of the
         # next fault.
-        if any(untold_stops(stage, name) for name in stage.fleet.brokers):
+        if any(gauge(stage, name, UNTOLD) != 0 for name in stage.fleet.brokers):
             return False
         rows, stops = record(stage)
         found[0] = [row for epoch, row in sorted(rows.items()) if epoch not in before[0]]
@@ -111,13 +115,13 @@ def new_record(stage: Stage, before: tuple[dict[int, Any], dict[str, Any]]) -> t
     return found[0], found[1]
 
 
-def untold_stops(stage: Stage, name: str) -> float:
-    """Of a broker, by its metrics; 1 if it does not say."""
+def gauge(stage: Stage, name: str, metric: str) -> float | None:
+    """Of a process, by its metrics; None if it does not say."""
     with contextlib.suppress(OSError):
         _, text = plain(stage.fleet.health(name), "/metrics")
-        found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{UNTOLD} ")]
-        return float(found[0]) if found else 1.0
-    return 1.0
+        found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{metric} ")]
+        return float(found[0]) if found else None
+    return None
 
 
 def is_whole_again(stage: Stage) -> str:
@@ -126,7 +130,16 @@ def is_whole_again(stage: Stage) -> str:
         for name in stage.nodes():
             if stage.fleet.pid(name) is None:
                 faults.restart(stage, name)
-        stage.fleet.leader(deadline_s=HEAL_S)
+        stage.fleet.wait_live(stage.nodes(), deadline_s=HEAL_S)
+        leader = stage.fleet.leader(deadline_s=HEAL_S)
+        # Else the next fault is that of a fleet which has lost a controller already.
+        count = len(stage.fleet.controllers)
+        what = f"{leader} to hear all {count} controllers"
+        wait_until(
+            lambda: any(gauge(stage, name, HEARD) == count for name in stage.fleet.controllers),
+            deadline_s=HEAL_S,
+            what=what,
+        )
         stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
     except LauncherError as error:
         return str(error).splitlines()[0]
@@ -137,11 +150,13 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     """One fault from beginning to end, not audited yet. Raises ``NotHere``."""
     stage.hit.clear()
     before = record(stage)
-    stuck = ""
-    began_ns = time.monotonic_ns()
+    stuck, held_s = "", 0.0
+    began_s, began_ns = time.time(), time.monotonic_ns()
+    there_s = began_s
     try:
         with EVERY[scenario](stage):
-            _keep_up(work)
+            there_s = time.time()
+            held_s = _keep_up(work, stage.kept_s(scenario))
     except (LauncherError, ClientError) as error:
         stuck = str(error).splitlines()[0]
     stage.machines.heal()
@@ -154,9 +169,16 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     stamps = [line.acked_at_ns for line in ledger.read(stage.fleet.books) if line.acked_at_ns > began_ns - 10**9]
     gap_ms = longest_gap_ms(stamps, began_ns, ended_ns)
     rows, stops = new_record(stage, before)
+    hit = ", ".join(stage.hit)
+    stage.log.append(
+        Happened(
+            scenario=scenario, hit=hit, victims=victims_of(hit, stage.nodes()), began_s=began_s, there_s=there_s,
+            held_s=held_s, whole_s=time.time(),
+        )
+    )  # fmt: skip
     trial = Trial(
         commit=commit(), at=now(), seed=seed, scenario=scenario,
-        hit=", ".join(stage.hit), gap_ms=round(gap_ms, 1), elections=len(rows),
+        hit=hit, gap_ms=round(gap_ms, 1), elections=len(rows),
         acked=sum(began_ns < stamp < ended_ns for stamp in stamps), lost=0, doubled=0, stuck=stuck,
         record=untrue(gap_ms, rows, stops),
     )  # fmt: skip
@@ -165,11 +187,13 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     return trial
 
 
-def _keep_up(work: Load) -> None:
-    """The fault lasts, and longer while nobody is served: until the fleet has found its way around it, or 14 s."""
-    time.sleep(KEPT_S)  # the length of the fault
+def _keep_up(work: Load, kept_s: float) -> float:
+    """The fault lasts, and 10 s longer while nobody is served, until the fleet has found its way around it; seconds."""
+    began = time.monotonic()
+    time.sleep(kept_s)  # the length of the fault
     with contextlib.suppress(LauncherError, AssertionError):
         work.wait_more(MORE_ACKS, deadline_s=10.0)
+    return time.monotonic() - began
 
 
 def keep(stage: Stage, trial: Trial, failed: Path, **found: Any) -> None:
@@ -251,6 +275,28 @@ def show(trial: Trial) -> None:
     )
 
 
+def show_alarms(seen: Beside, log: Sequence[Happened]) -> None:
+    """Each that fired behind the newest fault that had begun, and the counts."""
+    by_fault: dict[str, list[str]] = {fault.scenario: [] for fault in log}
+    for one in seen.fired:
+        after = max((fault for fault in log if fault.began_s <= one.since_s), key=lambda f: f.began_s, default=None)
+        name = f"{one.alarm} {'as shipped' if one.is_shipped else 'hurried'}"
+        behind = (
+            "before any fault"
+            if after is None
+            else f"{one.since_s - after.began_s:.1f} s after {after.scenario} ({after.hit})"
+        )
+        verdict = "FAILED unexplained" if one in seen.unexplained else "alarm "
+        say(f"{verdict} {name} {one.about}: {behind}, for {one.until_s - one.since_s:.1f} s")
+        if after is not None:
+            by_fault[after.scenario].append(name.removeprefix("Rollcall").removesuffix(" hurried"))
+    for scenario, names in by_fault.items():
+        say(f"raised {scenario}: {', '.join(sorted(names)) or 'nothing'}")
+    for text in seen.missed:
+        say(f"FAILED missed {text}")
+    say(f"ALARMS {json.dumps({'faults': len(log), 'rules': len(WAITS_S), 'for_divided_by': FACTOR, **seen.counts()})}")
+
+
 def batches(scenarios: Sequence[str]) -> list[list[str]]:
     """In their order; ``AUDITED_FAULTS`` each, and one that destroys files is the first of its batch."""
     found: list[list[str]] = [[]]
@@ -270,6 +316,7 @@ def run(
     only: Sequence[str],
     file: Path | None,
     has_policies: bool,
+    has_alarms: bool = False,
 ) -> int:
     """Exit code."""
     wanted = [
@@ -278,6 +325,7 @@ def run(
     failed = directory.with_name(f"{directory.name}-failed")
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
+    seen: list[Beside] = []
     ends_at = time.monotonic() + seconds if seconds else float("inf")
     for number in range(rounds):
         if time.monotonic() > ends_at:
@@ -288,9 +336,10 @@ def run(
         # Cut off by the clock, the last scenarios of a fixed order would never be tried.
         random.Random(of_round).shuffle(order)
         order.sort(key=lambda name: name != UPGRADE)
-        with staged(
-            directory, of_round, is_older=UPGRADE in order, policies=leaving.ON if has_policies else None
-        ) as stage:
+        policies = leaving.ON if has_policies else None
+        with contextlib.ExitStack() as stack:
+            stage = stack.enter_context(staged(directory, of_round, is_older=UPGRADE in order, policies=policies))
+            alarms = stack.enter_context(watched(stage)) if has_alarms else None
             for scenarios in batches(order):
                 for found in batch(stage, scenarios, of_round, failed, ends_at):
                     if isinstance(found, str):
@@ -303,16 +352,29 @@ def run(
                         append(file, [found])
                 if time.monotonic() > ends_at or (trials and trials[-1].stuck):
                     break  # what follows would be judged on a broken fleet
+            if alarms is not None:
+                seen.append(alarms())
+                show_alarms(seen[-1], stage.log)
     say(table(trials))
     bad = [trial for trial in trials if not trial.is_good]
-    result = {
+    result: dict[str, Any] = {
         "faults": len(trials), "scenarios": len({trial.scenario for trial in trials}), "masters_changed": sum(t.elections > 0 for t in trials),
         "lost": sum(t.lost for t in trials), "doubled": sum(t.doubled for t in trials), "stuck": sum(bool(t.stuck) for t in trials),
         "record_wrong": sum(bool(t.record) for t in trials), "skipped": skipped,
         "rto_over_rocketmqs_3_s": sum(t.gap_ms > ROCKETMQ_RTO_MS for t in trials),
     }  # fmt: skip
+    are_alarms_good = True
+    if has_alarms:
+        result["alarms"] = {
+            "owed": sum(len(one.owed) for one in seen), "missed": sum(len(one.missed) for one in seen),
+            "fired": sum(len(one.fired) for one in seen), "unexplained": sum(len(one.unexplained) for one in seen),
+        }  # fmt: skip
+        # A run that owed no alarm has checked none.
+        are_alarms_good = (
+            bool(result["alarms"]["owed"]) and not result["alarms"]["missed"] + result["alarms"]["unexplained"]
+        )
     say(f"RESULT {json.dumps(result)}")
-    return 0 if trials and not bad and result["masters_changed"] else 1
+    return 0 if trials and not bad and result["masters_changed"] and are_alarms_good else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -324,14 +386,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="only scenarios that hold this")
     parser.add_argument("--file", type=Path, default=None, help="add a line for each fault to this file")
     parser.add_argument("--may-skip", action="store_true", help="exit code 0 where there can be no machines")
-    parser.add_argument("--policies", action="store_true", help="faults for which a master is left by policy")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--policies", action="store_true", help="faults for which a master is left by policy")
+    kind.add_argument("--alarms", action="store_true", help="a Prometheus looks on; its alarms beside the faults")
     parser.add_argument("--table", action="store_true", help="print all rounds of the file, and do nothing")
     options = parser.parse_args(arguments)
     if options.table:
         say(table(read(options.file or ROUNDS_FILE)))
         return 0
-    if os.geteuid() != 0:
-        say("SKIPPED: machines are network namespaces: chaos-net needs root")
+    no_machines = "machines are network namespaces: chaos-net needs root" if os.geteuid() != 0 else ""
+    no_alarms = no_machines or why_not("prometheus")
+    if options.alarms and no_alarms and NAMESPACE not in os.environ:
+        say(f"SKIPPED: {len(CAUSES)} alarms, which were to be set beside the faults: {no_alarms}")
+    if no_machines:
+        say(f"SKIPPED: {len(leaving.LEAVING if options.policies else FAULTS)} faults: {no_machines}")
         return 0 if options.may_skip else 1
     if shutil.which("unshare") and NAMESPACE not in os.environ:
         # Mounts of its own: a full disk of a test must reach nothing else.
@@ -341,7 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(
             options.directory, rounds=options.rounds, seconds=options.seconds, seed=options.seed, only=options.only,
-            file=options.file, has_policies=options.policies,
+            file=options.file, has_policies=options.policies, has_alarms=options.alarms and not no_alarms,
         )  # fmt: skip
     except MachinesError as error:
         say(f"SKIPPED: {error}")

@@ -37,6 +37,7 @@ from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.credentials import broker_name, controller_name
+from tests.chaos.net.alarms import Happened
 from tests.chaos.net.versions import OLDER_LEVEL, TwoVersions
 
 LOSS = Quality(loss_share=0.4)
@@ -48,6 +49,8 @@ CLOCK_JUMP_S = 3_600
 SHORT_DAYS = 4 / 86_400
 """Four seconds: a certificate that expires while its owner works."""
 HEAL_S = 60.0
+KEPT_S = 4.0
+"""Longer than a hung master reigns on, 3.7 s (docs/timing.md)."""
 
 
 class NotHere(Exception):
@@ -64,8 +67,12 @@ class Stage:
     draw: random.Random
     tools: Path
     """Folder of the libraries and files that move clocks and slow disks."""
+    kept_s: Callable[[str], float] = lambda _: KEPT_S
+    """How long a fault lasts at least, by its name."""
     hit: list[str] = field(default_factory=list)
     """Whom this fault was about."""
+    log: list[Happened] = field(default_factory=list)
+    """Each fault so far, oldest first."""
 
     def nodes(self) -> tuple[str, ...]:
         return (*self.fleet.controllers, *self.fleet.brokers)
