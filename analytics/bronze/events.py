@@ -234,7 +234,7 @@ def _facts(event: Column) -> dict[str, Column]:
     )
     # A goodbye has no detection, but it is the cause of the silence that it begins.
     cause = f.when(kind == "goodbye-said", f.lit(codes.CAUSES["goodbye"])).otherwise(
-        codes.code_of(f.coalesce(event["cause"], event["detection"]["cause"]), codes.CAUSES)
+        codes.code_of(f.coalesce(event["cause"], event["detection"]["cause"], event["ended"]["cause"]), codes.CAUSES)
     )
     return {
         "master_epoch": f.when(
@@ -293,7 +293,9 @@ def _election(event: Column) -> dict[str, Column]:
         "policy": verdict["policy"],
     }
     return {name: f.when(is_election, column) for name, column in columns.items()} | {
-        "fault_age_us": f.coalesce(detection["firstSignAgeUs"], signs, detection["detectedAgeUs"]),
+        "fault_age_us": f.coalesce(
+            detection["firstSignAgeUs"], signs, detection["detectedAgeUs"], event["ended"]["firstSignAgeUs"]
+        ),
         # Without stamps a living master was moved, or there was none: that begins with the proposal. But a master that
         # was lost without a stamp was lost at some time before it.
         "alive_age_us": f.coalesce(
@@ -308,7 +310,7 @@ def _election(event: Column) -> dict[str, Column]:
 def _members(event: Column) -> dict[str, Column]:
     kind, verdict = event["kind"], event["verdict"]
     is_altered = (kind == "sync-state-set-altered") & verdict["isAccepted"]
-    is_told = kind.isin("master-elected", "replica-registered", "replicas-cleaned")
+    is_told = kind.isin("master-elected", "replica-registered", "replicas-cleaned", "set-imported")
     # The proposed set of a refused alter was never in force.
     members = f.when(is_altered, verdict["syncStateSet"]).when(is_told, event["syncStateSet"])
     return {

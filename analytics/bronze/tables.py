@@ -39,12 +39,12 @@ is_cleaned boolean cleaning: whether it took the whole set away
 stop_reason int writes stopped: code (codes.STOP_REASONS)
 age_us bigint writes stopped or resumed: how long before the report, by the master's clock
 stopped_us bigint writes resumed: how long they had been stopped, by the master's clock
-cause int code of the silence (codes.CAUSES)
+cause int code of the silence (codes.CAUSES); of a registration: of the end of the master's process that it replaces
 election_kind int code (codes.ELECTION_KINDS)
 previous_master int election: the deposed master
 previous_epoch bigint election: epoch before it
 triggered_seq bigint election: seq of the event that triggered it
-fault_age_us bigint election or silence: age of the first sign of the fault at the proposal
+fault_age_us bigint election, silence or end as in cause: age of the first sign of the fault at the proposal
 alive_age_us bigint election or silence: age of the last sure sign of life at the proposal; null = not known
 detected_age_us bigint election or silence: age of the detection at the proposal
 last_heartbeat_age_us bigint election or silence: age of the last heartbeat at the proposal

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.days import US_PER_MS, Days
-from rollcall_ha.analytics.gold.intervals import nodes_daily, quiet_daily, sets_daily
+from rollcall_ha.analytics.gold.intervals import nodes_daily, quiet_daily, sets_daily, with_cleanings
 from rollcall_ha.analytics.gold.tables import (
     FLAP_WINDOW_MS,
     GOLD_FAILOVERS,
@@ -33,7 +33,8 @@ def failovers(days: Days) -> DataFrame:
     elected = f.col("elected_at_ms")
     wanted = days.only_since(days.tables["reigns"].where("is_failover"))
     joined = (
-        wanted.join(_triggers(days).hint("shuffle_hash"), ["fleet", "triggered_seq"], "left")
+        with_cleanings(days, wanted)
+        .join(_triggers(days).hint("shuffle_hash"), ["fleet", "triggered_seq"], "left")
         .join(_terms(days), ["fleet", "found_term"], "left")
         .join(days.horizons(), "fleet", "left")
     )
@@ -42,7 +43,8 @@ def failovers(days: Days) -> DataFrame:
     fault_at = elected - f.floor(f.col("fault_age_us") / US_PER_MS)
     found_at = f.when(is_its, f.col("found_at_ms"))
     lost_at = f.coalesce(fault_at, found_at, elected)
-    end = f.coalesce("served_at_ms", "ended_at_ms", "horizon_ms")
+    # A set that is taken away needs no master: up to the next election, or the horizon, it would be out of service.
+    end = f.coalesce("served_at_ms", f.least("ended_at_ms", "cleaned_at_ms"), "horizon_ms")
     is_false = f.coalesce(is_its & f.col("is_same_incarnation"), f.lit(False))
     since_change = found_at - f.col("taken_at_ms")
     # A change of leader after the finding cannot have caused it. Counted, the figure would also depend on whether the
@@ -54,7 +56,7 @@ def failovers(days: Days) -> DataFrame:
         # Of this outage; the silver column of the name is of the one that ended the reign.
         "lost_at_ms": lost_at,
         "outage_ms": f.greatest(f.lit(0).cast("bigint"), end - lost_at),
-        "is_open": f.col("served_at_ms").isNull() & f.col("ended_at_ms").isNull(),
+        "is_open": f.coalesce("served_at_ms", "ended_at_ms", "cleaned_at_ms").isNull(),
         "heard_again_after_ms": f.when(is_false, f.col("returned_at_ms") - found_at),
         "is_false_positive": is_false,
         "leader_change_age_ms": shadow,

@@ -163,12 +163,16 @@ def _cleaned(days: Days) -> DataFrame:
     return found.hint("broadcast")
 
 
-def _with_cleanings(days: Days, rows: DataFrame) -> DataFrame:
-    """``rows`` with ``elected_seq``: how often the set had been ``cleaned`` before, and ``cleaned_at_ms`` after it."""
+def with_cleanings(days: Days, rows: DataFrame) -> DataFrame:
+    """
+    ``rows`` with ``elected_seq``: how often the set had been ``cleaned`` before, and where in the log (``cleaned_seq``)
+    and when (``cleaned_at_ms``) it was after it.
+    """
     joined = rows.join(_cleaned(days), [*SET], "left")
     later = f.filter("cleanings", lambda one: one["seq"] > f.col("elected_seq"))
     before = f.coalesce(f.size("cleanings") - f.size(later), f.lit(0))
-    return joined.withColumns({"cleaned": before, "cleaned_at_ms": f.get(later, f.lit(0))["at_ms"]}).drop("cleanings")
+    after = {f"cleaned_{name}": f.get(later, f.lit(0))[name] for name in ("seq", "at_ms")}
+    return joined.withColumns({"cleaned": before} | after).drop("cleanings")
 
 
 def _observed(days: Days) -> DataFrame:
@@ -178,7 +182,7 @@ def _observed(days: Days) -> DataFrame:
     A set that was cleaned and comes back is observed anew. On the same day it has neither ended nor begun: else the day
     would be counted twice.
     """
-    stays = _with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
+    stays = with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
     of_set = Window.partitionBy(*SET).orderBy("cleaned")
     number = {name: f.floor(f.col(name) / MS_PER_DAY) for name in ("from_ms", "to_ms")}
     return (
@@ -228,23 +232,31 @@ def quiet_daily(days: Days) -> DataFrame:
 def _available(days: Days) -> DataFrame:
     """From serving to loss, per tenure."""
     found = days.tables["silences"].select(
-        "fleet", f.col("seq").alias("end_triggered_seq"), f.col("found_at_ms").alias("end_found_at_ms")
+        "fleet",
+        f.col("seq").alias("end_triggered_seq"),
+        f.col("broker_id").alias("silent_id"),
+        f.col("found_at_ms").alias("silent_at_ms"),
     )
-    tenures = _with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
-    ended = tenures.where("ended_at_ms is not null")
+    tenures = with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
+    # A set that was cleaned and made again: no election ended that tenure. By the first one of the new set, a master
+    # that had said goodbye hours before the cleaning would have served up to it.
+    is_cleaned = f.coalesce(f.col("cleaned_seq") < f.col("ended_seq"), f.lit(False))
+    is_ended = f.col("ended_at_ms").isNotNull() & ~is_cleaned
+    ended = tenures.where(is_ended)
     # The silence itself is looked up only where no detection was stamped: few rows take part in the join.
     unstamped = ended.where("lost_at_ms is null").join(
         found.hint("shuffle_hash"), ["fleet", "end_triggered_seq"], "left"
     )
-    stamped = ended.where("lost_at_ms is not null").withColumn("end_found_at_ms", f.lit(None).cast("bigint"))
+    nothing = {"silent_id": f.lit(None).cast("int"), "silent_at_ms": f.lit(None).cast("bigint")}
+    stamped = ended.where("lost_at_ms is not null").withColumns(nothing)
+    # The trigger may be another replica's silence: this master served on, up to the election.
+    found_at = f.when(f.col("silent_id") == f.col("broker_id"), f.col("silent_at_ms"))
     until_next = stamped.unionByName(unstamped).select(
         *SET,
         "master_epoch",
         f.col("served_at_ms").alias("from_ms"),
         # A set that was cleaned is not observed until its next master serves: nobody was there to take writes, either.
-        f.least("ended_at_ms", f.coalesce("lost_at_ms", "end_found_at_ms", "ended_at_ms"), "cleaned_at_ms").alias(
-            "to_ms"
-        ),
+        f.least("ended_at_ms", f.coalesce("lost_at_ms", found_at, "ended_at_ms"), "cleaned_at_ms").alias("to_ms"),
     )
     # The master of an open tenure may be gone without a successor: counted to the horizon, the set would look available
     # for as long as nobody could be elected.
@@ -259,11 +271,12 @@ def _available(days: Days) -> DataFrame:
             (f.col("found_at_ms") - f.coalesce(f.floor(f.col("fault_age_us") / US_PER_MS), f.lit(0))).alias("gone_ms"),
         )
     )
-    reigning = tenures.where("ended_at_ms is null").select(
-        *SET, "master_epoch", "broker_id", "elected_seq", "served_at_ms", "cleaned_at_ms"
+    reigning = tenures.where(~is_ended).select(
+        *SET, "master_epoch", "broker_id", "elected_seq", "served_at_ms", "cleaned_seq", "cleaned_at_ms"
     )
-    # A silence before this election was of an earlier tenure.
-    gone_ms = f.when(f.col("seq") > f.col("elected_seq"), f.col("gone_ms"))
+    # A silence before this election was of an earlier tenure, one behind the cleaning is of another set's.
+    is_its = (f.col("seq") > f.col("elected_seq")) & f.coalesce(f.col("seq") < f.col("cleaned_seq"), f.lit(True))
+    gone_ms = f.when(is_its, f.col("gone_ms"))
     open_ones = (
         reigning.hint("shuffle_hash")
         .join(lost, [*SET, "broker_id"], "left")
@@ -314,7 +327,8 @@ def _exposed(days: Days) -> list[DataFrame]:
 
 def nodes_daily(days: Days) -> DataFrame:
     node = (*SET, "broker_id")
-    silences = days.tables["silences"]
+    # An end that only the next registration tells was found by nobody, and is known of masters alone.
+    silences = days.tables["silences"].where(~f.col("seq").eqNullSafe(f.col("returned_seq")))
     goodbye = f.col("cause") == SilenceCause.GOODBYE.value
     flags = {
         "faults": ~goodbye,

@@ -93,10 +93,10 @@ grade string proven, bounded, unknown, refuted; null = not graded
 loss_bytes bigint lost at most; null = unknown
 cut_bytes bigint thrown away by the old master; null = not back
 regret_bytes bigint how much more than the winner an eligible candidate held
-lost_at_ms bigint begin of the outage: election minus fault age, else the finding of the silence, else the election
+lost_at_ms bigint begin of the outage: election minus fault age, else finding of the master's silence, else the election
 served_at_ms bigint end of the outage (silver.reigns.served_at_ms); null = never served
-outage_ms bigint served_at_ms - lost_at_ms; of a reign that never served, up to the next election, else the horizon
-is_open boolean never served, and nobody was elected since
+outage_ms bigint served_at_ms - lost_at_ms; never served: up to the next election or the set's cleaning, else horizon
+is_open boolean never served, nobody was elected since, and the set was not cleaned
 heard_again_after_ms bigint from the finding of the silence to the same incarnation's return; null = it did not return
 is_false_positive boolean the deposed incarnation itself came back: its process had lived all the time
 leader_change_age_ms bigint from the last change of the leading controller to the silence's finding; null = none before
@@ -138,7 +138,7 @@ cut_bytes bigint sum, where the old master is back
 regretted bigint regret_bytes > 0
 regret_bytes bigint sum
 outage_ms bigint sum
-routed bigint with a report that routes converged
+routed bigint with a report that routes converged, and a total_us
 routes_late bigint is_route_late
 """
     ),
@@ -230,7 +230,11 @@ GROUP BY cluster, day, policy, kind
 GOLD_SETS_DAILY = LakeTable(
     layer="gold",
     name="sets_daily",
-    meaning="Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one.",
+    meaning="Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one. "
+    "A tenure that an election ended is lost as gold.failovers.lost_at_ms says, of any kind of election. One that "
+    "none ended, up to the set's cleaning or the horizon, is lost with the first of its master's silences, goodbyes "
+    "and ends since its election (silver.silences, found_at_ms minus fault_age_us) after which that very process did "
+    "not come back.",
     key=("cluster", "day", "fleet", "broker_set"),
     columns=columns_of(
         """
@@ -273,7 +277,7 @@ sets bigint how many; each of them was observed and available for 86,400,000 ms
 GOLD_NODES_DAILY = LakeTable(
     layer="gold",
     name="nodes_daily",
-    meaning="Silences of each replica, on days that have any, or on which it was gone.",
+    meaning="Silences of each replica, on days that have any, or on which it was gone; none with returned_seq = seq.",
     key=("cluster", "day", "fleet", "broker_set", "broker_id"),
     columns=columns_of(
         """

@@ -24,7 +24,7 @@ _SET = ("fleet", "cluster", "broker_set")
 BY_SET = ("set_number", "set_check")
 """Columns of ``numbered`` rows that keep the rows of a set together: two hashes that do not depend on each other."""
 
-_CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
+_CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned", "set-imported")
 _GONE = ("replica-silent", "goodbye-said")
 _ENDS_STOP = ("writes-resumed", "writes-stopped", "master-elected", "replicas-cleaned")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
@@ -71,9 +71,15 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
 
 
 def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
-    """``silver.silences``; a replica is back with its next session, sign of life or registration."""
-    gone = f.col("kind").isin([KINDS[kind] for kind in _GONE])
-    points = events.where(gone | f.col("kind").isin([KINDS[kind] for kind in _BACK])).select(
+    """
+    ``silver.silences``; a replica is back with its next session, sign of life or registration.
+
+    A master's process whose end only the next one's registration tells is gone and back with this one event.
+    """
+    is_back = f.col("kind").isin([KINDS[kind] for kind in _BACK])
+    is_replaced = (f.col("kind") == KINDS["replica-registered"]) & f.col("cause").isNotNull()
+    gone = f.col("kind").isin([KINDS[kind] for kind in _GONE]) | is_replaced
+    points = events.where(gone | is_back).select(
         *_SET,
         "seq",
         "broker_id",
@@ -84,17 +90,21 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
         "last_heartbeat_age_us",
         "fault_age_us",
         gone.alias("is_gone"),
+        is_back.alias("is_back"),
     )
     if published is not None:
         points = points.unionByName(_points(published))
-    # Backwards in time: the next return of a silence is then the last one before it in the window. Of a silence and a
-    # return in one event's place the silence comes first, and does not end by itself.
+    # Backwards in time: the next return of a silence is then the last one before it in the window. A row that is gone
+    # and back comes before the return that a published row tells of the same event: else it would count as its copy.
     by_replica = Window.partitionBy(*BY_SET, "broker_id")
     backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
     # One struct, so that place, time and incarnation are of the same return.
     back = f.when(
-        ~f.col("is_gone"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
+        f.col("is_back"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
     )
+    # A registration has the hash of the new process: the one that ended is not named.
+    ended_hash = f.when(~f.col("is_back"), f.col("incarnation_hash"))
+    is_same = f.coalesce(f.col("back.who") == ended_hash, f.lit(False))
     following = numbered(points).withColumns(
         {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
     )
@@ -109,7 +119,8 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
                 "returned_at_ms": f.col("back.at_ms"),
                 "returned_seq": f.col("back.seq"),
                 "returned_hash": f.col("back.who"),
-                "is_same_incarnation": f.col("back.who") == f.col("incarnation_hash"),
+                "incarnation_hash": ended_hash,
+                "is_same_incarnation": f.when(f.col("back").isNotNull(), is_same),
             }
         )
         .select(*SILVER_SILENCES.column_names)
@@ -198,13 +209,14 @@ def _points(published: DataFrame) -> DataFrame:
         *_SET,
         "seq",
         "broker_id",
-        "incarnation_hash",
+        f.coalesce("incarnation_hash", "returned_hash").alias("incarnation_hash"),
         "term",
         "found_at_ms",
         code_of(f.col("cause"), CAUSES).alias("cause"),
         "last_heartbeat_age_us",
         "fault_age_us",
         f.lit(True).alias("is_gone"),
+        f.col("seq").eqNullSafe(f.col("returned_seq")).alias("is_back"),
     )
     back = published.where(f.col("returned_seq").isNotNull()).select(
         *_SET,
@@ -217,5 +229,6 @@ def _points(published: DataFrame) -> DataFrame:
         f.lit(None).cast("bigint").alias("last_heartbeat_age_us"),
         f.lit(None).cast("bigint").alias("fault_age_us"),
         f.lit(False).alias("is_gone"),
+        f.lit(True).alias("is_back"),
     )
     return gone.unionByName(back)

@@ -170,14 +170,15 @@ ended_seq bigint seq of the next change
 SILVER_SILENCES = LakeTable(
     layer="silver",
     name="silences",
-    meaning="One row per time that a replica was found silent or said goodbye, with its return.",
+    meaning="One row per time that a replica was found silent or said goodbye, with its return; and one per process of "
+    "a master whose end the registration of the next one told: gone and back with that event (returned_seq = seq).",
     key=("fleet", "seq"),
     columns=columns_of(
         _SET
         + """
-seq bigint of the silence or goodbye
+seq bigint of the silence or goodbye, or of that registration
 broker_id int the replica
-incarnation_hash bigint xxhash64 of its incarnation
+incarnation_hash bigint xxhash64 of its incarnation; null = not told, of a process that a registration replaced
 term bigint Raft term of the leader that found it
 found_at_ms bigint its stamp
 cause string timeout, dead-at-once, replaced, goodbye, revoked

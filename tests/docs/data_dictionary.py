@@ -6,9 +6,14 @@ docs/data-dictionary.md, made of the tables of the lake.
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from rollcall_ha.analytics.bronze.tables import BRONZE
+from rollcall_ha.analytics.gold import tables as gold_tables
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.tables import SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
@@ -25,7 +30,25 @@ since 1970 in UTC. A view stores nothing: Rollcall's own readers know it as a ta
 def page() -> str:
     """The whole page."""
     tables = (SNAPSHOTS, *BRONZE, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS)
-    return "\n".join([HEAD, *(_section(table) for table in tables)])
+    return "\n".join([HEAD, _limits(), *(_section(table) for table in tables)])
+
+
+def _limits() -> str:
+    """Whole numbers that gold's meanings name, with their docstrings."""
+    rows = [f"| {name} | {value:,} | {meaning} |" for name, value, meaning in _constants()]
+    head = ["## limits\n", "By which gold judges.\n", "| name | value | meaning |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows, ""])
+
+
+def _constants() -> Iterator[tuple[str, int, str]]:
+    body = ast.parse(inspect.getsource(gold_tables)).body
+    for one, behind in pairwise(body):
+        match one, behind:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(value))),
+                ast.Expr(value=ast.Constant(value=str(meaning))),
+            ):
+                yield name, value, " ".join(meaning.split())
 
 
 def _section(table: LakeTable) -> str:

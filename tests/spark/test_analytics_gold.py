@@ -76,6 +76,7 @@ def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
     tables = {
         "reigns": silver.reigns(events),
         "silences": intervals.silences(events),
+        "cleanings": silver.cleanings(events),
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }

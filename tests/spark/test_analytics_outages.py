@@ -10,9 +10,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS
+from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.silver.tables import SILVER, SILVER_CLEANINGS, SILVER_REIGNS, SILVER_STOPS
+from rollcall_ha.analytics.silver.tables import (
+    SILVER,
+    SILVER_CLEANINGS,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_STOPS,
+)
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.history import history_of
@@ -46,7 +52,8 @@ def stop(fleet: Fleet, seq: int, *, age_us: int, stopped_us: int | None = None) 
 def troubled() -> Fleet:
     """
     Three stops: of the second the end is not told, the third goes on when a replica is cleaned, an election ends it; a
-    timeout of which only bounds are known, from the stop on; a handover; cleaned.
+    timeout of which only bounds are known, from the stop on; a handover; a master whose next process comes, and falls silent;
+    cleaned.
     """
     fleet = Fleet().serving()
     ends = {number: positions(1_000, confirm=900) for number in (1, 2, 3)}
@@ -73,6 +80,9 @@ def troubled() -> Fleet:
     fleet.goodbye(winner, end=1_000)
     fleet.elect(evidence=triggered(fleet, fleet.evidence(ends)))
     fleet.enter(1_000, acked=1_000)
+    master = int(fleet.set.master or 0)
+    fleet.do(fleet.registration(master, incarnation="next", boot="boot-2", holds=positions(1_000)))
+    fleet.silence(master)
     fleet.clean(is_unclean=True)
     return fleet
 
@@ -129,10 +139,27 @@ def test_a_cleaned_set_is_observed_no_more(spark: Any, fleet: Fleet, lake: Lake)
     assert row["cleaned_at_ms"] == fleet.records[-1].stamped_at_ms
 
 
-def test_a_stop_that_ends_on_a_later_day_is_one_stop(spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path) -> None:
-    """Read in two runs, a day apart: the same rows as in one."""
+def test_the_end_of_a_replaced_master_is_on_record(spark: Any, lake: Lake) -> None:
+    """Nobody found it silent: its next process registered. It is gone and back with one event, and no fault of a node."""
+    (row,) = lake.read(spark, SILVER_SILENCES).where("cause = 'replaced'").collect()
+    assert row["seq"] == row["returned_seq"]
+    assert (row["incarnation_hash"], row["is_same_incarnation"]) == (None, False)
+    faults = {node["broker_id"]: node["faults"] for node in lake.read(spark, GOLD_NODES).collect()}
+    assert (
+        faults[row["broker_id"]]
+        == lake.read(spark, SILVER_SILENCES)
+        .where(f"broker_id = {row['broker_id']} and cause not in ('replaced', 'goodbye')")
+        .count()
+    )
+
+
+@pytest.mark.parametrize("word", ["writes-stopped", '"ended"'])
+def test_what_began_in_an_earlier_run_is_one_row(
+    spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path, word: str
+) -> None:
+    """Read in two runs, a day apart, from a stop on or from the end of a master: the same rows as in one."""
     lines = lines_of(fleet.records)
-    begun = next(place for place, line in enumerate(lines) if "writes-stopped" in line) + 1
+    begun = next(place for place, line in enumerate(lines) if word in line) + 1
     halves = Lake(tmp_path / "lake")
     for name, part in (("first", lines[:begun]), ("second", lines[begun:])):
         (tmp_path / name / "events").mkdir(parents=True)

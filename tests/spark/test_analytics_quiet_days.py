@@ -61,9 +61,9 @@ def silver(spark: Any) -> dict[str, Any]:
         of("a", 0, master_epoch=1, served_at_ms=at(0, 1), ended_at_ms=at(2, 5), lost_at_ms=at(2, 4)),
         of("a", 2, master_epoch=2, broker_id=2, elected_seq=5, served_at_ms=at(2, 5)),
         of("b", 3, master_epoch=1, broker_id=1, elected_seq=6, served_at_ms=at(3, 0)),
-        of("c", 0, master_epoch=1, elected_seq=1, served_at_ms=at(0, 2), ended_at_ms=at(8, 6)),
+        of("c", 0, master_epoch=1, elected_seq=1, served_at_ms=at(0, 2), ended_at_ms=at(8, 6), ended_seq=30),
         of("c", 8, master_epoch=2, elected_seq=30, served_at_ms=at(8, 6)),
-        of("d", 0, master_epoch=1, elected_seq=2, served_at_ms=at(0, 5), ended_at_ms=at(1, 13)),
+        of("d", 0, master_epoch=1, elected_seq=2, served_at_ms=at(0, 5), ended_at_ms=at(1, 13), ended_seq=13),
         of("d", 1, master_epoch=2, elected_seq=13, served_at_ms=at(1, 13)),
     )
     stops = frame(
