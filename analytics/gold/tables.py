@@ -109,6 +109,10 @@ is_route_late boolean route_late_ms is more than ROUTE_LATE_MS
     ),
 )
 
+# DuckDB's count_if of nothing but nulls is null: a day whose failovers have no grade yet would have no number of those
+# that are proven.
+_GRADES = ", ".join(f"count(CASE WHEN grade = '{one}' THEN 1 END) AS {one}" for one in Grade)
+
 GOLD_FAILOVERS_DAILY = LakeView(
     layer="gold",
     name="failovers_daily",
@@ -147,7 +151,7 @@ routes_late bigint is_route_late
 SELECT cluster, day, kind, cause, count(*) AS failovers, count_if(is_open) AS open, count(total_us) AS timed,
        count_if(missing_phases > 0) AS incomplete, sum(backward_stamps) AS backward_stamps,
        count_if(is_false_positive) AS false_positives, count_if(is_controller_caused) AS controller_caused,
-       count_if(is_flap) AS flaps, {", ".join(f"count_if(grade = '{one}') AS {one}" for one in Grade)},
+       count_if(is_flap) AS flaps, {_GRADES},
        count_if(grade IS NULL) AS ungraded, coalesce(sum(loss_bytes), 0) AS loss_bytes,
        coalesce(sum(cut_bytes), 0) AS cut_bytes, count_if(regret_bytes > 0) AS regretted,
        coalesce(sum(regret_bytes), 0) AS regret_bytes, sum(outage_ms) AS outage_ms, count(route_late_ms) AS routed,
