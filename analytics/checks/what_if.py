@@ -39,6 +39,9 @@ AVOIDED = "avoided"
 UNKNOWN = "unknown"
 """Found by silence, but when the last heartbeat came is not on record: its leader had just changed."""
 
+OUTCOMES = (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)
+PERCENTS = (50, 95, 99)
+
 REMEDY = "name the real one (--real-preset; for what-if also --real-timeout-ms)"
 
 _SET = ("fleet", "cluster", "broker_set")
@@ -179,6 +182,21 @@ def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
         .withColumn("other_total_us", f.col("total_us") - f.col("saved_us"))
         .drop("is_avoided")
     )
+
+
+def counts() -> list[Column]:
+    """
+    Of failovers (``under``): how many, of each outcome, and ``PERCENTS`` of their RTO in microseconds, as ``total_us``
+    and ``other_total_us``. Both speak of those whose change is known, the other one without the avoided ones.
+    """
+    shares = f.array(*(f.lit(percent / 100) for percent in PERCENTS))
+    known = f.when(f.col("outcome") != UNKNOWN, f.col("total_us"))
+    return [
+        f.count("*").alias("failovers"),
+        *(f.count_if(f.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
+        f.percentile(known, shares).alias("total_us"),
+        f.percentile("other_total_us", shares).alias("other_total_us"),
+    ]
 
 
 def _zero_if_known() -> Column:

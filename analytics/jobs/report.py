@@ -39,8 +39,7 @@ def run(
         progress = Progress(spark, is_quiet=is_quiet)
         found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
         page = write_report(found, out or lake / OUT)
-        summary = summary_of(spark, source)
-        print_summary({**summary, "answers": {**summary["answers"], WHAT_IF.name: found.of(WHAT_IF)}})
+    print_summary(summary_of(found))
     print(f"WROTE {page}")
 
 

@@ -16,7 +16,8 @@ from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
-from rollcall_ha.analytics.report.summary import print_summary, summary_of
+from rollcall_ha.analytics.report.gather import gather
+from rollcall_ha.analytics.report.summary import TABLES, print_summary, summary_of
 
 LAYERS = ("ingest", "silver", "gold")
 
@@ -53,7 +54,7 @@ def run(
                 work.gold(is_full=is_full)
                 writer.publish()
         if "gold" in layers:
-            found = summary_of(spark, target)
+            found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))
             if is_json:
                 print(msgspec.json.encode(found).decode())
             else:

@@ -18,12 +18,10 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.bronze.inputs import Source
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
-from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, what_if
+from rollcall_ha.analytics.checks.what_if import OUTCOMES, PERCENTS, SAME, UNKNOWN, WhatIf, counts, what_if
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
-OUTCOMES = (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)
-PERCENTS = (50, 95, 99)
 SHOWN_MAX = 20
 """Failovers that are printed: those that change most. All are in --rows."""
 
@@ -77,18 +75,12 @@ def ask(spark: SparkSession, events: DataFrame, question: Question) -> WhatIf:
 def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Counts and percentiles, and the failovers that change most."""
     rows = answer.failovers.persist()
-    # Both sides speak of the same failovers, but for those that would not have been.
-    real, other = f.when(f.col("outcome") != UNKNOWN, f.col("total_us")), f.col("other_total_us")
-    shares = f.array(*(f.lit(percent / 100) for percent in PERCENTS))
     counted = rows.agg(
-        f.count("*").alias("failovers"),
-        *(f.count_if(f.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
+        *counts(),
         f.count_if("was_false").alias("false"),
         f.count_if("is_other_winner").alias("other_winners"),
         f.sum("regret_bytes").alias("regret_bytes"),
         f.sum("other_regret_bytes").alias("other_regret_bytes"),
-        f.percentile(real, shares).alias("total_us"),
-        f.percentile(other, shares).alias("other_total_us"),
     ).first()
     added = answer.added.agg(f.count("*").alias("possible"), f.count_if("is_certain").alias("certain")).first()
     changed = rows.where(~f.col("outcome").isin(SAME, UNKNOWN) | f.col("is_other_winner"))

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.checks.counterfactual import Settings
-from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.analytics.checks.what_if import AVOIDED, PERCENTS, check_reality, counts, recorded, under
 from rollcall_ha.analytics.gold.intervals import PPM
 from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS
 from rollcall_ha.analytics.lake.lake import Lake
@@ -22,8 +22,6 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-
-PERCENTS = {"p50": 50, "p95": 95, "p99": 99}
 
 
 def ask(
@@ -50,7 +48,7 @@ def ask(
         for preset in presets[: contents.WHAT_IF_PRESETS_MAX]:
             with progress.step(f"report: what if {preset}"):
                 answered = under(failovers, in_force, Settings.of(PRESETS[preset]))
-                rows.append(_asked(real, preset) | _counted(answered) | _availability(answered, whole))
+                rows.append(_asked(real, preset) | _counted(answered, whole))
     finally:
         failovers.unpersist()
     return [row for row in rows if row["failovers"]], doubt
@@ -65,35 +63,20 @@ def _asked(real: Preset, preset: Preset) -> dict[str, Any]:
     }
 
 
-def _counted(failovers: DataFrame) -> dict[str, Any]:
-    """Both sides speak of the failovers whose change is known, the other one without the avoided ones."""
-    sides = {
-        "": f.when(f.col("outcome") != UNKNOWN, f.col("total_us")),
-        "other_": f.when(~f.col("outcome").isin(UNKNOWN, AVOIDED), f.col("other_total_us")),
-    }
-    exact = f.array(*(f.lit(percent / 100) for percent in PERCENTS.values()))
-    row = failovers.agg(
-        f.count("*").alias("failovers"),
-        *(f.count_if(f.col("outcome") == name).alias(name) for name in (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)),
-        *(f.percentile(column, exact).alias(f"{side}us") for side, column in sides.items()),
-    ).first()
-    counts: dict[str, Any] = row.asDict()
-    for side in sides:
-        values = counts.pop(f"{side}us") or [None] * len(PERCENTS)
-        for name, value in zip(PERCENTS, values, strict=True):
-            counts[f"{side}{name}_ms"] = None if value is None else int(value) // 1_000
-    return counts
-
-
-def _availability(failovers: DataFrame, whole: Row | None) -> dict[str, int | None]:
-    """Of all clusters: each failover costs as much less or more as it is shorter or longer, an avoided one nothing."""
+def _counted(failovers: DataFrame, whole: Row | None) -> dict[str, Any]:
+    """
+    Outcomes, percentiles, and the availability of all clusters: each failover costs as much less or more as it is
+    shorter or longer, an avoided one nothing.
+    """
     saved = f.coalesce(f.when(f.col("outcome") == AVOIDED, f.col("total_us")), f.col("saved_us"))
-    saved_us = failovers.agg(f.sum(saved).alias("us")).first()["us"] or 0
-    recorded_ppm = None if whole is None else whole["availability_ppm"]
-    if whole is None or recorded_ppm is None:
-        return {"availability_ppm": None, "other_availability_ppm": None}
-    available_ms = min(whole["observed_ms"], whole["available_ms"] + saved_us // 1_000)
-    return {
-        "availability_ppm": recorded_ppm,
-        "other_availability_ppm": max(0, available_ms) * PPM // whole["observed_ms"],
-    }
+    found: dict[str, Any] = failovers.agg(*counts(), f.sum(saved).alias("shorter_us")).first().asDict()
+    for side in ("", "other_"):
+        values = found.pop(f"{side}total_us") or [None] * len(PERCENTS)
+        for percent, value in zip(PERCENTS, values, strict=True):
+            found[f"{side}p{percent}_ms"] = None if value is None else int(value) // 1_000
+    shorter_us = found.pop("shorter_us") or 0
+    if whole is None or whole["availability_ppm"] is None:
+        return found | {"availability_ppm": None, "other_availability_ppm": None}
+    available_ms = max(0, min(whole["observed_ms"], whole["available_ms"] + shorter_us // 1_000))
+    other_ppm = available_ms * PPM // whole["observed_ms"]
+    return found | {"availability_ppm": whole["availability_ppm"], "other_availability_ppm": other_ppm}

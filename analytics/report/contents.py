@@ -1,100 +1,136 @@
 """
 The tables of a report: small aggregates of gold, one per picture, with their limits.
 
-Here: values only. Not here: how they are gathered (``gather``), drawn (the pictures), written (``files``).
+Here: their columns and SELECTs. Not here: the questions (``questions``), reading (``gather``), drawing (the pictures),
+writing (``files``).
 Rule 1: every table has a greatest number of rows; nothing else of a lake leaves Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import (
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
+    GOLD_FAILOVERS_DAILY,
     GOLD_NODES,
     GOLD_QUALITY,
+    GOLD_QUIET_DAILY,
     GOLD_RTO,
+    GOLD_RTO_DAILY,
     GOLD_SETS,
+    GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.lake.tables import LakeColumn, LakeTable, columns_of
-from rollcall_ha.analytics.report.questions import QUESTIONS
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
+from rollcall_ha.analytics.report.questions import QUESTIONS, report_table, report_view
+from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
 
 SLOWEST_FAILOVERS_MAX = 5
 NEWEST_FAILOVERS_MAX = 5
 TYPICAL_CAUSES_MAX = 6
-RTO_ROWS_MAX = 100
-HISTOGRAM_BINS_MAX = 600
-CALENDAR_DAYS_MAX = 3 * 366
 HEAT_MAP_SETS_MAX = 40
 HEAT_MAP_COLUMNS_MAX = 48
-WORST_SETS_MAX = 12
-WORST_NODES_MAX = 12
-GRADE_CAUSES_MAX = 12
-CLUSTERS_MAX = 50
-CALLERS_MAX = 40
-QUALITY_ROWS_MAX = 100
 WHAT_IF_PRESETS_MAX = 3
 
 
-def _report(table: LakeTable, name: str, meaning: str, *, extra: tuple[LakeColumn, ...] = ()) -> LakeTable:
-    return replace(table, layer="report", name=name, meaning=meaning, partition="", columns=(*table.columns, *extra))
+def _first(table: LakeTable, name: str, meaning: str, select: str) -> LakeView:
+    """The first rows of a table, in an order that has no ties."""
+    return LakeView(
+        layer="report", name=name, meaning=meaning, key=table.key, columns=table.columns, of=(table,), select=select
+    )
 
 
-FAILOVERS = _report(
-    GOLD_FAILOVERS,
-    "failovers",
-    "The failovers that are drawn as bars: the typical one of each cause, the slowest, the newest.",
-    extra=columns_of("shown_as string typical, slowest, newest; several with a comma"),
-)
-RTO = _report(GOLD_RTO, "rto", "Percentiles by phase and cause, all clusters together.")
-CLUSTERS = _report(GOLD_CLUSTERS, "clusters", "All clusters together (*), then those with most time without a master.")
-WORST_SETS = _report(GOLD_SETS, "worst_sets", "Sets with most time without a master, then most exposure.")
-WORST_NODES = _report(GOLD_NODES, "worst_nodes", "Replicas with most faults, then longest gone.")
-QUALITY = _report(GOLD_QUALITY, "quality", "Counts of input lines and of lines that gave no event.")
-
-RTO_HISTOGRAM = LakeTable(
+FAILOVERS = LakeTable(
     layer="report",
-    name="rto_histogram",
-    meaning="RTO of failovers in bins, ten for each power of ten, by cause.",
-    key=("cause", "bin"),
+    name="failovers",
+    meaning="The failovers that are drawn as bars: the typical one of each cause, the slowest, the newest.",
+    key=GOLD_FAILOVERS.key,
     partition="",
-    columns=columns_of(
-        """
+    columns=(*GOLD_FAILOVERS.columns, *columns_of("shown_as string typical, slowest, newest; several with a comma")),
+)
+RTO = _first(
+    GOLD_RTO,
+    "rto",
+    "Percentiles by phase and cause, all clusters together.",
+    "SELECT * FROM rto WHERE cluster = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
+)
+CLUSTERS = _first(
+    GOLD_CLUSTERS,
+    "clusters",
+    "All clusters together (*), then those with most time without a master.",
+    "SELECT * FROM clusters ORDER BY cluster <> '*', outage_ms DESC, cluster LIMIT 50",
+)
+WORST_SETS = _first(
+    GOLD_SETS,
+    "worst_sets",
+    "Sets with most time without a master, then most exposure.",
+    "SELECT * FROM sets ORDER BY outage_ms DESC, exposed_ms DESC, cluster, fleet, broker_set LIMIT 12",
+)
+WORST_NODES = _first(
+    GOLD_NODES,
+    "worst_nodes",
+    "Replicas with most faults, then longest gone.",
+    "SELECT * FROM nodes ORDER BY faults DESC, gone_ms DESC, cluster, fleet, broker_set, broker_id LIMIT 12",
+)
+QUALITY = _first(
+    GOLD_QUALITY,
+    "quality",
+    "Counts of input lines and of lines that gave no event.",
+    "SELECT * FROM quality ORDER BY name LIMIT 100",
+)
+REJECTED = _first(
+    BRONZE_QUALITY,
+    "rejected",
+    "The files with most texts that gave no event: one row per file and reason.",
+    "SELECT * FROM quality WHERE name LIKE 'rejected:%' ORDER BY count DESC, source_file, name LIMIT 5",
+)
+
+RTO_HISTOGRAM = report_view(
+    "rto_histogram",
+    "RTO of failovers in bins, ten for each power of ten, by cause.",
+    "cause bin",
+    """
 cause string as gold.failovers.cause
 bin bigint from 10 ** (bin / 10) ms up to, but not with, 10 ** ((bin + 1) / 10); less than 1 ms counts as 1 ms
 failovers bigint how many
-"""
-    ),
+""",
+    of=(GOLD_RTO_DAILY,),
+    select="""
+SELECT cause, floor(log10(greatest(duration_ms, 1)) * 10) AS bin, sum(failovers) AS failovers
+FROM rto_daily WHERE phase = 'total' GROUP BY cause, bin ORDER BY cause, bin LIMIT 600
+""",
 )
 
-CALENDAR = LakeTable(
-    layer="report",
-    name="calendar",
-    meaning="Sums over all sets per day.",
-    key=("day",),
-    partition="",
-    columns=columns_of(
-        """
+CALENDAR = report_view(
+    "calendar",
+    "Sums over all sets per day.",
+    "day",
+    """
 day date UTC date
 sets bigint sets that were observed
 exposed_ms bigint with a SyncStateSet of one member
 outage_ms bigint without a serving master
 failovers bigint elected on the day
-"""
-    ),
+""",
+    of=(GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
+    select="""
+WITH told AS (SELECT day, 1 AS sets, exposed_ms, outage_ms, failovers FROM sets_daily
+              UNION ALL SELECT day, sets, 0, 0, 0 FROM quiet_daily),
+days AS (SELECT day, sum(sets) AS sets, sum(exposed_ms) AS exposed_ms, sum(outage_ms) AS outage_ms,
+                sum(failovers) AS failovers FROM told GROUP BY day ORDER BY day DESC LIMIT 1098)
+SELECT * FROM days ORDER BY day
+""",
 )
 
-HEAT_MAP = LakeTable(
-    layer="report",
-    name="heat_map",
-    meaning="The sets with most time without a master, in columns of as many days as fit.",
-    key=("rank", "from_day"),
-    partition="",
-    columns=columns_of(
-        """
+HEAT_MAP = report_table(
+    "heat_map",
+    "The sets with most time without a master, in columns of as many days as fit.",
+    "rank from_day",
+    """
 rank bigint 1 = most time without a master
 cluster string cluster
 fleet string fleet incarnation
@@ -104,18 +140,14 @@ days bigint days of a column
 outage_ms bigint without a serving master
 exposed_ms bigint with a SyncStateSet of one member
 failovers bigint elected in these days
-"""
-    ),
+""",
 )
 
-GRADES = LakeTable(
-    layer="report",
-    name="grades",
-    meaning="Grades of loss by cause.",
-    key=("cause",),
-    partition="",
-    columns=columns_of(
-        """
+GRADES = report_view(
+    "grades",
+    "Grades of loss by cause.",
+    "cause",
+    """
 cause string as gold.failovers.cause
 failovers bigint how many
 proven bigint grade proven
@@ -125,18 +157,20 @@ refuted bigint grade refuted: an alarm
 ungraded bigint no grade
 loss_bytes bigint sum, where known
 cut_bytes bigint thrown away by old masters that are back
-"""
-    ),
+""",
+    of=(GOLD_FAILOVERS_DAILY,),
+    select="""
+SELECT cause, sum(failovers) AS failovers, sum(proven) AS proven, sum(bounded) AS bounded, sum(unknown) AS unknown,
+       sum(refuted) AS refuted, sum(ungraded) AS ungraded, sum(loss_bytes) AS loss_bytes, sum(cut_bytes) AS cut_bytes
+FROM failovers_daily GROUP BY cause ORDER BY failovers DESC, cause LIMIT 12
+""",
 )
 
-WHAT_IF = LakeTable(
-    layer="report",
-    name="what_if",
-    meaning="Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
-    key=("preset",),
-    partition="",
-    columns=columns_of(
-        """
+WHAT_IF = report_table(
+    "what_if",
+    "Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
+    "preset",
+    """
 preset string the preset that is asked about
 timeout_ms bigint its heartbeat timeout
 real_preset string the one that was in force
@@ -155,26 +189,28 @@ other_p95_ms bigint
 other_p99_ms bigint
 availability_ppm bigint of all clusters, as recorded, in millionths
 other_availability_ppm bigint under the preset, without false failovers on top; failovers of unknown change as recorded
-"""
-    ),
+""",
 )
 
-CALLERS = LakeTable(
-    layer="report",
-    name="callers",
-    meaning="Who did what: people and programs first, then brokers, the newest first.",
-    key=("caller", "proved_by", "kind"),
-    partition="",
-    columns=columns_of(
-        """
+CALLERS = report_view(
+    "callers",
+    "Who did what: people and programs first, then brokers, the newest first.",
+    "caller proved_by kind",
+    """
 caller string admin:alice, broker:broker-a-1
 proved_by string certificate, token, signature, nothing
 kind string kind of the event
 events bigint how many
 first_at_ms bigint earliest stamp
 last_at_ms bigint latest stamp
-"""
-    ),
+""",
+    of=(SILVER_CALLERS,),
+    # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
+    select="""
+SELECT caller, proved_by, kind, sum(events) AS events, min(first_at_ms) AS first_at_ms, max(last_at_ms) AS last_at_ms
+FROM callers GROUP BY caller, proved_by, kind
+ORDER BY caller LIKE 'broker:%', last_at_ms DESC, caller, proved_by, kind LIMIT 40
+""",
 )
 
 TABLES = (
@@ -190,8 +226,12 @@ TABLES = (
     CALLERS,
     WHAT_IF,
     QUALITY,
-    *(question.table for question in QUESTIONS),
+    REJECTED,
+    *QUESTIONS,
 )
+
+GATHERED = tuple(table for table in TABLES if table is not WHAT_IF)
+"""What the lake has an answer to by itself."""
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -1,7 +1,8 @@
 """
-From gold to the rows of a report: the one part of it that speaks to Spark.
+From the lake to the rows of a report: the one part of it that speaks to Spark.
 
-Rule 1: each query ends in an aggregate or in an ordered limit; the limits are in ``contents``.
+Here: reading, and the two tables that are no SELECT. Not here: the others (``contents``, ``questions``).
+Rule 1: each query ends in an aggregate or in an ordered limit.
 Rule 2: ties are broken by keys, so that one lake gives one report.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -17,33 +18,31 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.tables import (
     ALL,
-    GOLD_CLUSTERS,
     GOLD_FAILOVERS,
-    GOLD_FAILOVERS_DAILY,
-    GOLD_NODES,
-    GOLD_QUALITY,
     GOLD_QUIET_DAILY,
     GOLD_RTO,
-    GOLD_RTO_DAILY,
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
-from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
-from rollcall_ha.analytics.report.questions import answers_of
-from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
-from rollcall_ha.controller.contract.principals import Role
 
 Read = Callable[[LakeTable], "DataFrame"]
 
 
-def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: int) -> Contents:
+def gather(
+    spark: SparkSession,
+    lake: Lake,
+    progress: Progress,
+    *,
+    made_at_ms: int,
+    tables: Sequence[LakeTable] = contents.GATHERED,
+) -> Contents:
     """
-    All tables of a report, from one version of the lake.
+    Tables of a report, from one version of the lake.
 
     Raises:
         NoLake: nothing was ever published there, or gold is of an older form.
@@ -58,18 +57,11 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
         return lake.read(spark, table, snapshot=snapshot)
 
     rows: dict[str, list[dict[str, Any]]] = {}
-    for table, rows_of in _TABLES:
+    for table in tables:
         with progress.step(f"report: {table.name}"):
-            found = rows_of(read).select(*table.column_names)
-            rows[table.name] = [row.asDict() for row in found.collect()]
-    with progress.step("report: questions"):
-        rows |= answers_of(spark, read)
+            found = table.rows(spark, read) if isinstance(table, LakeView) else _MADE[table](read)
+            rows[table.name] = [row.asDict() for row in found.select(*table.column_names).collect()]
     return Contents(rows=rows, lake=str(lake.root), lake_version=snapshot.number, made_at_ms=made_at_ms)
-
-
-def _clusters(read: Read) -> DataFrame:
-    ordered = read(GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
-    return ordered.limit(contents.CLUSTERS_MAX)
 
 
 def _failovers(read: Read) -> DataFrame:
@@ -102,32 +94,6 @@ def _failovers(read: Read) -> DataFrame:
     return together.groupBy(*key).agg(*rest, shown).orderBy(f.col("elected_at_ms").desc(), *key)
 
 
-def _rto(read: Read) -> DataFrame:
-    rows = read(GOLD_RTO).where(f.col("cluster") == ALL)
-    return rows.orderBy(f.col("cause") != ALL, "cause", "phase").limit(contents.RTO_ROWS_MAX)
-
-
-def _rto_histogram(read: Read) -> DataFrame:
-    duration = f.greatest(f.col("duration_ms"), f.lit(1).cast("bigint"))
-    rows = read(GOLD_RTO_DAILY).where("phase = 'total'")
-    binned = rows.withColumn("bin", f.floor(f.log10(duration) * BINS_PER_DECADE)).groupBy("cause", "bin")
-    return binned.agg(f.sum("failovers").alias("failovers")).orderBy("cause", "bin").limit(contents.HISTOGRAM_BINS_MAX)
-
-
-def _grades(read: Read) -> DataFrame:
-    sums = [name for name in contents.GRADES.column_names if name != "cause"]
-    found = read(GOLD_FAILOVERS_DAILY).groupBy("cause").agg(*(f.sum(name).alias(name) for name in sums))
-    return found.orderBy(f.col("failovers").desc(), "cause").limit(contents.GRADE_CAUSES_MAX)
-
-
-def _calendar(read: Read) -> DataFrame:
-    sums = ("exposed_ms", "outage_ms", "failovers")
-    told = read(GOLD_SETS_DAILY).select("day", f.lit(1).cast("bigint").alias("sets"), *sums)
-    quiet = read(GOLD_QUIET_DAILY).select("day", "sets", *_zeros(sums))
-    days = told.unionByName(quiet).groupBy("day").agg(*(f.sum(name).alias(name) for name in ("sets", *sums)))
-    return days.orderBy(f.col("day").desc()).limit(contents.CALENDAR_DAYS_MAX).orderBy("day")
-
-
 def _heat_map(read: Read) -> DataFrame:
     key, sums = ["cluster", "fleet", "broker_set"], ("outage_ms", "exposed_ms", "failovers")
     lives = (
@@ -139,9 +105,9 @@ def _heat_map(read: Read) -> DataFrame:
     )
     ends = lives.agg(f.min("first").alias("first"), f.max("last").alias("last")).first()
     days = days_per_column(ends["first"], ends["last"])
-    worst = _worst_sets(read).limit(contents.HEAT_MAP_SETS_MAX).select(*key, "outage_ms", "exposed_ms")
-    order = Window.orderBy(f.col("outage_ms").desc(), f.col("exposed_ms").desc(), *key)
-    ranked = worst.select(*key, f.row_number().over(order).cast("bigint").alias("rank"))
+    worst = (f.col("outage_ms").desc(), f.col("exposed_ms").desc(), *key)
+    sets = read(GOLD_SETS).orderBy(*worst).limit(contents.HEAT_MAP_SETS_MAX)
+    ranked = sets.select(*key, f.row_number().over(Window.orderBy(*worst)).cast("bigint").alias("rank"))
     told = read(GOLD_SETS_DAILY).join(f.broadcast(ranked), key)
     # On a quiet day a set has no row, but it was observed.
     begun = told.where("begun > 0").join(f.broadcast(lives), "fleet")
@@ -168,44 +134,4 @@ def days_per_column(first: dt.date | None, last: dt.date | None) -> int:
     return math.ceil(days / contents.HEAT_MAP_COLUMNS_MAX)
 
 
-def _worst_sets(read: Read) -> DataFrame:
-    worst = (f.col("outage_ms").desc(), f.col("exposed_ms").desc())
-    return read(GOLD_SETS).orderBy(*worst, "cluster", "fleet", "broker_set")
-
-
-def _worst_nodes(read: Read) -> DataFrame:
-    worst = (f.col("faults").desc(), f.col("gone_ms").desc())
-    ordered = read(GOLD_NODES).orderBy(*worst, "cluster", "fleet", "broker_set", "broker_id")
-    return ordered.limit(contents.WORST_NODES_MAX)
-
-
-def _callers(read: Read) -> DataFrame:
-    summed = (
-        read(SILVER_CALLERS)
-        .groupBy("caller", "proved_by", "kind")
-        .agg(
-            f.sum("events").alias("events"),
-            f.min("first_at_ms").alias("first_at_ms"),
-            f.max("last_at_ms").alias("last_at_ms"),
-        )
-    )
-    # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
-    is_broker = f.col("caller").startswith(f"{Role.BROKER}:")
-    return summed.orderBy(is_broker, f.col("last_at_ms").desc(), "caller", "proved_by", "kind").limit(
-        contents.CALLERS_MAX
-    )
-
-
-_TABLES: tuple[tuple[LakeTable, Callable[[Read], DataFrame]], ...] = (
-    (contents.CLUSTERS, _clusters),
-    (contents.FAILOVERS, _failovers),
-    (contents.RTO, _rto),
-    (contents.RTO_HISTOGRAM, _rto_histogram),
-    (contents.GRADES, _grades),
-    (contents.CALENDAR, _calendar),
-    (contents.HEAT_MAP, _heat_map),
-    (contents.WORST_SETS, lambda read: _worst_sets(read).limit(contents.WORST_SETS_MAX)),
-    (contents.WORST_NODES, _worst_nodes),
-    (contents.CALLERS, _callers),
-    (contents.QUALITY, lambda read: read(GOLD_QUALITY).orderBy("name").limit(contents.QUALITY_ROWS_MAX)),
-)
+_MADE: Mapping[LakeTable, Callable[[Read], DataFrame]] = {contents.FAILOVERS: _failovers, contents.HEAT_MAP: _heat_map}

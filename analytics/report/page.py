@@ -17,6 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, scales, time_maps
@@ -38,7 +39,7 @@ def page(found: Contents) -> str:
         found=found,
         rows=rows,
         said=sentences(rows),
-        unknowns=unknowns(found.of(UNKNOWNS.table)),
+        unknowns=unknowns(found.of(UNKNOWNS)),
         whole=whole,
         verdict=None if whole is None else verdict(whole),
         total=next((row for row in rto if row["cause"] == ALL and row["phase"] == "total"), None),
@@ -66,6 +67,7 @@ def _template() -> Template:
     )
     environment.filters |= {
         "duration": scales.duration,
+        "file": file_of,
         "grouped": "{:,}".format,
         "share": scales.share,
         "size": scales.size,

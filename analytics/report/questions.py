@@ -12,8 +12,7 @@ more than the whole, and "*" is before every letter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rollcall_ha.analytics.gold.tables import (
     ALL,
@@ -22,7 +21,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_QUALITY,
     GOLD_RTO_DAILY,
 )
-from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
 from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
@@ -34,49 +33,38 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_TENURES,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A SELECT over the tables ``of``, which it calls by their names; its answer has the columns of ``table``."""
-
-    table: LakeTable
-    of: tuple[LakeTable, ...]
-    select: str
-
-    def ask(self, spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> DataFrame:
-        """The answer, from the tables as ``read`` gives them."""
-        for table in self.of:
-            read(table).createOrReplaceTempView(table.name)
-        try:
-            return spark.sql(self.select).select(*self.table.column_names)
-        finally:
-            # The plan is made: a view that stayed would be the older snapshot's to whoever asks next.
-            for table in self.of:
-                spark.catalog.dropTempView(table.name)
-
-
-def _answer(name: str, meaning: str, key: str, columns: str) -> LakeTable:
+def report_table(name: str, meaning: str, key: str, columns: str) -> LakeTable:
+    """A table of the report; ``key`` and ``columns`` are words and lines."""
     return LakeTable(
         layer="report", name=name, meaning=meaning, key=tuple(key.split()), partition="", columns=columns_of(columns)
     )
 
 
-UNKNOWNS = Question(
-    table=_answer(
-        "unknowns",
-        "What the lake does not know: these limit every figure.",
-        "name",
-        """
+def report_view(name: str, meaning: str, key: str, columns: str, *, of: tuple[LakeTable, ...], select: str) -> LakeView:
+    """A table of the report that is one SELECT."""
+    return LakeView(
+        layer="report",
+        name=name,
+        meaning=meaning,
+        key=tuple(key.split()),
+        columns=columns_of(columns),
+        of=of,
+        select=select,
+    )
+
+
+UNKNOWNS = report_view(
+    "unknowns",
+    "What the lake does not know: these limit every figure.",
+    "name",
+    """
 name string a key of UNKNOWN_WORDS
 count bigint how many
 ms bigint bounded: what the outages may have lasted longer, in all; open: how long they last; else null
 """,
-    ),
     of=(GOLD_FAILOVERS, GOLD_QUALITY, SILVER_TENURES, SILVER_SILENCES, SILVER_STOPS, SILVER_CLEANINGS),
     select="""
 SELECT 'bounded' AS name, count(*) AS count, CAST(floor(sum(total_us_max - total_us) / 1000) AS BIGINT) AS ms
@@ -113,12 +101,11 @@ UNKNOWN_WORDS = {
 }
 """In the order in which they are told."""
 
-REPLICA_COSTS = Question(
-    table=_answer(
-        "replica_costs",
-        "Outage by the replica whose loss began it. A loss that no election has answered yet is in no row.",
-        "cluster fleet broker_set broker_id",
-        """
+REPLICA_COSTS = report_view(
+    "replica_costs",
+    "Outage by the replica whose loss began it. A loss that no election has answered yet is in no row.",
+    "cluster fleet broker_set broker_id",
+    """
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
@@ -129,7 +116,6 @@ outage_ms bigint of these failovers
 reigned_ms bigint how long it served as the master: up to its loss, the set's cleaning or the fleet's last event
 outage_ms_per_hour bigint outage_ms for each hour of reigned_ms, rounded down; null = it never served
 """,
-    ),
     of=(GOLD_FAILOVERS, SILVER_TENURES, SILVER_CLEANINGS, SILVER_HORIZONS),
     select="""
 WITH ends AS (SELECT fleet, max(last_at_ms) AS last_at_ms FROM horizons GROUP BY fleet),
@@ -155,19 +141,17 @@ ORDER BY outage_ms DESC, cluster, fleet, broker_set, broker_id LIMIT 12
 """,
 )
 
-LONGEST_PHASES = Question(
-    table=_answer(
-        "longest_phases",
-        "Which phase took longest, by cause.",
-        "cause phase",
-        """
+LONGEST_PHASES = report_view(
+    "longest_phases",
+    "Which phase took longest, by cause.",
+    "cause phase",
+    """
 cause string as gold.failovers.cause
 phase string the phase that took longest
 failovers bigint in how many
 of_failovers bigint of so many of this cause, with a stamped phase
 mean_ms bigint mean of its durations in those, rounded down
 """,
-    ),
     of=(GOLD_DOMINANCE_DAILY,),
     select="""
 SELECT cause, phase, sum(failovers) AS failovers, sum(sum(failovers)) OVER (PARTITION BY cause) AS of_failovers,
@@ -176,12 +160,11 @@ FROM dominance_daily GROUP BY cause, phase ORDER BY 4 DESC, cause, 3 DESC, phase
 """,
 )
 
-NEEDLESS = Question(
-    table=_answer(
-        "needless",
-        "False alarms by cause, '*' all: the deposed process itself came back, so nobody had to be elected.",
-        "cause",
-        """
+NEEDLESS = report_view(
+    "needless",
+    "False alarms by cause, '*' all: the deposed process itself came back, so nobody had to be elected.",
+    "cause",
+    """
 cause string as gold.failovers.cause
 failovers bigint how many
 needless bigint of these false alarms
@@ -190,7 +173,6 @@ not_proven bigint of these without a proof that nothing was lost
 outage_ms bigint of the false alarms
 heard_again_ms bigint median time until the deposed master was heard again, rounded down; null = no false alarm
 """,
-    ),
     of=(GOLD_FAILOVERS,),
     select="""
 SELECT coalesce(cause, '*') AS cause, count(*) AS failovers, count(*) FILTER (WHERE is_false_positive) AS needless,
@@ -202,12 +184,11 @@ FROM failovers GROUP BY GROUPING SETS ((cause), ()) HAVING count(*) > 0 ORDER BY
 """,
 )
 
-CONTROLLER_CHANGES = Question(
-    table=_answer(
-        "controller_changes",
-        "What a change of the leading controller cost, by fleet, '*' all: failovers found within 30 s after it.",
-        "fleet",
-        """
+CONTROLLER_CHANGES = report_view(
+    "controller_changes",
+    "What a change of the leading controller cost, by fleet, '*' all: failovers found within 30 s after it.",
+    "fleet",
+    """
 fleet string fleet incarnation
 changes bigint times that another controller took the lead
 failovers bigint found within 30 s after one; those still open are left out
@@ -216,7 +197,6 @@ needless_ms bigint their outage
 longer_ms bigint what the others took longer than the mean of their causes at other times, in all; may be below 0
 ms_per_change bigint (needless_ms + longer_ms) / changes, rounded down
 """,
-    ),
     of=(GOLD_FAILOVERS, SILVER_LEADERSHIPS),
     select="""
 WITH changed AS (SELECT fleet, count(*) AS changes FROM leaderships WHERE NOT is_founding GROUP BY fleet),
@@ -238,12 +218,11 @@ HAVING sum(changes) > 0 ORDER BY 2 DESC, 3 DESC, 1 LIMIT 20
 """,
 )
 
-RTO_BOUNDS = Question(
-    table=_answer(
-        "rto_bounds",
-        "How sure percentiles of the RTO are, by cause, '*' all: intervals of order statistics, of any distribution.",
-        "cause percent",
-        """
+RTO_BOUNDS = report_view(
+    "rto_bounds",
+    "How sure percentiles of the RTO are, by cause, '*' all: intervals of order statistics, of any distribution.",
+    "cause percent",
+    """
 cause string as gold.failovers.cause
 percent int 50, 99
 failovers bigint that were timed
@@ -251,7 +230,6 @@ duration_ms bigint the percentile by nearest rank, as gold.rto has it
 least_ms bigint in 95 of 100 lakes like this one the true percentile lies between least_ms and most_ms
 most_ms bigint as above; null = so few failovers say nothing of an upper end (least_ms: of a lower)
 """,
-    ),
     of=(GOLD_RTO_DAILY,),
     select="""
 WITH bins AS (
@@ -271,12 +249,11 @@ FROM asked GROUP BY cause, percent, failovers ORDER BY failovers DESC, cause, pe
 """,
 )
 
-PLANNED = Question(
-    table=_answer(
-        "planned",
-        "Masters that were changed by a plan: restarts, orders, switchovers. No failovers, but they cost availability.",
-        "kind",
-        """
+PLANNED = report_view(
+    "planned",
+    "Masters that were changed by a plan: restarts, orders, switchovers. No failovers, but they cost availability.",
+    "kind",
+    """
 kind string handover (the master was restarted, or left), requested, switchover
 elections bigint how many
 timed bigint with an outage
@@ -284,7 +261,6 @@ p50_ms bigint median outage, nearest rank, rounded down; null = none was timed
 max_ms bigint the longest, rounded down
 outage_ms bigint all, rounded down
 """,
-    ),
     of=(SILVER_REIGNS,),
     select="""
 SELECT kind, count(*) AS elections, count(total_us) AS timed,
@@ -295,11 +271,6 @@ FROM reigns WHERE kind IN ('handover', 'requested', 'switchover') GROUP BY kind 
 )
 
 QUESTIONS = (UNKNOWNS, REPLICA_COSTS, LONGEST_PHASES, NEEDLESS, CONTROLLER_CHANGES, RTO_BOUNDS, PLANNED)
-
-
-def answers_of(spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> dict[str, list[dict[str, Any]]]:
-    """Rows of every answer, by the name of its table."""
-    return {one.table.name: [row.asDict() for row in one.ask(spark, read).collect()] for one in QUESTIONS}
 
 
 # --- what an answer says ---------------------------------------------------------------------------------------------
@@ -411,13 +382,13 @@ def _what_if(rows: Rows) -> str:
 
 
 _SENTENCES: Mapping[str, tuple[str, Callable[[Rows], str]]] = {
-    UNKNOWNS.table.name: ("not known", lambda rows: "; ".join(unknowns(rows))),
-    RTO_BOUNDS.table.name: ("RTO", _bounds),
-    LONGEST_PHASES.table.name: ("longest phase", _phases),
-    REPLICA_COSTS.table.name: ("outage by replica", _replica),
-    NEEDLESS.table.name: ("needless failovers", _needless),
-    CONTROLLER_CHANGES.table.name: ("changes of the leading controller", _changes),
-    PLANNED.table.name: ("planned changes of masters", _planned),
+    UNKNOWNS.name: ("not known", lambda rows: "; ".join(unknowns(rows))),
+    RTO_BOUNDS.name: ("RTO", _bounds),
+    LONGEST_PHASES.name: ("longest phase", _phases),
+    REPLICA_COSTS.name: ("outage by replica", _replica),
+    NEEDLESS.name: ("needless failovers", _needless),
+    CONTROLLER_CHANGES.name: ("changes of the leading controller", _changes),
+    PLANNED.name: ("planned changes of masters", _planned),
     "what_if": ("with another preset", _what_if),
 }
 """Name of a table -> what its sentence begins with, and the rest of it."""

@@ -28,16 +28,8 @@ TICKS_MS = (
 """Round durations that an axis may name."""
 
 MAJOR_TICKS_MS = (
-    1,
-    10,
-    100,
-    1_000,
-    10_000,
-    MS_PER_MINUTE,
-    10 * MS_PER_MINUTE,
-    MS_PER_HOUR,
-    MS_PER_DAY,
-    30 * MS_PER_DAY,
+    *(1, 10, 100, 1_000, 10_000),
+    *(MS_PER_MINUTE, 10 * MS_PER_MINUTE, MS_PER_HOUR, MS_PER_DAY, 30 * MS_PER_DAY),
 )
 """Where there is no room for all."""
 
@@ -53,13 +45,7 @@ LEVEL_EDGES_MS = (
 TICKS_MAX = 13
 LEVELS = 5
 
-_UNITS = (
-    (MS_PER_DAY, "d"),
-    (MS_PER_HOUR, "h"),
-    (MS_PER_MINUTE, "min"),
-    (MS_PER_SECOND, "s"),
-    (1, "ms"),
-)
+_UNITS = ((MS_PER_DAY, "d"), (MS_PER_HOUR, "h"), (MS_PER_MINUTE, "min"), (MS_PER_SECOND, "s"), (1, "ms"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 

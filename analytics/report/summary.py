@@ -1,8 +1,7 @@
 """
 A lake on one screen.
 
-Here: a few rows of gold, the files with rejected texts, and printing them. Not here: definitions of figures
-(``gold.tables``).
+Here: a few rows of the report, printed. Not here: definitions of figures (``gold.tables``), the rows (``gather``).
 """
 
 from __future__ import annotations
@@ -11,21 +10,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
 from rollcall_ha.analytics.bronze.lines import file_of
-from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
-from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
-from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.report.questions import answers_of, sentences
+from rollcall_ha.analytics.gold.tables import ALL
+from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.report.contents import Contents
+from rollcall_ha.analytics.report.questions import QUESTIONS, sentences
 from rollcall_ha.controller.contract.verdicts import Grade
 
 WORST_ROWS = 5
-CLUSTER_ROWS_MAX = 50
+ANSWERS = (*QUESTIONS, contents.WHAT_IF)
+TABLES = (contents.CLUSTERS, contents.RTO, contents.WORST_SETS, contents.QUALITY, contents.REJECTED, *QUESTIONS)
+"""What a summary is made of; the answer to what-if may be there, too."""
 MS_PER_MINUTE = 60_000
 PHASES = (
     "total",
@@ -40,36 +38,21 @@ PHASES = (
     "unattributed",
 )
 REJECTED = "rejected:"
-REJECTED_ROWS = 5
 FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "open", "blank", "shared")
 
 
-def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
+def summary_of(found: Contents) -> dict[str, Any]:
     """
     Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, ``answers`` to the questions, files
     with ``rejected`` texts.
     """
-
-    def rows(table: Any) -> list[dict[str, Any]]:
-        return [row.asDict() for row in table.collect()]
-
-    # One snapshot for all: a run that publishes in between would put its clusters above durations of the run before.
-    snapshot = lake.snapshot()
-
-    def read(table: LakeTable) -> DataFrame:
-        return lake.read(spark, table, snapshot=snapshot)
-
-    clusters = read(GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
-    worst = read(GOLD_SETS).orderBy(f.col("outage_ms").desc(), "cluster", "broker_set", "fleet")
-    rto = read(GOLD_RTO).where(f.col("cluster") == ALL)
-    rejected = read(BRONZE_QUALITY).where(f.col("name").startswith(REJECTED))
     return {
-        "clusters": rows(clusters.limit(CLUSTER_ROWS_MAX)),
-        "rto": rows(rto.orderBy("cause", "phase")),
-        "worst": rows(worst.where("outage_ms > 0").limit(WORST_ROWS)),
-        "quality": {row["name"]: row["count"] for row in read(GOLD_QUALITY).collect()},
-        "answers": answers_of(spark, read),
-        "rejected": rows(rejected.orderBy(f.col("count").desc(), "source_file", "name").limit(REJECTED_ROWS)),
+        "clusters": found.of(contents.CLUSTERS),
+        "rto": found.of(contents.RTO),
+        "worst": [row for row in found.of(contents.WORST_SETS) if row["outage_ms"] > 0][:WORST_ROWS],
+        "quality": {row["name"]: row["count"] for row in found.of(contents.QUALITY)},
+        "answers": {table.name: found.of(table) for table in ANSWERS},
+        "rejected": found.of(contents.REJECTED),
     }
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
-from rollcall_ha.analytics.checks.what_if import what_if
+from rollcall_ha.analytics.checks.what_if import OUTCOMES, what_if
 from rollcall_ha.analytics.cli import presets_of
 from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.jobs import report
@@ -92,8 +92,8 @@ def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> No
         available_ms = whole["available_ms"] + shorter_us // 1_000
         assert row["availability_ppm"] == whole["availability_ppm"]
         assert row["other_availability_ppm"] == available_ms * 1_000_000 // whole["observed_ms"]
-        assert {name: row[name] for name in ("failovers", *job.OUTCOMES)} == {
-            name: told[name] for name in ("failovers", *job.OUTCOMES)
+        assert {name: row[name] for name in ("failovers", *OUTCOMES)} == {
+            name: told[name] for name in ("failovers", *OUTCOMES)
         }
         for side in ("", "other_"):
             assert [row[f"{side}{name}_ms"] for name in ("p50", "p95", "p99")] == [

@@ -99,6 +99,8 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
             }.items()
         ],
     }  # fmt: skip
+    where = "file:///srv/journals/controller-1/events/00000017.jsonl"
+    rows[contents.REJECTED.name] = [row(contents.REJECTED, source_file=where, name="rejected:truncated", count=9)]
     rows |= _durations(draw) | _answers()
     rows |= _days(draw, days, sets)
     return Contents(rows=rows, lake="/srv/lake", lake_version=12, made_at_ms=BEGIN_MS + days * MS_PER_DAY)
@@ -109,50 +111,50 @@ def _answers() -> dict[str, list[dict[str, Any]]]:
     phases = {"detected": 800, "promised": 90, "committed": 7}
     bounds = [("*", 1_119, 3_660, 4_000), ("timeout", 500, 3_700, 4_100), ("replaced", 12, 1_480, None)]
     return {
-        questions.UNKNOWNS.table.name: [
-            row(questions.UNKNOWNS.table, name=name, count=n * n, ms=90_000 if name in ("bounded", "open") else None)
+        questions.UNKNOWNS.name: [
+            row(questions.UNKNOWNS, name=name, count=n * n, ms=90_000 if name in ("bounded", "open") else None)
             for n, name in enumerate(questions.UNKNOWN_WORDS)
         ],
-        questions.REPLICA_COSTS.table.name: [
+        questions.REPLICA_COSTS.name: [
             row(
-                questions.REPLICA_COSTS.table, cluster="cluster-1", fleet="f1", broker_set="broker-001", broker_id=n,
+                questions.REPLICA_COSTS, cluster="cluster-1", fleet="f1", broker_set="broker-001", broker_id=n,
                 failovers=40 // n, needless=n, outage_ms=3_000_000 // n, reigned_ms=90_000_000,
                 outage_ms_per_hour=None if n == 3 else 120_000 // n,
             )
             for n in (1, 2, 3)
         ],
-        questions.LONGEST_PHASES.table.name: [
+        questions.LONGEST_PHASES.name: [
             row(
-                questions.LONGEST_PHASES.table, cause=cause, phase=phase, failovers=many, of_failovers=sum(phases.values()),
+                questions.LONGEST_PHASES, cause=cause, phase=phase, failovers=many, of_failovers=sum(phases.values()),
                 mean_ms=many,
             )
             for cause in CAUSES
             for phase, many in phases.items()
         ],
-        questions.NEEDLESS.table.name: [
+        questions.NEEDLESS.name: [
             row(
-                questions.NEEDLESS.table, cause=cause, failovers=many, needless=21, controller_caused=3, not_proven=1,
+                questions.NEEDLESS, cause=cause, failovers=many, needless=21, controller_caused=3, not_proven=1,
                 outage_ms=64_000, heard_again_ms=4_100,
             )
             for cause, many in (("*", 1_119), ("timeout", 500))
         ],
-        questions.CONTROLLER_CHANGES.table.name: [
+        questions.CONTROLLER_CHANGES.name: [
             row(
-                questions.CONTROLLER_CHANGES.table, fleet=fleet, changes=4, failovers=9, needless=3, needless_ms=9_600,
+                questions.CONTROLLER_CHANGES, fleet=fleet, changes=4, failovers=9, needless=3, needless_ms=9_600,
                 longer_ms=2_400, ms_per_change=3_000,
             )
             for fleet in ("*", "f1")
         ],
-        questions.RTO_BOUNDS.table.name: [
+        questions.RTO_BOUNDS.name: [
             row(
-                questions.RTO_BOUNDS.table, cause=cause, percent=percent, failovers=many, duration_ms=ms * percent // 99,
+                questions.RTO_BOUNDS, cause=cause, percent=percent, failovers=many, duration_ms=ms * percent // 99,
                 least_ms=ms * percent // 110, most_ms=None if percent == 99 and most is None else ms * percent // 90,
             )
             for cause, many, ms, most in bounds
             for percent in (50, 99)
         ],
-        questions.PLANNED.table.name: [
-            row(questions.PLANNED.table, kind=kind, elections=many, timed=many, p50_ms=41, max_ms=310, outage_ms=many * 45)
+        questions.PLANNED.name: [
+            row(questions.PLANNED, kind=kind, elections=many, timed=many, p50_ms=41, max_ms=310, outage_ms=many * 45)
             for kind, many in (("handover", 310), ("requested", 12))
         ],
     }  # fmt: skip
@@ -235,7 +237,7 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
     worst.sort(key=lambda one: -one["outage_ms"])
     return {
         contents.HEAT_MAP.name: heat,
-        contents.WORST_SETS.name: worst[: contents.WORST_SETS_MAX],
+        contents.WORST_SETS.name: worst[:12],
         contents.CALENDAR.name: [
             row(contents.CALENDAR, day=first + dt.timedelta(days=day), sets=sets, **sums) for day, sums in calendar.items()
         ],

@@ -15,10 +15,10 @@ import duckdb
 from pyarrow import parquet
 
 from rollcall_ha.analytics.gold.tables import GOLD_DOMINANCE_DAILY, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_RTO_DAILY
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.report import questions
 from rollcall_ha.analytics.report.files import parquet_of
-from rollcall_ha.analytics.report.questions import Question, sentences
+from rollcall_ha.analytics.report.questions import sentences
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
@@ -35,20 +35,20 @@ HOUR_MS = 3_600_000
 SET = {"cluster": "c", "fleet": "f", "broker_set": "a"}
 
 
-def asked(question: Question, *found: tuple[LakeTable, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def asked(question: LakeView, *found: tuple[LakeTable, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The answer; a table that is not given is empty."""
     rows = {table.name: given for table, given in found}
     with duckdb.connect() as database:
         for table in question.of:
             database.register(table.name, parquet.read_table(io.BytesIO(parquet_of(table, rows.get(table.name, [])))))
-        answer = database.sql(question.select)
-        assert answer.columns == list(question.table.column_names)
+        answer = database.sql(question.statement())
+        assert answer.columns == list(question.column_names)
         return [dict(zip(answer.columns, one, strict=True)) for one in answer.fetchall()]
 
 
-def said(question: Question, answer: list[dict[str, Any]]) -> str:
+def said(question: LakeView, answer: list[dict[str, Any]]) -> str:
     """Its sentence."""
-    return sentences({question.table.name: answer})[question.table.name]
+    return sentences({question.name: answer})[question.name]
 
 
 def failover(**given: Any) -> dict[str, Any]:
@@ -62,15 +62,15 @@ def test_docs_show_each_select_as_it_is() -> None:
     """Who asks the lake without Rollcall copies it from there, and gets the report's rows."""
     text = DOCS.read_text()
     for question in questions.QUESTIONS:
-        assert f"```sql\n{question.select.strip()}\n```" in text, question.table.name
+        assert f"```sql\n{question.select.strip()}\n```" in text, question.name
 
 
-@pytest.mark.parametrize("question", questions.QUESTIONS, ids=lambda question: question.table.name)
-def test_an_empty_lake_has_an_answer(question: Question) -> None:
+@pytest.mark.parametrize("question", questions.QUESTIONS, ids=lambda question: question.name)
+def test_an_empty_lake_has_an_answer(question: LakeView) -> None:
     """Nothing, or counts of 0: no percentile of no failover, no division by it."""
     answer = asked(question)
     assert all(not any(value for name, value in one.items() if name != "name") for one in answer)
-    assert not sentences({question.table.name: answer})
+    assert not sentences({question.name: answer})
 
 
 def test_what_is_not_known_is_counted() -> None:
