@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-dictionary.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/data-dictionary.md"
 
 
 class Described(NamedTuple):

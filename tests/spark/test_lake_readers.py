@@ -25,8 +25,9 @@ from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/analytics.md"
-DICTIONARY = PAGE.with_name("data-dictionary.md")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/analytics.md"
+DICTIONARY = ROOT / "docs/data-dictionary.md"
 SHOWN = 5 + len(QUESTIONS)
 
 
