@@ -25,6 +25,7 @@ class Days:
 
     tables: dict[str, DataFrame]
     since: dt.date | None
+    _horizons: DataFrame | None = None
 
     def only_since(self, rows: DataFrame) -> DataFrame:
         """Rows of the days that are wanted."""
@@ -32,8 +33,11 @@ class Days:
 
     def horizons(self) -> DataFrame:
         """Columns ``fleet`` and ``horizon_ms``, small."""
-        ends = horizon_of_fleets(self.tables["horizons"]).withColumnRenamed("at_ms", "horizon_ms")
-        return ends.select(*(f.col(name) for name in ("fleet", "horizon_ms"))).hint("broadcast")
+        if self._horizons is None:
+            ends = horizon_of_fleets(self.tables["horizons"]).withColumnRenamed("at_ms", "horizon_ms")
+            # Their rows, not their plan: six queries would each find them anew, in two jobs.
+            self._horizons = ends.sparkSession.createDataFrame(ends.toArrow()).hint("broadcast")
+        return self._horizons
 
 
 def horizon_of_fleets(horizons: DataFrame) -> DataFrame:

@@ -171,7 +171,10 @@ class Lake:
         """Rows of these files, published or staged, or of their partitions ``only``."""
         wanted = files if only is None else {name: files[name] for name in only if name in files}
         paths = [str(self.folder(table.path) / file) for some in wanted.values() for file in some]
-        return spark.read.schema(table.schema()).parquet(*paths) if paths else spark.createDataFrame([], table.schema())
+        if paths:
+            return spark.read.schema(table.schema()).parquet(*paths)
+        # By the condition Spark knows that there is no row, and plans none of what would be joined with it.
+        return spark.createDataFrame([], table.schema()).where("false")
 
     @contextmanager
     def writer(self) -> Iterator[LakeWriter]:
