@@ -1,7 +1,8 @@
 """
 Runs that are killed at chosen places, and what must hold after each.
 
-Here: starting, killing, looking at the disk without Spark. The places are ``tests.chaos.stopped_driver``'s.
+Here: starting, killing, looking at the disk without Spark. The places are ``tests.chaos.stopped_driver``'s; who reads
+meanwhile is in ``lake_readers``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rollcall_ha.analytics.lake.delta import WHOLE
 from rollcall_ha.analytics.lake.lake import Lake, Snapshot
 from rollcall_ha.analytics.lake.tables import FORMS
 from rollcall_ha.deploy.local.processes import wait_until
+from tests.chaos.lake_readers import Readers
 from tests.chaos.stopped_driver import HERE, STEPS
 from tests.spark.lakes import build
 from tests.support.analytics_story import write_journals
@@ -94,9 +96,9 @@ def layers_replaced(lake: Lake, before: Snapshot) -> set[str]:
     }
 
 
-def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
+def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path, readers: Readers) -> int:
     """
-    Start a run of a layer, look at the lake when it has stopped at the place, and SIGKILL it there.
+    Start a run of a layer, look at the lake when it has stopped at the place, let all readers read, and SIGKILL it there.
 
     In the middle of Spark's writing its Java is killed too; otherwise that is left to end by itself. Fails if the run
     ends before. Returns how many files of the table that was being written were there, from tasks that had ended.
@@ -117,6 +119,7 @@ def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
     try:
         wait_until(is_there, deadline_s=DEADLINE_S, what=f"the run to be at {kill}")
         assert (look(lake) == before) is not kill.is_published
+        readers.await_rounds()
         started = psutil.Process(driver.pid).children(recursive=True)
         assert "java" in {process.name() for process in started}
         if not kill.is_writing:
@@ -129,12 +132,13 @@ def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
     return len(list((lake.root / kill.place).glob("0*/_temporary/0/task_*/**/*.parquet")))
 
 
-def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Path) -> tuple[Lake, int]:
+def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Path) -> tuple[Lake, int, dict[str, int]]:
     """
     A lake of the first ``EARLY`` lines; then the other lines come, and of each layer's run the ``kills`` are done one after
-    the other before it may come to its end. After each kill a reader finds what was published, byte for byte.
+    the other before it may come to its end. After each kill a reader finds what was published, byte for byte. Programs without
+    Rollcall read all the time: while a run writes or stands still, after its kill, and while a run publishes.
 
-    Returns the lake, and how many files lay in tables that were being written, over all kills.
+    Returns the lake, how many files lay in tables that were being written, over all kills, and what the readers counted.
     """
     lake, journals = Lake(folder / "lake"), folder / "journals"
     write_journals(lines[:EARLY], journals)
@@ -142,18 +146,21 @@ def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Pa
     first = lake.snapshot()
     shutil.rmtree(journals)
     write_journals(lines, journals)
-    torn_files = 0
-    for layer in LAYERS:
-        for kill in (one for one in kills if one.layer == layer):
-            before, version = look(lake), lake.snapshot().number
-            torn = kill_at(kill, lake, journals, folder / "driver")
-            assert lake.snapshot().number == version + kill.is_published
-            assert (look(lake) == before) is not kill.is_published
-            assert kill.is_published or runs_there(lake) - runs_kept(lake), f"nothing was begun at {kill}"
-            torn_files += torn
-        was_published = any(kill.layer == layer and kill.is_published for kill in kills)
-        version = lake.snapshot().number
-        assert build(spark, lake, journals, layers=(layer,)) == version + (not was_published)
+    torn_files, readers = 0, Readers(lake, folder)
+    with readers:
+        for layer in LAYERS:
+            for kill in (one for one in kills if one.layer == layer):
+                before, version = look(lake), lake.snapshot().number
+                torn = kill_at(kill, lake, journals, folder / "driver", readers)
+                assert lake.snapshot().number == version + kill.is_published
+                assert (look(lake) == before) is not kill.is_published
+                assert kill.is_published or runs_there(lake) - runs_kept(lake), f"nothing was begun at {kill}"
+                readers.await_rounds()
+                torn_files += torn
+            was_published = any(kill.layer == layer and kill.is_published for kill in kills)
+            version = lake.snapshot().number
+            assert build(spark, lake, journals, layers=(layer,)) == version + (not was_published)
+        readers.await_rounds()
     assert layers_replaced(lake, first) == {"bronze", "silver", "gold"}
     assert runs_there(lake) == runs_kept(lake)
-    return lake, torn_files
+    return lake, torn_files, readers.judge()
