@@ -88,8 +88,10 @@ class Readers:
                 reader.process.wait(timeout=DEADLINE_S)
             finally:
                 reader.process.kill()
-        for thread in self._threads:
+        for reader, thread in zip(self._readers, self._threads, strict=True):
             thread.join(DEADLINE_S)
+            assert reader.process.stdout is not None
+            reader.process.stdout.close()
 
     def await_rounds(self) -> None:
         """Until each has done a round that began after this call: the second to end from now on."""
