@@ -130,6 +130,7 @@ def test_a_listener_that_reads_slowly_loses_nothing_and_repeats_nothing(
 ) -> None:
     """Behind all chunks that are kept it reads the record itself, up to where the next chunk begins."""
     monkeypatch.setattr(streaming, "PACE_MS", 0)
+    monkeypatch.setattr(streaming, "ROUTINE_MS", 0)
 
     async def scenario(leader: Controller) -> None:
         stream, (index, ordinal) = await _begin(leader)
@@ -150,6 +151,32 @@ def test_a_listener_that_reads_slowly_loses_nothing_and_repeats_nothing(
         assert _events(await following) == expected[: len(_events(following.result()))]
         for one in (slow, fast):
             await one.aclose()
+
+    _run(tmp_path, scenario)
+
+
+def test_an_election_is_told_at_once_and_routine_events_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk costs a write per listener: 20 consoles took a quarter of the leader's time for events."""
+    monkeypatch.setattr(streaming, "ROUTINE_MS", 60_000)
+
+    async def scenario(leader: Controller) -> None:
+        stream, (index, ordinal) = await _begin(leader)
+        listener = stream._frames(EventRef(term=0, index=index, ordinal=ordinal), ANYBODY)
+        hearing = asyncio.create_task(_hear(listener, 2))
+        await until(lambda: stream._listeners == 1)
+        for name in ("a", "b"):
+            await make_set(leader, name)
+        heard = await hearing
+        async with asyncio.timeout(30):
+            while heard.count(b'"kind":"master-elected"') < 2:
+                heard += await anext(listener)
+        first, *others = stream._chunks
+        assert not streaming.URGENT.search(first.frames)
+        assert others
+        assert all(streaming.URGENT.search(chunk.frames) for chunk in others)
+        await listener.aclose()
 
     _run(tmp_path, scenario)
 
