@@ -17,8 +17,10 @@ from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
+from rollcall_ha.analytics.report.page import verdict
 from rollcall_ha.analytics.report.questions import QUESTIONS, sentences
 from rollcall_ha.controller.contract.verdicts import Grade
+from rollcall_ha.node.terminal import harmless
 
 WORST_ROWS = 5
 ANSWERS = (*QUESTIONS, contents.WHAT_IF)
@@ -69,12 +71,12 @@ def print_summary(found: Mapping[str, Any]) -> None:
     if found["worst"]:
         console.print(_worst(found["worst"]))
     for line in sentences(found["answers"]).values():
-        print(line)
+        print(harmless(line))
     _print_quality(found["quality"], found["rejected"])
 
 
 def _verdict(whole: Mapping[str, Any]) -> str:
-    word = "ALARM" if whole["refuted"] else "LOSS POSSIBLE" if whole["unknown"] or whole["bounded"] else "OK"
+    word, _ = verdict(whole)
     ppm = whole["availability_ppm"]
     available = "unknown" if ppm is None else f"{ppm / 10_000:.4f} %"
     outage, stopped, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "stopped_ms", "exposed_ms"))
@@ -117,7 +119,7 @@ def _worst(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         ppm = row["availability_ppm"]
         table.add_row(
-            f"{row['cluster']}/{row['broker_set']}",
+            harmless(f"{row['cluster']}/{row['broker_set']}"),
             f"{row['outage_ms'] / 1000:,.1f} s",
             f"{row['exposed_ms'] / 1000:,.1f} s",
             "unknown" if ppm is None else f"{ppm / 10_000:.4f} %",
@@ -141,4 +143,4 @@ def _print_quality(quality: Mapping[str, int], rejected: Sequence[Mapping[str, A
     if rejected:
         print("kept in bronze/rejected with the reason, most of it from:")
     for row in rejected:
-        print(f"    {file_of(row['source_file'])}: {row['count']:,} {row['name'].removeprefix(REJECTED)}")
+        print(f"    {harmless(file_of(row['source_file']))}: {row['count']:,} {row['name'].removeprefix(REJECTED)}")

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import msgspec
 import typer
 
-from rollcall_ha.api.cli.output import Format, harmless
+from rollcall_ha.api.cli.output import Format
+from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
     from rollcall_ha.api.cli.contexts import Context

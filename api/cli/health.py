@@ -16,10 +16,10 @@ from http import HTTPStatus
 from pathlib import Path
 
 from rollcall_ha.api.cli.context import CommandExit, fail
-from rollcall_ha.api.cli.output import harmless
 from rollcall_ha.node.certified import CertifiedName, PeerKind, PeerRefused
 from rollcall_ha.node.config import ConfigError, FleetFile, bind_address, load_fleet_file, split_address
 from rollcall_ha.node.credentials import credentials_of, node_name, of_ports
+from rollcall_ha.node.terminal import harmless
 from rollcall_ha.node.tls import Credentials
 
 ANSWER_S_MAX = 3.0

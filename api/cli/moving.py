@@ -35,6 +35,7 @@ from rollcall_ha.api.cli.options import OperatorOptions
 from rollcall_ha.api.cli.orders import confirm, may_ask
 from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
+from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
@@ -325,7 +326,7 @@ def _stops_at_ctrl_c(runner: Runner) -> Iterator[None]:
 
 def _say(line: str) -> None:
     """Progress: on standard error, standard output is the answer."""
-    sys.stderr.write(output.harmless(line) + "\n")
+    sys.stderr.write(harmless(line) + "\n")
     sys.stderr.flush()
 
 

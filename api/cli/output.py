@@ -27,15 +27,11 @@ from typing import TextIO
 
 import msgspec
 
+from rollcall_ha.node.terminal import OBEYED, harmless
+
 UNKNOWN = "unknown"
 NOT_APPLICABLE = "-"
-_ESCAPED = {
-    code: ascii(chr(code))[1:-1]
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-"""Control characters, and those that turn the direction of the text, as Python writes them."""
-_OBEYED = "".join(map(chr, _ESCAPED))
-_ESCAPED_IN_QUOTES = {code: f"\\u{code:04x}" for code in _ESCAPED if code >= 0x7F}
+_ESCAPED_IN_QUOTES = {code: f"\\u{code:04x}" for code in map(ord, OBEYED) if code >= 0x7F}
 """The same as JSON and YAML write them within quotes; below 0x7F both do so by themselves."""
 
 
@@ -134,12 +130,6 @@ LINE_WIDTH = 110
 """The right end of the verdict line; wider tables are not cut."""
 
 
-def harmless(text: str) -> str:
-    """The text with its control characters written out (rule 5); ``rich.control`` leaves ESC as it is."""
-    # Without this, a broker that registers as "c\x1b[2J" clears the screen of each operator who asks for the status.
-    return text.translate(_ESCAPED)
-
-
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
     """Print to ``stream``, by default standard output, at once."""
     stream = stream or sys.stdout
@@ -225,7 +215,7 @@ def _as_yaml(document: object) -> str:
         """Quotes the texts that have characters to escape: YAML knows no escapes outside of quotes."""
 
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = '"' if any(letter in _OBEYED for letter in text) else None
+        style = '"' if any(letter in OBEYED for letter in text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent)

@@ -22,7 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from rollcall_ha.api.cli.output import Format, Report, harmless, print_report, render_text
+from rollcall_ha.api.cli.output import Format, Report, print_report, render_text
+from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
     from rollcall_ha.controller.contract.ids import BrokerId, SetKey

@@ -18,6 +18,7 @@ from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.files import csv_of, write_report
 from rollcall_ha.analytics.report.page import page, verdict
 from rollcall_ha.analytics.report.scales import share
+from rollcall_ha.analytics.report.summary import print_summary, summary_of
 from tests.support.report_rows import failover, row, story
 
 VOID = frozenset({"meta", "br"})
@@ -107,6 +108,20 @@ def test_every_fill_and_pattern_is_defined() -> None:
 def test_verdict_is_as_good_as_the_worst_grade(grades: dict[str, int], word: str) -> None:
     """Only when everything is proven is it OK."""
     assert verdict(row(contents.CLUSTERS, cluster="*", **grades))[0] == word
+
+
+def test_the_terminal_gives_the_verdict_of_the_page_and_obeys_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """It said OK of a failover without a grade, and a set that was called ESC [2J cleared the screen."""
+    clusters = [row(contents.CLUSTERS, cluster="*", failovers=1, ungraded=1, sets=1)]
+    worst = [row(contents.WORST_SETS, cluster="c", broker_set="s\x1b[2J", outage_ms=1_000)]
+    found = Contents(rows={"clusters": clusters, "worst_sets": worst}, lake="/l", lake_version=1, made_at_ms=0)
+
+    print_summary(summary_of(found))
+
+    told = capsys.readouterr().out
+    assert told.startswith("LOSS POSSIBLE  1 failovers of 1 sets")
+    assert "\x1b" not in told
+    assert r"c/s\x1b[2J" in told
 
 
 def test_an_empty_lake_is_a_page_too() -> None:
