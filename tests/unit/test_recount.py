@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
+
 from tests.recount import figures
 from tests.recount.compare import COMPARED, compare, counted, rows_of, wrong
 from tests.recount.stories import STORIES, Story, misses, write
