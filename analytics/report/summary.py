@@ -143,4 +143,6 @@ def _print_quality(quality: Mapping[str, int], rejected: Sequence[Mapping[str, A
     if rejected:
         print("kept in bronze/rejected with the reason, most of it from:")
     for row in rejected:
-        print(f"    {harmless(str(file_of(row['source_file'])))}: {row['count']:,} {row['name'].removeprefix(REJECTED)}")
+        print(
+            f"    {harmless(str(file_of(row['source_file'])))}: {row['count']:,} {row['name'].removeprefix(REJECTED)}"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
+pytest.importorskip("duckdb", reason="duckdb is not installed: the extra dev has it and analytics")
 
 from tests.recount import figures
 from tests.recount.compare import COMPARED, compare, counted, rows_of, wrong
