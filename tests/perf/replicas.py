@@ -156,7 +156,6 @@ class Replica:
         self.beats = 0
         self.moves = 0
         """Sessions that it left because their controller did not lead."""
-        self._must_report = False
         self._drained_for: tuple[RequestId, SessionOrdinal] | None = None
         self.broken = ""
         self._registered = asyncio.Event()
@@ -203,8 +202,6 @@ class Replica:
         self._registered.set()
         self._heard(registered.view)
         await self.beat()
-        if self.is_master and self.view is not None and not self.view.has_entered and self._must_report:
-            self._spawn(self._reign(self.view))
 
     def leave(self) -> None:
         """Hang up."""
@@ -335,13 +332,19 @@ class Replica:
                 for phase in (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING)
             ),
         )
-        self._must_report = False
-        try:
-            await asyncio.gather(
-                self._ask(RequestCode.SESSION_ENTERED, entered), self._ask(RequestCode.SESSION_MILESTONES, told)
-            )
-        except (RemotingError, NotLeader):
-            self._must_report = True
+        for _ in range(ASKS_MAX):
+            try:
+                await asyncio.gather(
+                    self._ask(RequestCode.SESSION_ENTERED, entered), self._ask(RequestCode.SESSION_MILESTONES, told)
+                )
+            except (RemotingError, NotLeader):
+                # A leader that changed took the report with it, perhaps after the next session had begun: left to the
+                # session after that, a run waited for this master for ever.
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
+            if self.epoch != view.master_epoch:
+                return
 
     async def _follow(self, view: SetView) -> None:
         """Hold an HA connection to the master, and say when it opens and ends."""
