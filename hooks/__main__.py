@@ -187,12 +187,22 @@ def _take(asked: argparse.Namespace) -> int:
     """Each line is on disk before the next one is read: a pipe that breaks loses none that was taken."""
     made = load(asked.file)
     store = _visited(asked.file)
-    taken = deliveries = 0
+    taken = deliveries = room = 0
     try:
         while line := sys.stdin.buffer.readline(LINE_BYTES_MAX):
             letters = list(letters_of([_alert_of(line, taken + 1)], made.hooks))
+            # Looked at anew when it is used up: the running process delivers meanwhile.
+            if room < len(letters):
+                room = made.limits.waiting_max - len(store.waiting_after(0))
+            if room < len(letters):
+                sys.stderr.write(
+                    f"{made.limits.waiting_max - room} deliveries wait, of at most {made.limits.waiting_max}"
+                    f" (limits.waiting_max): line {taken + 1} and those behind it are not taken; give them again when"
+                    " rollcall hooks run has delivered\n"
+                )
+                return REFUSED
             store.tell(letters, now_ms=now_ms())
-            taken, deliveries = taken + 1, deliveries + len(letters)
+            taken, deliveries, room = taken + 1, deliveries + len(letters), room - len(letters)
     finally:
         store.close()
     if asked.json:

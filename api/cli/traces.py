@@ -7,7 +7,8 @@ own library, the extra ``otlp``).
 Rule 1: a trace is made of the record, afterwards: nothing is measured for it, and no decision waits for a collector.
 Rule 2: the phases chain as in history: a span begins where the one before ended. A phase without a stamp is no span;
 the whole has it in ``rollcall.missing``.
-Rule 3: ids are hashes of the set, the epoch and the place of its election: sent twice, it is the same trace.
+Rule 3: ids are hashes of the set, the epoch, the place of its election and the phase: sent twice, it is the same trace,
+also if a stamp came in between.
 Rule 4: each span has the resource of the process that it passed in: the leading controller up to the push, then the new
 master.
 """
@@ -38,11 +39,11 @@ OF_CONTROLLER = (*BEFORE_ELECTION, Phase.COMMITTED, Phase.NOTIFIED)
 
 
 class _Ids(IdGenerator):
-    """One trace, whose spans are numbered (rule 3)."""
+    """One trace (rule 3). ``phase`` is that of the span that begins next; empty: the whole."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
-        self._spans = 0
+        self.phase = ""
 
     def _of(self, what: str, size: int) -> int:
         return int.from_bytes(hashlib.blake2b(f"{self._seed} {what}".encode(), digest_size=size).digest()) or 1
@@ -51,8 +52,8 @@ class _Ids(IdGenerator):
         return self._of("trace", 16)
 
     def generate_span_id(self) -> int:
-        self._spans += 1
-        return self._of(f"span {self._spans}", 8)
+        # Numbered, a phase would have another one's id in the trace that is sent when a missing stamp has come.
+        return self._of(f"span {self.phase}", 8)
 
 
 class _Kept(SpanProcessor):
@@ -90,7 +91,7 @@ def spans_of(key: SetKey, row: HistoryRow) -> Sequence[ReadableSpan]:
     for phase in row.phases:
         if phase.duration_us is None:
             continue
-        process = controller if phase.phase in OF_CONTROLLER else broker
+        process, ids.phase = (controller if phase.phase in OF_CONTROLLER else broker), phase.phase.value
         child = process.start_span(phase.phase.value, context=inside, start_time=ends_ns[-1])
         ends_ns.append(ends_ns[-1] + phase.duration_us * 1_000)
         child.end(end_time=ends_ns[-1])

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -46,7 +47,7 @@ CHUNKS_MAX = 64
 PACE_MS = 100
 ROUTINE_MS = 300
 URGENT = re.compile(rb'"kind":"(?:master-elected|election-failed|replica-silent|writes-stopped)"')
-"""What an operator should see within 200 ms of its commit."""
+"""Kinds of events that a console shows within 200 ms of their commit."""
 HEARTBEAT_MS = 5_000
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """A proxy must neither keep events for others nor gather them before it passes them on."""
@@ -186,7 +187,7 @@ class EventStream:
 
     async def _follow(self) -> None:
         """Make chunks while somebody listens."""
-        loop, told_s = asyncio.get_running_loop(), -float(ROUTINE_MS)
+        loop, told_s = asyncio.get_running_loop(), -math.inf
         while self._listeners:
             synced = self._service.next_events_synced
             lines = self._service.journal.tail.after(self._end, limit=PAGE_EVENTS_MAX)

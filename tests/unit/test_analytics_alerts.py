@@ -106,3 +106,22 @@ def test_hooks_take_alerts_among_their_deliveries(
         assert store.body(found[0].seq) == lines[0]
     finally:
         store.close()
+
+
+def test_hooks_take_no_more_alerts_than_may_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a receiver that is away for a day each alert of each batch would lie on the disk."""
+    file = write_hooks(tmp_path, command("pager", "/bin/true"))
+    file.write_text(file.read_text().replace("[[hooks]]", "[limits]\nwaiting_max = 10\n[[hooks]]", 1))
+    folder = load(file).path("hooks-data")
+    folder.mkdir()
+    line = msgspec.json.encode(notice_of(FOUND, now_ms=12_000))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join([line] * 12))))
+    store = Store.open(folder)
+    try:
+        assert program.main(["take", "--file", str(file)]) == 1
+        assert len(store.waiting_after(0)) == 10
+    finally:
+        store.close()
+    assert "10 deliveries wait, of at most 10 (limits.waiting_max): line 11 and" in capsys.readouterr().err

@@ -69,6 +69,16 @@ def test_a_trace_that_is_sent_twice_is_one_trace_and_another_epoch_is_another() 
     assert len(set(ids(8))) == 5
 
 
+def test_a_span_keeps_its_id_when_the_stamp_of_an_earlier_phase_comes_later() -> None:
+    whole = history_row()
+    early = replace(whole, phases=tuple(one for one in whole.phases if one.phase is not Phase.COMMITTED))
+
+    def ids(row: HistoryRow) -> dict[str, int]:
+        return {name: span.context.span_id for name, span in named(row).items()}
+
+    assert ids(early).items() < ids(whole).items()
+
+
 def test_a_phase_without_a_stamp_is_no_span_and_an_outage_that_goes_on_ends_at_what_is_known() -> None:
     phases = (
         PhaseSpan(phase=Phase.COMMITTED, duration_us=10_000),
