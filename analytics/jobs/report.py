@@ -25,9 +25,6 @@ from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.summary import print_summary, summary_of
 from rollcall_ha.controller.contract.timing import Preset
 
-OUT = "report"
-NS_PER_MS = 1_000_000
-
 
 def run(
     lake: Path, *, out: Path | None, presets: Sequence[Preset], real_preset: Preset, master: str, is_quiet: bool
@@ -38,7 +35,7 @@ def run(
     with spark_session(app="rollcall analytics report", master=master) as spark:
         progress = Progress(spark, is_quiet=is_quiet)
         found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
-        page = write_report(found, out or lake / OUT)
+        page = write_report(found, out or lake / "report")
     print_summary(summary_of(found))
     print(f"WROTE {page}")
 
@@ -47,7 +44,7 @@ def contents_of(
     spark: SparkSession, lake: Lake, progress: Progress, *, presets: Sequence[Preset], real_preset: Preset
 ) -> Contents:
     """What the page shows: gold, and the what-if unless the record contradicts the settings it is asked about."""
-    found = gather(spark, lake, progress, made_at_ms=time.time_ns() // NS_PER_MS)
+    found = gather(spark, lake, progress, made_at_ms=round(time.time() * 1000))
     if not presets:
         return found
     try:

@@ -19,6 +19,7 @@ from rollcall_ha.analytics.gold.intervals import PPM
 from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
@@ -36,7 +37,7 @@ def ask(
     """
     snapshot = lake.require()
     reigns, silences, clusters = (
-        lake.read(spark, table, snapshot=snapshot) for table in (SILVER_REIGNS, SILVER_SILENCES, GOLD_CLUSTERS)
+        in_ms(lake.read(spark, table, snapshot=snapshot)) for table in (SILVER_REIGNS, SILVER_SILENCES, GOLD_CLUSTERS)
     )
     whole = clusters.where(f.col("cluster") == ALL).first()
     failovers = recorded(reigns, silences).persist()

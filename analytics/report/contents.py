@@ -8,9 +8,9 @@ Rule 1: every table has a greatest number of rows; nothing else of a lake leaves
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import (
@@ -25,13 +25,10 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
-from rollcall_ha.analytics.report.questions import QUESTIONS, report_table, report_view
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, table, view
+from rollcall_ha.analytics.report.questions import QUESTIONS, Rows
 from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
 
-SLOWEST_FAILOVERS_MAX = 5
-NEWEST_FAILOVERS_MAX = 5
-TYPICAL_CAUSES_MAX = 6
 HEAT_MAP_SETS_MAX = 40
 HEAT_MAP_COLUMNS_MAX = 48
 WHAT_IF_PRESETS_MAX = 3
@@ -44,13 +41,35 @@ def _first(table: LakeTable, name: str, meaning: str, select: str) -> LakeView:
     )
 
 
-FAILOVERS = LakeTable(
+FAILOVERS = LakeView(
     layer="report",
     name="failovers",
     meaning="The failovers that are drawn as bars: the typical one of each cause, the slowest, the newest.",
     key=GOLD_FAILOVERS.key,
-    partition="",
     columns=(*GOLD_FAILOVERS.columns, *columns_of("shown_as string typical, slowest, newest; several with a comma")),
+    of=(GOLD_FAILOVERS, GOLD_RTO),
+    # Typical of a cause is the one nearest to its median. A bar with all its phases explains more than one without.
+    select="""
+WITH usual AS (SELECT cause, p50_ms FROM rto WHERE cluster = '*' AND cause <> '*' AND phase = 'total'
+               ORDER BY failovers DESC, cause LIMIT 6),
+near AS (SELECT *, row_number() OVER (PARTITION BY cause ORDER BY missing_phases, abs(floor(total_us / 1000) - p50_ms),
+                                      fleet, cluster, broker_set, master_epoch) AS place
+         FROM failovers JOIN usual USING (cause) WHERE total_us IS NOT NULL),
+slowest AS (SELECT * FROM failovers WHERE total_us IS NOT NULL
+            ORDER BY total_us DESC, fleet, cluster, broker_set, master_epoch LIMIT 5),
+newest AS (SELECT * FROM failovers WHERE total_us IS NOT NULL
+           ORDER BY elected_at DESC, fleet, cluster, broker_set, master_epoch LIMIT 5),
+told AS (SELECT fleet, cluster, broker_set, master_epoch, 'typical' AS reason FROM near WHERE place = 1
+         UNION ALL SELECT fleet, cluster, broker_set, master_epoch, 'slowest' FROM slowest
+         UNION ALL SELECT fleet, cluster, broker_set, master_epoch, 'newest' FROM newest),
+shown AS (SELECT fleet, cluster, broker_set, master_epoch,
+                 concat_ws(', ', max(reason) FILTER (WHERE reason = 'typical'),
+                           max(reason) FILTER (WHERE reason = 'slowest'),
+                           max(reason) FILTER (WHERE reason = 'newest')) AS shown_as
+          FROM told GROUP BY fleet, cluster, broker_set, master_epoch)
+SELECT * FROM shown JOIN failovers USING (fleet, cluster, broker_set, master_epoch)
+ORDER BY elected_at DESC, fleet, cluster, broker_set, master_epoch LIMIT 16
+""",
 )
 RTO = _first(
     GOLD_RTO,
@@ -89,8 +108,8 @@ REJECTED = _first(
     "SELECT * FROM quality WHERE name LIKE 'rejected:%' ORDER BY count DESC, source_file, name LIMIT 5",
 )
 
-RTO_HISTOGRAM = report_view(
-    "rto_histogram",
+RTO_HISTOGRAM = view(
+    "report/rto_histogram",
     "RTO of failovers in bins, ten for each power of ten, by cause.",
     "cause bin",
     """
@@ -105,8 +124,8 @@ FROM rto_daily WHERE phase = 'total' GROUP BY cause, bin ORDER BY cause, bin LIM
 """,
 )
 
-CALENDAR = report_view(
-    "calendar",
+CALENDAR = view(
+    "report/calendar",
     "Sums over all sets per day.",
     "day",
     """
@@ -126,8 +145,8 @@ SELECT * FROM days ORDER BY day
 """,
 )
 
-HEAT_MAP = report_table(
-    "heat_map",
+HEAT_MAP = table(
+    "report/heat_map",
     "The sets with most time without a master, in columns of as many days as fit.",
     "rank from_day",
     """
@@ -143,8 +162,8 @@ failovers bigint elected in these days
 """,
 )
 
-GRADES = report_view(
-    "grades",
+GRADES = view(
+    "report/grades",
     "Grades of loss by cause.",
     "cause",
     """
@@ -166,8 +185,8 @@ FROM failovers_daily GROUP BY cause ORDER BY failovers DESC, cause LIMIT 12
 """,
 )
 
-WHAT_IF = report_table(
-    "what_if",
+WHAT_IF = table(
+    "report/what_if",
     "Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
     "preset",
     """
@@ -192,8 +211,8 @@ other_availability_ppm bigint under the preset, without false failovers on top; 
 """,
 )
 
-CALLERS = report_view(
-    "callers",
+CALLERS = view(
+    "report/callers",
     "Who did what: people and programs first, then brokers, the newest first.",
     "caller proved_by kind",
     """
@@ -201,15 +220,15 @@ caller string admin:alice, broker:broker-a-1
 proved_by string certificate, token, signature, nothing
 kind string kind of the event
 events bigint how many
-first_at_ms bigint earliest stamp
-last_at_ms bigint latest stamp
+first_at timestamp earliest stamp
+last_at timestamp latest stamp
 """,
     of=(SILVER_CALLERS,),
     # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
     select="""
-SELECT caller, proved_by, kind, sum(events) AS events, min(first_at_ms) AS first_at_ms, max(last_at_ms) AS last_at_ms
+SELECT caller, proved_by, kind, sum(events) AS events, min(first_at) AS first_at, max(last_at) AS last_at
 FROM callers GROUP BY caller, proved_by, kind
-ORDER BY caller LIKE 'broker:%', last_at_ms DESC, caller, proved_by, kind LIMIT 40
+ORDER BY caller LIKE 'broker:%', last_at DESC, caller, proved_by, kind LIMIT 40
 """,
 )
 
@@ -233,8 +252,6 @@ TABLES = (
 GATHERED = tuple(table for table in TABLES if table is not WHAT_IF)
 """What the lake has an answer to by itself."""
 
-Rows = Sequence[Mapping[str, Any]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
@@ -248,6 +265,11 @@ class Contents:
     """Said where ``what_if`` has no rows."""
     what_if_doubt: str = ""
     """Why the settings that are said to have been in force may not have been; empty = nothing speaks against them."""
+
+    @property
+    def made_at(self) -> datetime:
+        """The moment of the report."""
+        return datetime.fromtimestamp(self.made_at_ms / 1000, UTC)
 
     def of(self, table: LakeTable) -> Rows:
         """Rows of one table; empty if it is not there."""

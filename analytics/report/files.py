@@ -4,7 +4,7 @@ A report as files: one page, and beside it the tables of its pictures.
     OUT/index.html    OUT/tables/NAME.csv    OUT/tables/NAME.parquet
 
 Rule 1: each file takes the place of its predecessor by a rename; the page is the last.
-Rule 2: CSV has a head, an empty field for an unknown value, ISO 8601 for days.
+Rule 2: CSV has a head, an empty field for an unknown value, ISO 8601 for days and instants.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
+from rollcall_ha.analytics.report.contents import TABLES, Contents
 from rollcall_ha.analytics.report.page import page
+from rollcall_ha.analytics.report.questions import Rows
 from rollcall_ha.node.files import atomic_replace
 
 PAGE = "index.html"
@@ -39,17 +40,12 @@ def write_report(contents: Contents, out: Path) -> Path:
 def csv_of(table: LakeTable, rows: Rows) -> bytes:
     """A table as CSV."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
+    writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
+    writer.writeheader()
     for row in rows:
-        writer.writerow([_field(row[name]) for name in table.column_names])
+        found = {name: row[name] for name in table.column_names}
+        writer.writerow({name: str(one).lower() if isinstance(one, bool) else one for name, one in found.items()})
     return text.getvalue().encode()
-
-
-def _field(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parquet_of(table: LakeTable, rows: Rows) -> bytes:
@@ -63,8 +59,9 @@ def parquet_of(table: LakeTable, rows: Rows) -> bytes:
         "int": pa.int32(),
         "boolean": pa.bool_(),
         "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    arrays = [pa.array([row[column.name] for row in rows], type=kinds[column.kind]) for column in table.columns]
+    schema = pa.schema([(column.name, kinds[column.kind]) for column in table.columns])
     buffer = io.BytesIO()
-    parquet.write_table(pa.Table.from_arrays(arrays, names=list(table.column_names)), buffer, compression="zstd")
+    parquet.write_table(pa.Table.from_pylist([*rows], schema), buffer, compression="zstd")
     return buffer.getvalue()

@@ -10,23 +10,20 @@ Rule 2: a picture without rows says why it is empty; it is not left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
 from rollcall_ha.analytics.gold.tables import ALL
-from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, scales, time_maps
-from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
-from rollcall_ha.analytics.report.questions import UNKNOWNS, sentences, unknowns
+from rollcall_ha.analytics.report import contents, phases, pictures, scales
+from rollcall_ha.analytics.report.contents import TABLES, Contents
+from rollcall_ha.analytics.report.questions import UNKNOWNS, Row, Rows, rate, sentences, surety, unknowns
 
 TITLE = "Rollcall failover report"
-
-Row = Mapping[str, Any]
 
 
 def page(found: Contents) -> str:
@@ -34,27 +31,28 @@ def page(found: Contents) -> str:
     rto = found.of(contents.RTO)
     whole = next((row for row in found.of(contents.CLUSTERS) if row["cluster"] == ALL), None)
     rows = {table.name: found.of(table) for table in TABLES}
-    return _template().render(
-        title=TITLE,
-        found=found,
-        rows=rows,
-        said=sentences(rows),
-        unknowns=unknowns(found.of(UNKNOWNS)),
-        whole=whole,
-        verdict=None if whole is None else verdict(whole),
-        total=next((row for row in rto if row["cause"] == ALL and row["phase"] == "total"), None),
-        percentiles=_of_all_causes(rto),
-        quality=list(_quality(found.of(contents.QUALITY))),
-        may_not_claim=MAY_NOT_CLAIM,
-        bars=bars,
-        distributions=distributions,
-        phase_bars=phase_bars,
-        time_maps=time_maps,
+    return (
+        templates()
+        .get_template("page.html.jinja")
+        .render(
+            title=TITLE,
+            found=found,
+            rows=rows,
+            said=sentences(rows),
+            unknowns=unknowns(found.of(UNKNOWNS)),
+            whole=whole,
+            verdict=None if whole is None else verdict(whole),
+            total=next((row for row in rto if row["cause"] == ALL and row["phase"] == "total"), None),
+            percentiles=phases.of_all_causes(rto),
+            quality=list(_quality(found.of(contents.QUALITY))),
+            may_not_claim=MAY_NOT_CLAIM,
+        )
     )
 
 
 @cache
-def _template() -> Template:
+def templates() -> Environment:
+    """The templates beside, with the words and places that they print."""
     # Autoescape for every name: by the suffix, Jinja would take .jinja for plain text and let a set's name be markup.
     # Strict: a misspelt column fails the tests, where a lenient page would show an empty cell.
     environment = Environment(
@@ -67,15 +65,28 @@ def _template() -> Template:
     )
     environment.filters |= {
         "duration": scales.duration,
+        "duration_us": scales.duration_us,
+        "failover": lambda row: f"{scales.shortened(row['broker_set'], 22)}, epoch {row['master_epoch']:,}",
         "file": file_of,
         "grouped": "{:,}".format,
+        "percent": "{:.2%}".format,
+        "rough": scales.rough,
         "share": scales.share,
+        "shortened": scales.shortened,
         "size": scales.size,
-        "when": phase_bars.when,
+        "when": scales.when,
+        "whole": lambda name: "all" if name == ALL else name,
         "whole_ms": scales.whole_ms,
     }
-    environment.globals["count"] = scales.count
-    return environment.get_template("page.html.jinja")
+    environment.globals |= {
+        "count": scales.count,
+        "levels": scales.Levels.of_durations,
+        "phases": phases,
+        "pictures": pictures,
+        "rate": rate,
+        "surety": surety,
+    }
+    return environment
 
 
 def verdict(whole: Row) -> tuple[str, str]:
@@ -85,13 +96,6 @@ def verdict(whole: Row) -> tuple[str, str]:
     if whole["unknown"] or whole["bounded"] or whole["ungraded"]:
         return "LOSS POSSIBLE", "warn"
     return "OK", "ok"
-
-
-def _of_all_causes(rto: Rows) -> list[Row]:
-    """Percentiles of all causes together, in the order of a failover."""
-    names = [words.replace(" ", "-") for words, _ in phase_bars.PHASES] + ["unattributed", "total", "outage"]
-    rows = [row for row in rto if row["cause"] == ALL]
-    return sorted(rows, key=lambda row: names.index(row["phase"]) if row["phase"] in names else len(names))
 
 
 QUALITY_WORDS = {
@@ -107,7 +111,7 @@ QUALITY_WORDS = {
     "incomplete": "failovers with a missing phase",
     "open": "failovers without a serving master since",
 }
-_REJECTED = "rejected:"
+REJECTED = "rejected:"
 _HARMLESS = frozenset({"lines", "pieces", "events", "copies", "blank"})
 
 
@@ -116,5 +120,5 @@ def _quality(rows: Rows) -> Iterator[tuple[str, str, str]]:
     order = {name: place for place, name in enumerate(QUALITY_WORDS)}
     for row in sorted(rows, key=lambda row: (order.get(row["name"], len(order)), row["name"])):
         name, seen = row["name"], row["count"]
-        words = QUALITY_WORDS.get(name, f"rejected: {name.removeprefix(_REJECTED).replace('-', ' ')}")
+        words = QUALITY_WORDS.get(name, f"rejected: {name.removeprefix(REJECTED).replace('-', ' ')}")
         yield words, "" if name in _HARMLESS or not seen else "\N{BLACK UP-POINTING TRIANGLE} look", f"{seen:,}"

@@ -12,16 +12,12 @@ more than the whole, and "*" is before every letter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from rollcall_ha.analytics.gold.tables import (
-    ALL,
-    GOLD_DOMINANCE_DAILY,
-    GOLD_FAILOVERS,
-    GOLD_QUALITY,
-    GOLD_RTO_DAILY,
-)
-from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
+from rollcall_ha.analytics.gold.tables import ALL, GOLD_DOMINANCE_DAILY, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_RTO_DAILY
+from rollcall_ha.analytics.lake.tables import view
 from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
@@ -33,31 +29,11 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_TENURES,
 )
 
-Rows = Sequence[Mapping[str, Any]]
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
 
-
-def report_table(name: str, meaning: str, key: str, columns: str) -> LakeTable:
-    """A table of the report; ``key`` and ``columns`` are words and lines."""
-    return LakeTable(
-        layer="report", name=name, meaning=meaning, key=tuple(key.split()), partition="", columns=columns_of(columns)
-    )
-
-
-def report_view(name: str, meaning: str, key: str, columns: str, *, of: tuple[LakeTable, ...], select: str) -> LakeView:
-    """A table of the report that is one SELECT."""
-    return LakeView(
-        layer="report",
-        name=name,
-        meaning=meaning,
-        key=tuple(key.split()),
-        columns=columns_of(columns),
-        of=of,
-        select=select,
-    )
-
-
-UNKNOWNS = report_view(
-    "unknowns",
+UNKNOWNS = view(
+    "report/unknowns",
     "What the lake does not know: these limit every figure.",
     "name",
     """
@@ -74,10 +50,9 @@ UNION ALL SELECT 'untimed', count(*), NULL FROM failovers WHERE total_us IS NULL
 UNION ALL SELECT 'incomplete', count(*), NULL FROM failovers WHERE missing_phases > 0
 UNION ALL SELECT 'open', count(*), sum(outage_ms) FROM failovers WHERE is_open
 UNION ALL SELECT 'deserted', count(DISTINCT t.elected_seq), NULL FROM tenures t
-          JOIN silences s USING (fleet, cluster, broker_set, broker_id)
-          WHERE t.ended_at_ms IS NULL AND s.seq > t.elected_seq AND s.returned_seq IS NULL AND NOT EXISTS (
-            SELECT 1 FROM cleanings c WHERE c.fleet = t.fleet AND c.cluster = t.cluster
-            AND c.broker_set = t.broker_set AND c.seq > t.elected_seq)
+          JOIN silences s USING (set_id, broker_id)
+          WHERE t.ended_at IS NULL AND s.seq > t.elected_seq AND s.returned_seq IS NULL AND NOT EXISTS (
+            SELECT 1 FROM cleanings c WHERE c.set_id = t.set_id AND c.seq > t.elected_seq)
 UNION ALL SELECT 'stopped', count(*), NULL FROM stops WHERE ended_seq IS NULL
 UNION ALL SELECT 'ungraded', count(*), NULL FROM failovers WHERE grade IS NULL OR grade = 'unknown'
 UNION ALL SELECT 'rejected', sum(count), NULL FROM quality WHERE name LIKE 'rejected:%'
@@ -101,8 +76,8 @@ UNKNOWN_WORDS = {
 }
 """In the order in which they are told."""
 
-REPLICA_COSTS = report_view(
-    "replica_costs",
+REPLICA_COSTS = view(
+    "report/replica_costs",
     "Outage by the replica whose loss began it. A loss that no election has answered yet is in no row.",
     "cluster fleet broker_set broker_id",
     """
@@ -118,17 +93,17 @@ outage_ms_per_hour bigint outage_ms for each hour of reigned_ms, rounded down; n
 """,
     of=(GOLD_FAILOVERS, SILVER_TENURES, SILVER_CLEANINGS, SILVER_HORIZONS),
     select="""
-WITH ends AS (SELECT fleet, max(last_at_ms) AS last_at_ms FROM horizons GROUP BY fleet),
+WITH ends AS (SELECT fleet, max(last_at) AS last_at FROM horizons GROUP BY fleet),
 reigned AS (
-  SELECT t.fleet, t.cluster, t.broker_set, t.broker_id, t.served_at_ms,
-         least(coalesce(t.lost_at_ms, t.ended_at_ms, e.last_at_ms), min(c.cleaned_at_ms)) AS until_ms
+  SELECT t.fleet, t.cluster, t.broker_set, t.broker_id, unix_millis(t.served_at) AS served_ms,
+         unix_millis(least(coalesce(t.lost_at, t.ended_at, e.last_at), min(c.cleaned_at))) AS until_ms
   FROM tenures t JOIN ends e ON e.fleet = t.fleet LEFT JOIN cleanings c
-    ON c.fleet = t.fleet AND c.cluster = t.cluster AND c.broker_set = t.broker_set AND c.seq > t.elected_seq
-  WHERE t.served_at_ms IS NOT NULL
-  GROUP BY t.fleet, t.cluster, t.broker_set, t.broker_id, t.master_epoch, t.served_at_ms, t.lost_at_ms, t.ended_at_ms,
-           e.last_at_ms),
+    ON c.set_id = t.set_id AND c.seq > t.elected_seq
+  WHERE t.served_at IS NOT NULL
+  GROUP BY t.fleet, t.cluster, t.broker_set, t.broker_id, t.master_epoch, t.served_at, t.lost_at, t.ended_at,
+           e.last_at),
 reigns_of AS (
-  SELECT fleet, cluster, broker_set, broker_id, sum(greatest(until_ms - served_at_ms, 0)) AS reigned_ms
+  SELECT fleet, cluster, broker_set, broker_id, sum(greatest(until_ms - served_ms, 0)) AS reigned_ms
   FROM reigned GROUP BY fleet, cluster, broker_set, broker_id),
 lost AS (
   SELECT fleet, cluster, broker_set, from_master AS broker_id, count(*) AS failovers,
@@ -141,8 +116,8 @@ ORDER BY outage_ms DESC, cluster, fleet, broker_set, broker_id LIMIT 12
 """,
 )
 
-LONGEST_PHASES = report_view(
-    "longest_phases",
+LONGEST_PHASES = view(
+    "report/longest_phases",
     "Which phase took longest, by cause.",
     "cause phase",
     """
@@ -160,8 +135,8 @@ FROM dominance_daily GROUP BY cause, phase ORDER BY 4 DESC, cause, 3 DESC, phase
 """,
 )
 
-NEEDLESS = report_view(
-    "needless",
+NEEDLESS = view(
+    "report/needless",
     "False alarms by cause, '*' all: the deposed process itself came back, so nobody had to be elected.",
     "cause",
     """
@@ -184,8 +159,8 @@ FROM failovers GROUP BY GROUPING SETS ((cause), ()) HAVING count(*) > 0 ORDER BY
 """,
 )
 
-CONTROLLER_CHANGES = report_view(
-    "controller_changes",
+CONTROLLER_CHANGES = view(
+    "report/controller_changes",
     "What a change of the leading controller cost, by fleet, '*' all: failovers found within 30 s after it.",
     "fleet",
     """
@@ -218,8 +193,8 @@ HAVING sum(changes) > 0 ORDER BY 2 DESC, 3 DESC, 1 LIMIT 20
 """,
 )
 
-RTO_BOUNDS = report_view(
-    "rto_bounds",
+RTO_BOUNDS = view(
+    "report/rto_bounds",
     "How sure percentiles of the RTO are, by cause, '*' all: intervals of order statistics, of any distribution.",
     "cause percent",
     """
@@ -249,8 +224,8 @@ FROM asked GROUP BY cause, percent, failovers ORDER BY failovers DESC, cause, pe
 """,
 )
 
-PLANNED = report_view(
-    "planned",
+PLANNED = view(
+    "report/planned",
     "Masters that were changed by a plan: restarts, orders, switchovers. No failovers, but they cost availability.",
     "kind",
     """
@@ -301,25 +276,19 @@ def _replica(rows: Rows) -> str:
     return f"most by {replica}, {duration(row['outage_ms'])} in {count(row['failovers'], 'failover')}, {rate(row)}"
 
 
-def rate(row: Mapping[str, Any]) -> str:
+def rate(row: Row) -> str:
     """What a replica costs per hour of its service."""
     each = row["outage_ms_per_hour"]
     return "never served" if each is None else f"{duration(each)} per hour of {duration(row['reigned_ms'])} as master"
 
 
-def longest(rows: Rows) -> list[Mapping[str, Any]]:
-    """Of each cause the phase that took longest most often."""
-    first: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        first.setdefault(row["cause"], row)
-    return list(first.values())
-
-
 def _phases(rows: Rows) -> str:
+    # Rows of a cause follow one another; the first is the phase that took longest most often.
+    firsts = (next(of_cause) for _, of_cause in groupby(rows, itemgetter("cause")))
     return "; ".join(
         f"{row['cause']} {row['phase']} in {row['failovers']:,} of {row['of_failovers']:,}"
         f" (mean {whole_ms(row['mean_ms'])})"
-        for row in longest(rows)
+        for row in firsts
     )
 
 
@@ -345,7 +314,7 @@ def _changes(rows: Rows) -> str:
     )
 
 
-def surety(row: Mapping[str, Any]) -> str:
+def surety(row: Row) -> str:
     """How sure a percentile is: ``75 ms to 88 ms``, ``at least 3.05 s, no upper end``."""
     least, most = row["least_ms"], row["most_ms"]
     if most is None:

@@ -8,8 +8,9 @@ Rule 1: words have a unit and at most three digits that count; an unknown value 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 UNKNOWN = "unknown"
 
@@ -55,13 +56,9 @@ def duration(ms: float | None) -> str:
         return UNKNOWN
     if ms < 0:
         return f"\N{MINUS SIGN}{duration(-ms)}"
-    if ms == 0:
-        return "0 ms"
-    if ms < 1:
-        return f"{_digits(ms)} ms"
     # 999.6 ms is 1 s: the unit is chosen after rounding to three digits.
     rounded = float(f"{ms:.3g}")
-    size, unit = next(pair for pair in _UNITS if rounded >= pair[0])
+    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
     return f"{_digits(ms / size)} {unit}"
 
 
@@ -106,6 +103,16 @@ def count(number: int, word: str) -> str:
 def share(ppm: int | None) -> str:
     """Millionths as per cent with all their digits: 99.9991 %."""
     return UNKNOWN if ppm is None else f"{ppm / 10_000:.4f} %"
+
+
+def when(at: datetime) -> str:
+    """UTC to the minute."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
+def shortened(name: str, characters: int) -> str:
+    """A name that fits; its end is what tells it from others."""
+    return name if len(name) <= characters else f"\N{HORIZONTAL ELLIPSIS}{name[1 - characters :]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +168,7 @@ class Levels:
 
     def words(self) -> list[tuple[int, str]]:
         """Each level with its words, for the legend."""
-        names = [(0, "none")]
-        edges: Sequence[float] = self.limits
-        if not edges:
-            return [*names, (1, "some")]
-        names.append((1, f"less than {duration(edges[0])}"))
-        names += [(self._level(n), f"{duration(low)} or more") for n, low in enumerate(edges, start=1)]
-        return names
+        if not self.limits:
+            return [(0, "none"), (1, "some")]
+        above = ((self._level(n), f"{duration(low)} or more") for n, low in enumerate(self.limits, start=1))
+        return [(0, "none"), (1, f"less than {duration(self.limits[0])}"), *above]

@@ -17,8 +17,11 @@ from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
-from rollcall_ha.analytics.report.page import verdict
+from rollcall_ha.analytics.report.page import REJECTED, verdict
+from rollcall_ha.analytics.report.phases import PHASES
+from rollcall_ha.analytics.report.pictures import MARKS
 from rollcall_ha.analytics.report.questions import QUESTIONS, sentences
+from rollcall_ha.analytics.report.scales import MS_PER_MINUTE, share
 from rollcall_ha.controller.contract.verdicts import Grade
 from rollcall_ha.node.terminal import harmless
 
@@ -26,21 +29,8 @@ WORST_ROWS = 5
 ANSWERS = (*QUESTIONS, contents.WHAT_IF)
 TABLES = (contents.CLUSTERS, contents.RTO, contents.WORST_SETS, contents.QUALITY, contents.REJECTED, *QUESTIONS)
 """What a summary is made of; the answer to what-if may be there, too."""
-MS_PER_MINUTE = 60_000
-PHASES = (
-    "total",
-    "detected",
-    "proposed",
-    "committed",
-    "notified",
-    "promised",
-    "role-applied",
-    "serving",
-    "waited",
-    "unattributed",
-)
-REJECTED = "rejected:"
-FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "open", "blank", "shared")
+LINES = ("total", *PHASES, "waited", "unattributed")
+READ = frozenset({"lines", "pieces", "copies", "events"})
 
 
 def summary_of(found: Contents) -> dict[str, Any]:
@@ -77,8 +67,6 @@ def print_summary(found: Mapping[str, Any]) -> None:
 
 def _verdict(whole: Mapping[str, Any]) -> str:
     word, _ = verdict(whole)
-    ppm = whole["availability_ppm"]
-    available = "unknown" if ppm is None else f"{ppm / 10_000:.4f} %"
     outage, stopped, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "stopped_ms", "exposed_ms"))
     grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade)
     alarms = f"{whole['false_positives']:,} false alarms ({whole['controller_caused']:,} by a change of controllers)"
@@ -87,45 +75,40 @@ def _verdict(whole: Mapping[str, Any]) -> str:
     parts = (
         f"{whole['failovers']:,} failovers of {whole['sets']:,} sets, {whole['first_day']} to {whole['last_day']}",
         f"proof: {grades}, {whole['ungraded']:,} not graded",
-        f"available {available}, {without}, {exposed:,.1f} with one member in sync",
+        f"available {share(whole['availability_ppm'])}, {without}, {exposed:,.1f} with one member in sync",
         f"{alarms}, {whole['flaps']:,} flaps, {whole['regretted']:,} regretted, {routes}, {whole['open']:,} open",
     )
     return f"{word}  " + "\n    ".join(parts)
 
 
+def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    for name in (*words, *numbers):
+        table.add_column(name, justify="left" if name in words else "right", no_wrap=True)
+    return table
+
+
 def _durations(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="", title_justify="left")
-    for name in ("CAUSE", "PHASE"):
-        table.add_column(name, no_wrap=True)
-    for name in ("FAILOVERS", "P50", "P90", "P95", "P99", "MAX", "LONGEST IN"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(("CAUSE", "PHASE"), ("FAILOVERS", "P50", "P90", "P95", "P99", "MAX", "LONGEST IN"))
     by_key = {(row["cause"], row["phase"]): row for row in rows}
-    causes = sorted({row["cause"] for row in rows}, key=lambda cause: (cause != ALL, cause))
-    for cause in causes:
-        for phase in PHASES if cause == ALL else PHASES[:1]:
+    for cause in sorted({row["cause"] for row in rows}, key=lambda cause: (cause != ALL, cause)):
+        for phase in LINES if cause == ALL else LINES[:1]:
             row = by_key.get((cause, phase))
             if row is not None:
-                ms = (f"{row[name]:,} ms" for name in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"))
+                ms = (f"{row[name]:,} ms" for name in MARKS)
                 longest = f"{row['dominated']:,}" if row["dominated"] else "-"
                 table.add_row("all" if cause == ALL else cause, phase, f"{row['failovers']:,}", *ms, longest)
     return table
 
 
 def _worst(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("WORST SETS", no_wrap=True)
-    for name in ("OUTAGE", "EXPOSED", "AVAILABLE", "FAILOVERS", "FLAPS", "FALSE"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(("WORST SETS",), ("OUTAGE", "EXPOSED", "AVAILABLE", "FAILOVERS", "FLAPS", "FALSE"))
     for row in rows:
-        ppm = row["availability_ppm"]
         table.add_row(
             harmless(f"{row['cluster']}/{row['broker_set']}"),
-            f"{row['outage_ms'] / 1000:,.1f} s",
-            f"{row['exposed_ms'] / 1000:,.1f} s",
-            "unknown" if ppm is None else f"{ppm / 10_000:.4f} %",
-            f"{row['failovers']:,}",
-            f"{row['flaps']:,}",
-            f"{row['false_positives']:,}",
+            *(f"{row[name] / 1000:,.1f} s" for name in ("outage_ms", "exposed_ms")),
+            share(row["availability_ppm"]),
+            *(f"{row[name]:,}" for name in ("failovers", "flaps", "false_positives")),
         )
     return table
 
@@ -135,9 +118,8 @@ def _print_quality(quality: Mapping[str, int], rejected: Sequence[Mapping[str, A
         f"read {quality.get('lines', 0):,} lines, {quality.get('pieces', 0):,} records, "
         f"{quality.get('copies', 0):,} copies; kept {quality.get('events', 0):,} events"
     )
-    faults = {name: quality.get(name, 0) for name in FAULTS}
-    faults |= {name.removeprefix(REJECTED): count for name, count in quality.items() if name.startswith(REJECTED)}
-    told = [f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(faults.items()) if count]
+    faults = sorted((name.removeprefix(REJECTED), count) for name, count in quality.items() if name not in READ)
+    told = [f"{count:,} {name.replace('_', ' ')}" for name, count in faults if count]
     if told:
         print(f"of note: {', '.join(told)}")
     if rejected:

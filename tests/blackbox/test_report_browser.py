@@ -25,12 +25,14 @@ PAPER = 688
 SMALLEST_PX = 9
 PAGE_BYTES_MAX = 1_000_000
 
+WORDS = "text, .line :is(b, span, .value), .scroll :is(b, span, small)"
+
 MEASURE = """() => {
   const pictures = [...document.querySelectorAll("figure")], overlaps = [], outside = [], small = [];
   const name = one => one.textContent.trim();
   let texts = 0;
   for (const picture of pictures) {
-    const found = [...picture.querySelectorAll("text, .line b, .line span, .line .value")]
+    const found = [...picture.querySelectorAll(WORDS)]
       .map(one => [one, one.getBoundingClientRect()]).filter(([one, box]) => name(one) && box.width);
     texts += found.length;
     const isMoved = picture.scrollWidth > picture.clientWidth + 1;
@@ -52,9 +54,9 @@ MEASURE = """() => {
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     moved: [...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth + 1).length,
     paper: colours("body").backgroundColor, ink: colours("body").color,
-    text: colours("svg[role=img] text.strong").fill, filled: colours("rect.phase-1").fill,
+    text: colours("svg text.value").fill, filled: colours("rect.phase-1").fill,
   };
-}""".replace("SMALLEST", str(SMALLEST_PX))
+}""".replace("SMALLEST", str(SMALLEST_PX)).replace("WORDS", repr(WORDS))
 
 
 @pytest.fixture(scope="module")

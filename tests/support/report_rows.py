@@ -24,6 +24,11 @@ MS_PER_DAY = 86_400_000
 BEGIN_MS = 1_767_225_600_000
 
 
+def instant(at_ms: int) -> dt.datetime:
+    """Milliseconds since 1970 as a table has them."""
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at_ms)
+
+
 def row(table: LakeTable, **given: Any) -> dict[str, Any]:
     """A row of ``table``: what is not given is 0, False, empty or, where it may be, unknown."""
     blank: dict[str, Any] = {
@@ -32,6 +37,7 @@ def row(table: LakeTable, **given: Any) -> dict[str, Any]:
         "string": "",
         "boolean": False,
         "date": dt.date(2026, 1, 1),
+        "timestamp": instant(0),
     }
     unknown = set(given) - set(table.column_names)
     assert not unknown, f"{table.name} has no column {unknown}"
@@ -51,7 +57,7 @@ def failover(epoch: int, cause: str, spans_ms: tuple[float | None, ...], **given
         "broker_set": "broker-a",
         "fleet": "f1",
         "master_epoch": epoch,
-        "elected_at_ms": BEGIN_MS + epoch * 7_000_000,
+        "elected_at": instant(BEGIN_MS + epoch * 7_000_000),
         "kind": "failover",
         "cause": cause,
         "from_master": 1,
@@ -251,7 +257,7 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
         contents.CALLERS.name: [
             row(
                 contents.CALLERS, caller="admin:alice", proved_by="certificate", kind="master-elected", events=3,
-                first_at_ms=1_767_225_600_000, last_at_ms=1_767_312_000_000,
+                first_at=instant(1_767_225_600_000), last_at=instant(1_767_312_000_000),
             )
         ],
         contents.CLUSTERS.name: [_cluster(name, calendar.values(), days, sets) for name in ("*", "cluster-0", "cluster-1")],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,15 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed: the analytics ext
 import duckdb
 from pyarrow import parquet
 
-from rollcall_ha.analytics.gold.tables import GOLD_DOMINANCE_DAILY, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_RTO_DAILY
+from rollcall_ha.analytics.gold.tables import (
+    GOLD_DOMINANCE_DAILY,
+    GOLD_FAILOVERS,
+    GOLD_QUALITY,
+    GOLD_RTO,
+    GOLD_RTO_DAILY,
+)
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
-from rollcall_ha.analytics.report import questions
+from rollcall_ha.analytics.report import contents, questions
 from rollcall_ha.analytics.report.files import parquet_of
 from rollcall_ha.analytics.report.questions import sentences
 from rollcall_ha.analytics.silver.tables import (
@@ -28,11 +35,14 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_STOPS,
     SILVER_TENURES,
 )
-from tests.support.report_rows import row
+from tests.support.report_rows import instant, row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/analytics.md"
 HOUR_MS = 3_600_000
 SET = {"cluster": "c", "fleet": "f", "broker_set": "a"}
+NUMBERS = {"a": 1, "gone": 2, "back": 3}
+"""``set_id`` of a set."""
+MACRO = re.search(r"CREATE MACRO .*", (DOCS.parents[1] / "docs/data-dictionary.md").read_text()).group()  # type: ignore[union-attr]
 
 
 def asked(question: LakeView, *found: tuple[LakeTable, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -41,6 +51,7 @@ def asked(question: LakeView, *found: tuple[LakeTable, list[dict[str, Any]]]) ->
     with duckdb.connect() as database:
         for table in question.of:
             database.register(table.name, parquet.read_table(io.BytesIO(parquet_of(table, rows.get(table.name, [])))))
+        database.execute(MACRO)
         answer = database.sql(question.statement())
         assert answer.columns == list(question.column_names)
         return [dict(zip(answer.columns, one, strict=True)) for one in answer.fetchall()]
@@ -84,11 +95,18 @@ def test_what_is_not_known_is_counted() -> None:
         failover(**lost),
     ]
     tenures = [
-        row(SILVER_TENURES, **{**SET, "broker_set": name}, broker_id=1, elected_seq=seq, ended_at_ms=None)
+        row(
+            SILVER_TENURES,
+            **{**SET, "broker_set": name},
+            set_id=NUMBERS[name],
+            broker_id=1,
+            elected_seq=seq,
+            ended_at=None,
+        )
         for name, seq in (("a", 10), ("gone", 20), ("back", 30))
     ]
     silences = [
-        row(SILVER_SILENCES, **{**SET, "broker_set": name}, broker_id=1, seq=seq, returned_seq=returned)
+        row(SILVER_SILENCES, set_id=NUMBERS[name], broker_id=1, seq=seq, returned_seq=returned)
         for name, seq, returned in (
             ("a", 9, None),
             ("a", 11, None),
@@ -102,7 +120,7 @@ def test_what_is_not_known_is_counted() -> None:
         (GOLD_FAILOVERS, failovers),
         (SILVER_TENURES, tenures),
         (SILVER_SILENCES, silences),
-        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, **{**SET, "broker_set": "gone"}, seq=22)]),
+        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, set_id=NUMBERS["gone"], seq=22)]),
         (SILVER_STOPS, [row(SILVER_STOPS, ended_seq=None), row(SILVER_STOPS, ended_seq=4)]),
         (GOLD_QUALITY, [row(GOLD_QUALITY, name=n, count=7) for n in ("rejected:hole", "rejected:torn", "orphans", "lines")]),
     )  # fmt: skip
@@ -129,7 +147,7 @@ def test_what_is_not_known_is_counted() -> None:
 
 def test_a_replica_costs_what_its_losses_cost() -> None:
     """Per hour as the master: up to the loss, the cleaning, or the fleet's last event. One that never served has no rate."""
-    reign = {**SET, "lost_at_ms": None, "ended_at_ms": None, "broker_id": 1, "served_at_ms": 0}
+    reign = {**SET, "lost_at": None, "ended_at": None, "broker_id": 1, "served_at": instant(0)}
     answer = asked(
         questions.REPLICA_COSTS,
         (
@@ -145,14 +163,14 @@ def test_a_replica_costs_what_its_losses_cost() -> None:
         (
             SILVER_TENURES,
             [
-                row(SILVER_TENURES, **{**reign, "master_epoch": 1, "lost_at_ms": HOUR_MS, "ended_at_ms": HOUR_MS + 9}),
-                row(SILVER_TENURES, **{**reign, "master_epoch": 3, "served_at_ms": 2 * HOUR_MS}),
-                row(SILVER_TENURES, **{**reign, "master_epoch": 4, "broker_id": 2, "served_at_ms": 3 * HOUR_MS, "elected_seq": 7}),
-                row(SILVER_TENURES, **{**reign, "master_epoch": 5, "broker_id": 3, "served_at_ms": None}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 1, "lost_at": instant(HOUR_MS), "ended_at": instant(HOUR_MS + 9)}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 3, "served_at": instant(2 * HOUR_MS)}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 4, "broker_id": 2, "served_at": instant(3 * HOUR_MS), "elected_seq": 7}),
+                row(SILVER_TENURES, **{**reign, "master_epoch": 5, "broker_id": 3, "served_at": None}),
             ],
         ),
-        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, **SET, seq=s, cleaned_at_ms=t * HOUR_MS) for s, t in ((6, 4), (9, 5))]),
-        (SILVER_HORIZONS, [row(SILVER_HORIZONS, cluster=c, fleet="f", last_at_ms=m * HOUR_MS) for c, m in (("c", 8), ("_fleet", 9))]),
+        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, seq=s, cleaned_at=instant(t * HOUR_MS)) for s, t in ((6, 4), (9, 5))]),
+        (SILVER_HORIZONS, [row(SILVER_HORIZONS, cluster=c, fleet="f", last_at=instant(m * HOUR_MS)) for c, m in (("c", 8), ("_fleet", 9))]),
     )  # fmt: skip
     told = [(one["broker_id"], one["failovers"], one["needless"], one["outage_ms"]) for one in answer]
     assert told == [(1, 2, 1, 6_000), (2, 1, 0, 500), (3, 1, 0, 100)]
@@ -315,3 +333,26 @@ def test_another_preset_is_told_with_its_limit() -> None:
         "with another preset: fast at most 99.9951 % available; safe 99.9730 % available; it was 99.9912 %. "
         "False alarms on top are not counted"
     )
+
+
+def test_the_shown_failovers_are_the_typical_the_slowest_and_the_newest() -> None:
+    """Of a cause the nearest to its median, and of these one with all its phases; each failover once, the newest first."""
+    spans = [3_000, 3_100, 3_090, 9_000, 3_300, 3_400, 3_500, 3_600, 3_700]
+    failovers = [
+        failover(master_epoch=n, elected_at=instant(n), total_us=ms * 1_000, missing_phases=int(ms == 3_100))
+        for n, ms in enumerate(spans)
+    ]
+    failovers.append(failover(master_epoch=99, elected_at=instant(99), total_us=None))
+    rto = [row(GOLD_RTO, cluster="*", cause=cause, phase="total", p50_ms=3_100) for cause in ("*", "timeout")]
+    answer = asked(contents.FAILOVERS, (GOLD_FAILOVERS, failovers), (GOLD_RTO, rto))
+
+    assert {one["master_epoch"]: one["shown_as"] for one in answer} == {
+        8: "slowest, newest",
+        7: "slowest, newest",
+        6: "slowest, newest",
+        5: "slowest, newest",
+        4: "newest",
+        3: "slowest",
+        2: "typical",
+    }
+    assert [one["master_epoch"] for one in answer] == [8, 7, 6, 5, 4, 3, 2]
