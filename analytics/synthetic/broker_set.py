@@ -14,12 +14,19 @@ Rule 3: every fault ends: each process is repaired, so that a history comes to r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rollcall_ha.analytics.synthetic.draws import Draws
 from rollcall_ha.analytics.synthetic.failover import SyntheticFailover
-from rollcall_ha.analytics.synthetic.operations import FleetView, Step, SyntheticOperation
-from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault, Plan, ack_mode_of
-from rollcall_ha.analytics.synthetic.processes import NO_EPOCH_YET, Detection, Process, ServingMaster
+from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault, Plan
+from rollcall_ha.analytics.synthetic.processes import (
+    NO_EPOCH_YET,
+    Detection,
+    Process,
+    ServingMaster,
+    Step,
+    SyntheticOperation,
+)
 from rollcall_ha.analytics.synthetic.proposing import ElectionProposer
 from rollcall_ha.analytics.synthetic.truth import ExposureTruth, GapTruth, Truth
 from rollcall_ha.controller.contract.commands import (
@@ -42,6 +49,9 @@ from rollcall_ha.controller.contract.values import (
 )
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
+if TYPE_CHECKING:
+    from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
+
 UNSYNCED_US = US_PER_S
 """A power loss takes at most the writes of so long a time."""
 
@@ -54,14 +64,19 @@ class SyntheticSet:
     """``begin`` schedules registrations and faults; the fleet calls ``applied`` after each entry that touched it."""
 
     def __init__(
-        self, plan: Plan, fleet: FleetView, draws: Draws, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
+        self, plan: Plan, fleet: SyntheticFleet, draws: Draws, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
     ) -> None:
         """``numbers``: of the fleet, and of the set in it."""
         self.plan, self.fleet, self.draws, self.truth, self.key = plan, fleet, draws, truth, key
         fleet_number, set_number = numbers
-        self.ack_mode = ack_mode_of(plan, set_number)
+        # The last sets of a fleet, as many as the plan says.
+        is_async = set_number >= plan.sets - round(plan.async_share * plan.sets)
+        self.ack_mode = AckMode.ASYNC if is_async else AckMode.ALL
         self.faults_per_day = plan.faults_per_day * (plan.flapping_factor if set_number == 0 else 1.0)
         self.timing = plan.timing
+        self.interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
+        self.names: dict[str, Any] = {"cluster": key.cluster, "broker_set": key.name}
+        """As rows of truth name it."""
         self.write_bytes_per_s = draws.write_bytes_per_s()
         self.processes = {
             BrokerId(number): Process(BrokerId(number), f"{fleet_number:08x}{set_number:08x}{number:08x}")
@@ -86,7 +101,7 @@ class SyntheticSet:
 
     @property
     def state(self) -> SetState:
-        return self.fleet.state_of(self.key) or SetState(set_key=self.key)
+        return self.fleet.state.sets.get(self.key) or SetState(set_key=self.key)
 
     @property
     def master(self) -> Process | None:
@@ -98,12 +113,10 @@ class SyntheticSet:
     def replica(self, process: Process) -> ReplicaState | None:
         return self.state.replica(process.broker_id)
 
-    def later(self, when_us: int, step: Step) -> None:
-        """Run a step of this set then."""
-        self.fleet.at(when_us, self.key, step)
-
-    def by_broker(self, process: Process) -> str:
-        return f"broker:{process.broker_id}"
+    def later(self, when_us: int, step: Step, *, of: Process | None = None) -> None:
+        """Run a step of this set then; nothing, if ``of`` is another incarnation by then."""
+        number = of.number if of is not None else None
+        self.fleet.at(when_us, self.key, lambda at_us: step(at_us) if of is None or of.number == number else ())
 
     def applied(self, records: Sequence[EventRecord], now_us: int, applied_us: int) -> None:
         """An entry touched this set."""
@@ -113,17 +126,9 @@ class SyntheticSet:
         if is_exposed and self._exposed_from_ms is None:
             self._exposed_from_ms = stamped_ms
         elif not is_exposed and self._exposed_from_ms is not None:
-            self._end_exposure(stamped_ms)
+            self.truth.exposures.append(ExposureTruth(**self.names, from_ms=self._exposed_from_ms, to_ms=stamped_ms))
+            self._exposed_from_ms = None
         self.proposer.applied(records, now_us, applied_us)
-
-    def _end_exposure(self, to_ms: int) -> None:
-        assert self._exposed_from_ms is not None
-        self.truth.exposures.append(
-            ExposureTruth(
-                cluster=self.key.cluster, broker_set=self.key.name, from_ms=self._exposed_from_ms, to_ms=to_ms
-            )
-        )
-        self._exposed_from_ms = None
 
     # --- the beginning -----------------------------------------------------------------------------------------------
 
@@ -134,26 +139,20 @@ class SyntheticSet:
 
     def _register_all(self, now_us: int) -> Sequence[SyntheticOperation]:
         self._schedule_fault(now_us + 60 * US_PER_S)
-        grants = [
-            SyntheticOperation(
-                command=ApplyBrokerId(
-                    set_key=self.key, register_code=process.register_code, address=_address(process.broker_id)
-                ),
-                requested_by=self.by_broker(process),
-            )
-            for process in self.processes.values()
-        ]
+        grants = [process.proposes(self._apply_id(process)) for process in self.processes.values()]
         return [*grants, *(self._registration(process) for process in self.processes.values())]
 
+    def _apply_id(self, process: Process) -> ApplyBrokerId:
+        address = _address(process.broker_id)
+        return ApplyBrokerId(set_key=self.key, register_code=process.register_code, address=address)
+
     def _registration(self, process: Process) -> SyntheticOperation:
-        count = self.plan.replicas
         replica = self.replica(process)
-        return SyntheticOperation(
-            command=RegisterReplica(
+        return process.proposes(
+            RegisterReplica(
                 set_key=self.key,
-                broker_id=process.broker_id,
+                **process.identity,
                 register_code=process.register_code,
-                incarnation=process.incarnation,
                 boot_id=f"boot-{process.boot}",
                 store_id=f"store-{process.name}",
                 description=ReplicaDescription(
@@ -162,13 +161,12 @@ class SyntheticSet:
                     zone=f"zone-{process.broker_id % 2}",
                     priority=10 * int(process.broker_id),
                 ),
-                configuration=SetConfiguration(expected_replicas=count, ack_mode=self.ack_mode),
+                configuration=SetConfiguration(expected_replicas=self.plan.replicas, ack_mode=self.ack_mode),
                 positions=self.positions(process, process.end),
                 clean_mark=process.mark,
                 replaces=replica.registered_as if replica is not None else None,
                 previous_incarnations=process.earlier_incarnations(),
-            ),
-            requested_by=self.by_broker(process),
+            )
         )
 
     def positions(self, process: Process, end: int) -> Positions:
@@ -224,20 +222,16 @@ class SyntheticSet:
     def go_silent(self, process: Process, fault: Fault, now_us: int) -> Sequence[SyntheticOperation]:
         """``process`` is not heard from now on; how it comes back is drawn at once."""
         self._freeze(process, fault, now_us)
-        process.is_up, process.fault, process.last_fault, process.fault_us = False, fault, fault, now_us
-        interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
-        process.last_heard_us = now_us - self.draws.within_us(interval_us)
+        process.is_up, process.fault, process.fault_us = False, fault, now_us
+        process.last_heard_us = now_us - self.draws.within_us(self.interval_us)
         process.following = NO_EPOCH_YET
         process.mark = None
         is_master = process is self.master
         if is_master:
             self.lost = process
-        if fault in (Fault.PAUSE, Fault.MEMBER_PAUSE, Fault.CONTROLLER):
-            away_us = self.draws.pause_us(is_long=fault is Fault.CONTROLLER)
-            self.later(now_us + away_us, lambda at_us: self._resume(process, at_us))
-        else:
-            away_us = self._away_us(fault)
-            self.later(now_us + away_us, lambda at_us: self._restart(process, at_us))
+        away_us = self.draws.away_us(fault)
+        come_back = self._resume if fault in SURVIVED else self._restart
+        self.later(now_us + away_us, lambda at_us: come_back(process, at_us))
         operations: list[SyntheticOperation] = []
         if fault is Fault.STOP:
             operations.append(self._goodbye(process))
@@ -249,22 +243,14 @@ class SyntheticSet:
             self._schedule_shrink(process, now_us + self.timing.catch_up_timeout_ms * US_PER_MS)
         return operations
 
-    def _away_us(self, fault: Fault) -> int:
-        if fault is Fault.RESTART:
-            return self.draws.quick_restart_us()
-        return self.draws.boot_us() if fault is Fault.POWER else self.draws.restart_us()
-
     def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
         """Fix the ends of the logs at the moment in which ``process`` stops to take part."""
         serving = self.serving
-        if serving is None:
-            return
-        end = serving.end_at(now_us)
-        if process is not serving.process:
-            if process.following == serving.epoch:
-                process.end = end - self._lag(end, process)
-            return
-        self.stop_serving(now_us, fault)
+        if serving is not None and process is serving.process:
+            self.stop_serving(now_us, fault)
+        elif serving is not None and process.following == serving.epoch:
+            end = serving.end_at(now_us)
+            process.end = end - self._lag(end, process)
 
     def _lag(self, end: int, process: Process) -> int:
         # A follower never falls behind the end that it has acknowledged: else a proven failover could lose bytes in the
@@ -285,8 +271,7 @@ class SyntheticSet:
         released = end if self.ack_mode is AckMode.ASYNC or is_drained else max(self.acked, min([end, *members]))
         self.acked = released
         process.released = released
-        interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
-        unheard = self.write_bytes_per_s * self.draws.within_us(interval_us) // US_PER_S
+        unheard = self.write_bytes_per_s * self.draws.within_us(self.interval_us) // US_PER_S
         process.released_told = max(process.released_told, released if is_drained else released - unheard)
         self.serving = None
         self.outage = (now_us, fault, serving.epoch)
@@ -294,11 +279,10 @@ class SyntheticSet:
     def end_of(self, process: Process, now_us: int) -> int:
         """Where the log of a replica ends, by its last heartbeat."""
         serving = self.serving
-        if serving is None or process is not serving.process:
-            if serving is not None and process.is_up and process.following == serving.epoch:
-                return serving.end_at(now_us)
+        if serving is None:
             return process.end
-        return serving.end_at(now_us)
+        grows = process is serving.process or (process.is_up and process.following == serving.epoch)
+        return serving.end_at(now_us) if grows else process.end
 
     # --- detection by the leading controller --------------------------------------------------------------------------
 
@@ -329,67 +313,57 @@ class SyntheticSet:
                 link_closed_us=link_us,
                 refused_us=refused_us,
             )
-        number = process.number
-        self.later(detection.detected_us, lambda at_us: self._silent(process, number, detection, at_us))
+        self.later(detection.detected_us, lambda at_us: self._silent(process, detection, at_us), of=process)
 
     def _schedule_timeout(self, process: Process) -> None:
         """Silence is found by the first scan after the timeout; a new leader counts from when it began to listen."""
         timeout_us = self.timing.heartbeat_timeout_ms * US_PER_MS
         heard_from_us = max(process.last_heard_us, self.fleet.leader.since_us)
         found_us = heard_from_us + timeout_us + self.draws.within_us(self.timing.scan_interval_ms * US_PER_MS)
-        number = process.number
-        self.later(found_us, lambda at_us: self._timed_out(process, number, at_us))
+        self.later(found_us, lambda at_us: self._timed_out(process, at_us), of=process)
 
-    def _timed_out(self, process: Process, number: int, now_us: int) -> Sequence[SyntheticOperation]:
-        if process.number != number or process.is_up:
+    def _timed_out(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
+        if process.is_up:
             return ()
         leads_since_us = self.fleet.leader.since_us
-        if now_us - leads_since_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
+        timeout_us = self.timing.heartbeat_timeout_ms * US_PER_MS
+        if now_us - leads_since_us < timeout_us:
             self._schedule_timeout(process)
             return ()
-        if now_us - process.last_heard_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
+        if now_us - process.last_heard_us < timeout_us:
             # It was heard meanwhile, and fell silent anew: that silence has a timeout of its own, and this one would
             # find it after less than the timeout.
             return ()
         heard_us = process.last_heard_us if process.last_heard_us >= leads_since_us else None
-        return self._silent(
-            process, number, Detection(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us), now_us
-        )
+        detection = Detection(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us)
+        return self._silent(process, detection, now_us)
 
-    def _silent(self, process: Process, number: int, detection: Detection, now_us: int) -> Sequence[SyntheticOperation]:
+    def _silent(self, process: Process, detection: Detection, now_us: int) -> Sequence[SyntheticOperation]:
         replica = self.replica(process)
-        if process.number != number or process.is_up or replica is None or not replica.is_alive:
+        if process.is_up or replica is None or not replica.is_alive:
             return ()
-        if detection.sign_us < self.fleet.leader.since_us and detection.cause is not SilenceCause.TIMEOUT:
+        stamps = detection.ages(now_us)
+        sign_us = now_us - stamps.fault_age_us
+        if sign_us < self.fleet.leader.since_us and detection.cause is not SilenceCause.TIMEOUT:
             # The controller that saw the connections close leads no more, and its successor saw nothing: it may count
             # from its own beginning only.
             self._schedule_timeout(process)
             return ()
         if process is self.master:
             self.proposer.detection = detection
-        command = MarkSilent(
-            set_key=self.key,
-            broker_id=process.broker_id,
-            incarnation=process.incarnation,
-            session_ordinal=replica.session_ordinal,
-            cause=detection.cause,
-            detection=detection.ages(now_us),
-        )
-        return [SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by)]
+        command = MarkSilent(**self._session_of(process), cause=detection.cause, detection=stamps)
+        return [self.fleet.leader.proposes(command)]
 
-    def _goodbye(self, process: Process) -> SyntheticOperation:
+    def _session_of(self, process: Process) -> dict[str, Any]:
+        """The fields by which a command names the session of a registered process."""
         replica = self.replica(process)
         assert replica is not None
+        return {"set_key": self.key, **process.identity, "session_ordinal": replica.session_ordinal}
+
+    def _goodbye(self, process: Process) -> SyntheticOperation:
         process.mark = CleanMark(nonce=f"{process.incarnation}", end_offset=LogOffset(process.end))
         process.released_told = process.released
-        command = SayGoodbye(
-            set_key=self.key,
-            broker_id=process.broker_id,
-            incarnation=process.incarnation,
-            session_ordinal=replica.session_ordinal,
-            clean_mark=process.mark,
-        )
-        return SyntheticOperation(command=command, requested_by=self.by_broker(process))
+        return process.proposes(SayGoodbye(**self._session_of(process), clean_mark=process.mark))
 
     # --- coming back --------------------------------------------------------------------------------------------------
 
@@ -402,7 +376,7 @@ class SyntheticSet:
             kept = [e for e, start in self.starts.items() if e <= process.last_epoch and start <= process.end]
             process.last_epoch = max(kept, default=process.last_epoch)
         process.number += 1
-        process.is_up, process.fault = True, None
+        process.is_up = True
         process.released_told = process.released
         self.failover.follow_soon(process, now_us)
         return [self._registration(process)]
@@ -411,32 +385,23 @@ class SyntheticSet:
         """The pause is over: the same incarnation sends a heartbeat, or opens a further session."""
         replica = self.replica(process)
         assert replica is not None
-        heard_us = now_us + self.draws.within_us(self.timing.heartbeat_interval_ms * US_PER_MS // 4)
+        heard_us = now_us + self.draws.within_us(self.interval_us // 4)
         self.truth.gaps.append(
             GapTruth(
-                cluster=self.key.cluster,
-                broker_set=self.key.name,
-                broker_id=process.broker_id,
-                incarnation=process.incarnation,
+                **self.names,
+                **process.identity,
                 is_master=process is self.master,
                 from_us=process.last_heard_us,
                 gap_us=heard_us - process.last_heard_us,
                 is_detected=not replica.is_alive,
             )
         )
-        process.is_up, process.fault = True, None
+        process.is_up = True
         operations: list[SyntheticOperation] = []
         if not replica.is_alive:
-            if self.draws.chance(0.5):
-                operations.append(self._registration(process))
-            else:
-                command = MarkAlive(
-                    set_key=self.key,
-                    broker_id=process.broker_id,
-                    incarnation=process.incarnation,
-                    session_ordinal=replica.session_ordinal,
-                )
-                operations.append(SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by))
+            is_new_session = self.draws.chance(0.5)
+            alive = MarkAlive(**self._session_of(process))
+            operations.append(self._registration(process) if is_new_session else self.fleet.leader.proposes(alive))
         self.failover.resume(process, now_us)
         return operations
 
@@ -467,12 +432,11 @@ class SyntheticSet:
         self.seq += 1
         command = AlterSyncStateSet(
             set_key=self.key,
-            broker_id=serving.process.broker_id,
-            incarnation=serving.process.incarnation,
+            **serving.process.identity,
             master_epoch=MasterEpoch(serving.epoch),
             seq=self.seq,
             sync_state_set_epoch=state.sync_state_set_epoch,
             new_set=tuple(sorted(members)),
-            joining=tuple(Joining(broker_id=p.broker_id, incarnation=p.incarnation) for p in joining),
+            joining=tuple(Joining(**process.identity) for process in joining),
         )
-        return SyntheticOperation(command=command, requested_by=self.by_broker(serving.process))
+        return serving.process.proposes(command)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 
-from rollcall_ha.analytics.synthetic.plan import US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
+from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
 
 PAUSE_MEDIAN_OF_TIMEOUT = 0.75
 PAUSE_SIGMA = 0.8
@@ -57,30 +57,21 @@ class Draws:
     def _spread(self, median_us: float, sigma: float, most_us: int) -> int:
         return max(1, min(most_us, round(median_us * math.exp(sigma * self._random.gauss()))))
 
-    def pause_us(self, *, is_long: bool = False) -> int:
-        """A replica that is not heard; a long one outlasts every grace."""
-        timeout_us = self._timing.heartbeat_timeout_ms * US_PER_MS
-        drawn = self._spread(PAUSE_MEDIAN_OF_TIMEOUT * timeout_us, PAUSE_SIGMA, REPAIR_US_MAX)
-        return 2 * timeout_us + drawn if is_long else drawn
-
-    def restart_us(self) -> int:
-        """A process comes back."""
+    def away_us(self, fault: Fault) -> int:
+        """How long a process is not heard; one that a new controller does not hear outlasts every grace."""
+        if fault in SURVIVED:
+            timeout_us = self._timing.heartbeat_timeout_ms * US_PER_MS
+            drawn = self._spread(PAUSE_MEDIAN_OF_TIMEOUT * timeout_us, PAUSE_SIGMA, REPAIR_US_MAX)
+            return 2 * timeout_us + drawn if fault is Fault.CONTROLLER else drawn
+        if fault is Fault.RESTART:
+            # A supervisor restarts it at once.
+            return 80 * US_PER_MS + self._random.randrange(300 * US_PER_MS)
+        if fault is Fault.POWER:
+            return self._spread(BOOT_MEDIAN_US, 0.5, REPAIR_US_MAX)
         return self._spread(RESTART_MEDIAN_US, 0.6, REPAIR_US_MAX)
 
-    def quick_restart_us(self) -> int:
-        """A supervisor restarts it at once."""
-        return 80 * US_PER_MS + self._random.randrange(300 * US_PER_MS)
-
-    def boot_us(self) -> int:
-        """A machine comes back."""
-        return self._spread(BOOT_MEDIAN_US, 0.5, REPAIR_US_MAX)
-
-    def commit_us(self) -> int:
-        """From a proposal to its being applied on the leader."""
-        return self._spread(2_500, 0.5, 200 * US_PER_MS)
-
     def step_us(self, median_us: int) -> int:
-        """One step of a failover in a broker."""
+        """One step of a failover in a broker or a controller."""
         return self._spread(median_us, 0.5, 400 * US_PER_MS)
 
     def within_us(self, most_us: int) -> int:

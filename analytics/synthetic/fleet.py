@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
 from rollcall_ha.analytics.synthetic.draws import Draws
-from rollcall_ha.analytics.synthetic.operations import Leader, Step, SyntheticOperation
-from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
+from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, cluster_of
+from rollcall_ha.analytics.synthetic.processes import Leader, Step, SyntheticOperation
 from rollcall_ha.analytics.synthetic.truth import Truth
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -27,11 +28,11 @@ from rollcall_ha.controller.contract.commands import (
     TakeLeadership,
 )
 from rollcall_ha.controller.contract.events import EventRecord
-from rollcall_ha.controller.contract.ids import BrokerName, ControllerName, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import BrokerName, ControllerName, FleetIncarnation, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.preview import preview
-from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 
 ENTRY_US = 5_000
 """Orders that come closer together share an entry."""
@@ -49,66 +50,47 @@ class SyntheticFleet:
     def __init__(self, plan: Plan, number: int) -> None:
         """Nothing has happened yet."""
         self.truth = Truth()
+        self.state: FleetState = EMPTY_FLEET
+        """All sets, by the core."""
+        self.index = 0
+        """Newest applied Raft index."""
+        self.leader = Leader(name=ControllerName("c1"), term=1, since_us=plan.begin_ms * US_PER_MS)
+        """The leading controller of this moment."""
         self._plan = plan
-        self._name = fleet_name(plan, number)
+        self._incarnation = FleetIncarnation(f"{plan.seed & (2**64 - 1):016x}{number:016x}")
         self._draws = Draws(plan, fleet=number, stream=-1)
-        self._state: FleetState = EMPTY_FLEET
-        self._index = 0
-        self._requests = 0
+        self._requests = count(1)
         self._heap: list[tuple[int, int, SetKey | None, Step]] = []
-        self._steps = 0
-        self._leader = Leader(name=ControllerName("c1"), term=1, since_us=plan.begin_ms * US_PER_MS)
+        self._steps = count()
         self._sets: dict[SetKey, SyntheticSet] = {}
         for set_number in range(plan.sets):
-            key = SetKey(cluster=self._name.cluster, name=BrokerName(f"set-{set_number:05d}"))
+            key = SetKey(cluster=cluster_of(number), name=BrokerName(f"set-{set_number:05d}"))
             draws = Draws(plan, fleet=number, stream=set_number)
             self._sets[key] = SyntheticSet(plan, self, draws, self.truth, key=key, numbers=(number, set_number))
 
     # --- the view of sets ---------------------------------------------------------------------------------------------
 
-    @property
-    def leader(self) -> Leader:
-        """The leading controller of this moment."""
-        return self._leader
-
-    @property
-    def read_at_index(self) -> int:
-        """Newest applied Raft index."""
-        return self._index
-
-    @property
-    def state(self) -> FleetState:
-        """All sets, by the core."""
-        return self._state
-
-    def state_of(self, key: SetKey) -> SetState | None:
-        return self._state.sets.get(key)
-
     def at(self, when_us: int, key: SetKey | None, step: Step) -> None:
-        """Run ``step`` then; equal moments keep the order in which they were asked for."""
-        self._steps += 1
-        heapq.heappush(self._heap, (when_us, self._steps, key, step))
+        """
+        Run ``step`` then; equal moments keep the order in which they were asked for.
+
+        ``key`` None: it belongs to no set.
+        """
+        heapq.heappush(self._heap, (when_us, next(self._steps), key, step))
 
     def would_elect(self, operation: SyntheticOperation) -> bool:
         """A dry run, which draws no request id."""
-        return isinstance(preview(self._state, self._stamped(operation, 0, "dry-run")), Elected)
+        return isinstance(preview(self.state, self._stamped(operation, 0, "dry-run")), Elected)
 
     # --- entries of the log -------------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[tuple[EventRecord, ...]]:
         """The records of each entry that has any, in the order of the log."""
         begin_us, last_us = self._plan.begin_ms * US_PER_MS, (self._plan.end_ms - SETTLE_MS) * US_PER_MS
-        initialise = InitialiseFleet(fleet_incarnation=self._name.fleet_incarnation)
-        yield self._apply(
-            [
-                SyntheticOperation(command=initialise, requested_by=self._leader.requested_by),
-                SyntheticOperation(
-                    command=RaiseFeatureLevel(level=FEATURE_LEVEL), requested_by=self._leader.requested_by
-                ),
-                self._taking(),
-            ],
-            begin_us,
-        )
+        initialise = InitialiseFleet(fleet_incarnation=self._incarnation)
+        raise_level = RaiseFeatureLevel(level=FEATURE_LEVEL)
+        commands = (self.leader.proposes(initialise), self.leader.proposes(raise_level), self._taking())
+        yield self._apply(commands, begin_us)
         self._schedule_controller_change(begin_us, last_us)
         for broker_set in self._sets.values():
             broker_set.begin(begin_us + 2 * ENTRY_US, last_us)
@@ -148,25 +130,22 @@ class SyntheticFleet:
         for record in records:
             if record.set_key is not None:
                 by_set.setdefault(record.set_key, []).append(record)
-        applied_us = first_us + ENTRY_US + self._draws.commit_us()
+        applied_us = first_us + ENTRY_US + self._draws.step_us(2_500)
         for key, own in by_set.items():
             self._sets[key].applied(own, touched.get(key, first_us), applied_us)
 
     def _apply(self, operations: Sequence[SyntheticOperation], now_us: int) -> tuple[EventRecord, ...]:
-        self._index += 1
-        stamped = [self._stamped(operation, now_us) for operation in operations]
-        done = apply_operations(self._state, stamped, term=self._leader.term, index=self._index)
+        self.index += 1
+        stamped = [self._stamped(operation, now_us, f"g{next(self._requests)}") for operation in operations]
+        done = apply_operations(self.state, stamped, term=self.leader.term, index=self.index)
         if done.stop_reason is not None:
             raise CoreStopped(done.stop_reason)
-        self._state = done.state
+        self.state = done.state
         return done.records
 
-    def _stamped(self, operation: SyntheticOperation, now_us: int, request_id: str = "") -> Operation:
-        if not request_id:
-            self._requests += 1
-            request_id = f"g{self._requests}"
+    def _stamped(self, operation: SyntheticOperation, now_us: int, request_id: str) -> Operation:
         return Operation(
-            version=self._state.feature_level,
+            version=self.state.feature_level,
             request_id=RequestId(request_id),
             stamped_at_ms=now_us // US_PER_MS,
             requested_by=operation.requested_by,
@@ -177,8 +156,7 @@ class SyntheticFleet:
     # --- controllers -------------------------------------------------------------------------------------------------
 
     def _taking(self) -> SyntheticOperation:
-        command = TakeLeadership(controller=self._leader.name, term=self._leader.term)
-        return SyntheticOperation(command=command, requested_by=self._leader.requested_by)
+        return self.leader.proposes(TakeLeadership(controller=self.leader.name, term=self.leader.term))
 
     def _schedule_controller_change(self, now_us: int, last_us: int) -> None:
         if self._plan.controller_changes_per_day <= 0:
@@ -189,8 +167,8 @@ class SyntheticFleet:
 
     def _change_controller(self, now_us: int, last_us: int) -> Sequence[SyntheticOperation]:
         self._schedule_controller_change(now_us, last_us)
-        number = self._leader.term % CONTROLLERS + 1
-        self._leader = Leader(name=ControllerName(f"c{number}"), term=self._leader.term + 1, since_us=now_us)
+        number = self.leader.term % CONTROLLERS + 1
+        self.leader = Leader(name=ControllerName(f"c{number}"), term=self.leader.term + 1, since_us=now_us)
         for broker_set in self._sets.values():
             if self._draws.chance(self._plan.controller_failover_share):
                 broker_set.controller_changed(now_us)

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rollcall_ha.controller.contract.ids import AckMode, ClusterName, FleetIncarnation
+from rollcall_ha.controller.contract.ids import ClusterName
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 
 US_PER_MS = 1_000
@@ -142,26 +142,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 REPLICAS_MAX = 7
 MOVING = (Fault.CRASH, Fault.RESTART, Fault.HANG, Fault.POWER, Fault.STOP, Fault.SWITCHOVER)
 """Faults that cost a set its master."""
+SURVIVED = (Fault.PAUSE, Fault.MEMBER_PAUSE, Fault.CONTROLLER)
+"""Faults in which the process lives all the time, and comes back as it was."""
 FALSE_SHARE_OF_PAUSES = 0.35
 """About so many pauses outlast the timeout (``draws``)."""
 
 
-class FleetName(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of one fleet of a plan."""
-
-    cluster: ClusterName
-    fleet_incarnation: FleetIncarnation
-
-
-def fleet_name(plan: Plan, number: int) -> FleetName:
-    """Identity of fleet ``number``; different seeds give different fleet incarnations."""
-    return FleetName(
-        cluster=ClusterName(f"fleet-{number:05d}"),
-        fleet_incarnation=FleetIncarnation(f"{plan.seed & (2**64 - 1):016x}{number:016x}"),
-    )
-
-
-def ack_mode_of(plan: Plan, set_number: int) -> AckMode:
-    """The last sets of a fleet work by ``async``, as many as the plan says; the rest by ``all``."""
-    is_weak = set_number >= plan.sets - round(plan.async_share * plan.sets)
-    return AckMode.ASYNC if is_weak else AckMode.ALL
+def cluster_of(number: int) -> ClusterName:
+    """The cluster of fleet ``number``."""
+    return ClusterName(f"fleet-{number:05d}")

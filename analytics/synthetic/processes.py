@@ -1,7 +1,8 @@
 """
-The replicas of one synthetic set as they are, beside what the controllers believe.
+The processes of a synthetic fleet as they are, beside what the controllers believe; and what they propose.
 
-Here: processes, the ends of their logs, the detection of a fault. Not here: their faults and returns (``broker_set``).
+Here: replicas, the ends of their logs, the leading controller, the detection of a fault. Not here: faults and returns
+(``broker_set``), the log of operations (``fleet``).
 Rule 1: in mode ``all`` a record is acknowledged when every member of the SyncStateSet holds it; in ``async`` when the
 master holds it.
 Rule 2: the log grows while a master serves; followers lack a little of it, drawn when a fault fixes their ends.
@@ -9,14 +10,43 @@ Rule 2: the log grows while a master serves; followers lack a little of it, draw
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode
-from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.commands import AnyCommand
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, RegisterCode
+from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Evidence, SilenceCause
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticOperation:
+    """One operation to be proposed."""
+
+    command: AnyCommand
+    requested_by: str
+    evidence: Evidence | None = None
+
+
+Step = Callable[[int], Sequence[SyntheticOperation]]
+"""A function of the moment, in microseconds UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """The controller that leads."""
+
+    name: ControllerName
+    term: int
+    since_us: int
+
+    def proposes(self, command: AnyCommand, evidence: Evidence | None = None) -> SyntheticOperation:
+        """By its duty, with its signature."""
+        return SyntheticOperation(command=command, requested_by=f"controller:{self.name}", evidence=evidence)
 
 
 @dataclass(slots=True)
@@ -40,9 +70,7 @@ class Process:
     """The epoch whose master it follows."""
     mark: CleanMark | None = None
     fault: Fault | None = None
-    """Why it is not up."""
-    last_fault: Fault | None = None
-    """Why it was not up the last time."""
+    """Why it is not up, or was not the last time."""
     fault_us: int = 0
     last_heard_us: int = 0
     """Of its last heartbeat before it fell silent."""
@@ -61,6 +89,15 @@ class Process:
     def register_code(self) -> RegisterCode:
         """Kept over all starts."""
         return RegisterCode(self.name)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields by which commands and milestones name it."""
+        return {"broker_id": self.broker_id, "incarnation": self.incarnation}
+
+    def proposes(self, command: AnyCommand) -> SyntheticOperation:
+        """Its own word to the controllers."""
+        return SyntheticOperation(command=command, requested_by=f"broker:{self.broker_id}")
 
 
 @dataclass(slots=True)
@@ -89,24 +126,13 @@ class Detection:
     link_closed_us: int | None = None
     refused_us: int | None = None
 
-    @property
-    def sign_us(self) -> int:
-        """The first sign of the fault: where the phases begin."""
-        heartbeat = self.heard_us if self.cause is SilenceCause.TIMEOUT else None
-        signs = (self.closed_us, self.link_closed_us, self.refused_us, heartbeat)
-        return min((sign for sign in signs if sign is not None), default=self.detected_us)
-
     def ages(self, now_us: int) -> DetectionStamps:
         """As the product stamps them: ages at the proposal."""
-        return DetectionStamps(
-            cause=self.cause,
-            last_heartbeat_age_us=_age(self.heard_us, now_us),
-            session_closed_age_us=_age(self.closed_us, now_us),
-            link_closed_age_us=_age(self.link_closed_us, now_us),
-            probe_refused_age_us=_age(self.refused_us, now_us),
-            detected_age_us=now_us - self.detected_us,
-        )
-
-
-def _age(stamp_us: int | None, now_us: int) -> int | None:
-    return None if stamp_us is None else max(0, now_us - stamp_us)
+        moments = {
+            "last_heartbeat_age_us": self.heard_us,
+            "session_closed_age_us": self.closed_us,
+            "link_closed_age_us": self.link_closed_us,
+            "probe_refused_age_us": self.refused_us,
+        }
+        ages = {name: max(0, now_us - at_us) for name, at_us in moments.items() if at_us is not None}
+        return DetectionStamps(cause=self.cause, detected_age_us=now_us - self.detected_us, **ages)

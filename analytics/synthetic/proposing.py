@@ -14,14 +14,16 @@ ends with a master.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
+from msgspec.structs import asdict
+
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S
-from rollcall_ha.analytics.synthetic.processes import Detection, Process
+from rollcall_ha.analytics.synthetic.processes import Detection, Process, SyntheticOperation
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef, Evidence, ReplicaEvidence
 from rollcall_ha.controller.core.state import ReplicaState, SetState
@@ -52,7 +54,6 @@ class ElectionProposer:
         """Of the newest look that is due; older ones come to nothing."""
         self._is_on_record = False
         self._waits_for_operator = False
-        self._proposed_us = 0
 
     # --- after each entry --------------------------------------------------------------------------------------------
 
@@ -68,17 +69,16 @@ class ElectionProposer:
                 broker_set.failover.graded(event)
             elif isinstance(event, ElectionFailed):
                 self._is_on_record = True
-        condition, _ = condition_of(broker_set.state)
-        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(broker_set.state)
-        if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
+        lack = _lack_of(broker_set.state)
+        if lack is None:
             # The set has a master again. A trigger that stayed would give the next election, days later, this silence
             # as its cause.
             self._trigger, self._is_on_record, self.detection = None, False, None
             return
         if self._trigger is None:
             # Both stay until the set has a master: a look after broker 2 has registered anew is still about its loss.
-            self._trigger, self._reason = records[-1].ref, _reason_of(broker_set.state, is_first=is_first)
-        if condition is Condition.NO_ELIGIBLE_REPLICA:
+            self._trigger, self._reason = records[-1].ref, _reason_of(broker_set.state, lack)
+        if lack is Condition.NO_ELIGIBLE_REPLICA:
             self._call_operator(applied_us)
         self._look_at(applied_us + broker_set.draws.step_us(300))
 
@@ -91,40 +91,26 @@ class ElectionProposer:
 
     def _elect(self, now_us: int) -> Sequence[SyntheticOperation]:
         broker_set, state = self._set, self._set.state
-        condition, _ = condition_of(state)
-        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(state)
-        if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
+        lack = _lack_of(state)
+        if lack is None:
             return ()
         if self.detection is not None and self.detection.detected_us < broker_set.fleet.leader.since_us:
             self.detection = None  # The controller that saw the signs leads no more; its successor has its own.
-        command = ElectMaster(
-            set_key=broker_set.key,
-            expected_master=state.master,
-            expected_epoch=state.master_epoch,
-            reason=self._reason,
-        )
-        operation = self._operation(command, now_us, self.detection)
+        operation = self._operation(self._order(self._reason), now_us, self.detection)
         # The product proposes the election with the silence of the master, before it can know that nobody is eligible.
         # A set whose only member said goodbye has no such election: its condition says it already.
-        is_due = condition is Condition.MASTER_SILENT or self.detection is not None
+        is_due = lack is Condition.MASTER_SILENT or self.detection is not None
         is_record_due = is_due and not self._is_on_record
         if not is_record_due and not broker_set.fleet.would_elect(operation):
-            if condition is not Condition.NO_ELIGIBLE_REPLICA:
+            if lack is not Condition.NO_ELIGIBLE_REPLICA:
                 self._look_at(now_us + RETRY_US)
             return ()
         return [operation]
 
     def switchover(self, now_us: int, to: Process) -> Sequence[SyntheticOperation]:
         """An operator moves the master to ``to``."""
-        state = self._set.state
-        command = ElectMaster(
-            set_key=self._set.key,
-            designated=to.broker_id,
-            expected_master=state.master,
-            expected_epoch=state.master_epoch,
-            reason="moved by hand",
-        )
-        return [self._operation(command, now_us, None, requested_by="admin:alice")]
+        operation = self._operation(self._order("moved by hand", to.broker_id), now_us, None)
+        return [replace(operation, requested_by="admin:alice")]
 
     def overdue(self, epoch: int, now_us: int) -> Sequence[SyntheticOperation]:
         """Replace a winner that has not entered (rule 2)."""
@@ -132,15 +118,20 @@ class ElectionProposer:
         if state.master_epoch != epoch or state.has_entered or not state.is_master_alive:
             return ()
         deadline_ms = self._set.timing.entered_deadline_ms
-        command = ElectMaster(
-            set_key=self._set.key,
-            expected_master=state.master,
-            expected_epoch=MasterEpoch(epoch),
-            reason=f"broker {state.master} did not enter masterEpoch {epoch} within {deadline_ms} ms",
-        )
-        operation = self._operation(command, now_us, None)
+        reason = f"broker {state.master} did not enter masterEpoch {epoch} within {deadline_ms} ms"
+        operation = self._operation(self._order(reason), now_us, None)
         # As the product: a winner that is slow to enter is better than an election that nobody wins.
         return [operation] if self._set.fleet.would_elect(operation) else ()
+
+    def _order(self, reason: str, designated: BrokerId | None = None) -> ElectMaster:
+        state = self._set.state
+        return ElectMaster(
+            set_key=self._set.key,
+            designated=designated,
+            expected_master=state.master,
+            expected_epoch=state.master_epoch,
+            reason=reason,
+        )
 
     def _call_operator(self, now_us: int) -> None:
         if not self._waits_for_operator:
@@ -150,8 +141,7 @@ class ElectionProposer:
     def _elect_unclean(self, now_us: int) -> Sequence[SyntheticOperation]:
         broker_set, state = self._set, self._set.state
         self._waits_for_operator = False
-        condition, _ = condition_of(state)
-        if condition is not Condition.NO_ELIGIBLE_REPLICA:
+        if _lack_of(state) is not Condition.NO_ELIGIBLE_REPLICA:
             return ()
         self._call_operator(now_us - OPERATOR_PATIENCE_US + 60 * US_PER_S)
         command = ElectUnclean(
@@ -160,17 +150,17 @@ class ElectionProposer:
             expected_epoch=state.master_epoch,
             reason="nobody else will come back soon",
         )
-        operation = self._operation(command, now_us, self.detection, requested_by="admin:bob")
+        operation = replace(self._operation(command, now_us, self.detection), requested_by="admin:bob")
         return [operation] if broker_set.fleet.would_elect(operation) else ()
 
     # --- evidence ----------------------------------------------------------------------------------------------------
 
     def _operation(
-        self, command: ElectMaster | ElectUnclean, now_us: int, detection: Detection | None, *, requested_by: str = ""
+        self, command: ElectMaster | ElectUnclean, now_us: int, detection: Detection | None
     ) -> SyntheticOperation:
         broker_set, state = self._set, self._set.state
         evidence = Evidence(
-            read_at_index=broker_set.fleet.read_at_index,
+            read_at_index=broker_set.fleet.index,
             master_epoch=state.master_epoch,
             sync_state_set_epoch=state.sync_state_set_epoch,
             replicas=tuple(
@@ -180,18 +170,16 @@ class ElectionProposer:
             detection=detection.ages(now_us) if detection is not None else None,
             epoch_jump_draw=broker_set.draws.pick(JUMP_DRAWS),
         )
-        return SyntheticOperation(
-            command=command, evidence=evidence, requested_by=requested_by or broker_set.fleet.leader.requested_by
-        )
+        return broker_set.fleet.leader.proposes(command, evidence)
 
     def _replica_evidence(self, replica: ReplicaState, now_us: int) -> ReplicaEvidence:
         broker_set = self._set
         process = broker_set.processes[BrokerId(replica.broker_id)]
-        interval_us = broker_set.timing.heartbeat_interval_ms * US_PER_MS
+        interval_us = broker_set.interval_us
         heard_us = now_us - broker_set.draws.within_us(interval_us - 1) if process.is_up else process.last_heard_us
         is_heard = heard_us >= broker_set.fleet.leader.since_us
         age_us = now_us - heard_us
-        end = broker_set.end_of(process, now_us)
+        positions = broker_set.positions(process, broker_set.end_of(process, now_us))
         assert replica.incarnation is not None
         return ReplicaEvidence(
             broker_id=replica.broker_id,
@@ -199,21 +187,22 @@ class ElectionProposer:
             session_ordinal=replica.session_ordinal,
             heartbeat_age_ms=age_us // US_PER_MS if is_heard else None,
             is_ready=is_heard and age_us <= FRESH_INTERVALS * interval_us,
-            last_epoch=MasterEpoch(process.last_epoch),
-            max_offset=LogOffset(end),
-            confirm_offset=LogOffset(min(broker_set.acked, end)),
-            released=LogOffset(process.released_told),
+            **asdict(positions),
         )
 
 
-def _reason_of(state: SetState, *, is_first: bool) -> str:
-    if is_first:
+def _lack_of(state: SetState) -> Condition | None:
+    """In which condition the set needs an election; None: it needs none."""
+    condition, _ = condition_of(state)
+    configuration = state.configuration
+    if condition is Condition.WAITING_FOR_REPLICAS:
+        registered = sum(replica.is_registered for replica in state.replicas)
+        is_complete = configuration is not None and registered >= configuration.expected_replicas
+        return condition if is_complete else None
+    return condition if condition in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA) else None
+
+
+def _reason_of(state: SetState, lack: Condition) -> str:
+    if lack is Condition.WAITING_FOR_REPLICAS:
         return "all expected replicas have registered"
     return f"broker {state.master} is gone" if state.master is not None else "the set has no master"
-
-
-def _is_complete(state: SetState) -> bool:
-    """All expected replicas have registered: the first election is due."""
-    configuration = state.configuration
-    registered = sum(replica.is_registered for replica in state.replicas)
-    return configuration is not None and registered >= configuration.expected_replicas

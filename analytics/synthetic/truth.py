@@ -10,7 +10,8 @@ Rule 2: a duration is None where its stamp was never reported: no reader of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import get_args, get_type_hints
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,15 +104,5 @@ class Truth:
     gaps: list[GapTruth] = field(default_factory=list)
 
 
-TRUTH_ROWS: dict[str, type] = {
-    "reigns": ReignTruth,
-    "exposures": ExposureTruth,
-    "outages": OutageTruth,
-    "gaps": GapTruth,
-}
+TRUTH_ROWS: dict[str, type] = {name: get_args(rows)[0] for name, rows in get_type_hints(Truth).items()}
 """Name of each table, and its row."""
-
-
-def column_types(row: type) -> dict[str, str]:
-    """Name of each column and its type: ``int``, ``bool`` or ``str``; any of them may be null."""
-    return {column.name: str(column.type).split(" | ")[0] for column in fields(row)}

@@ -14,7 +14,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollcall_ha.analytics.synthetic.files import FolderInUse, prepare, write_fleet
+from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.analytics.synthetic.files import prepare, write_fleet
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
 from rollcall_ha.analytics.synthetic.truth import ReignTruth
@@ -224,9 +225,9 @@ def test_a_folder_holds_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[s
     prepare(tmp_path / "new", Plan())
     prepare(tmp_path / "new", Plan())
 
-    with pytest.raises(FolderInUse, match="another plan"):
+    with pytest.raises(JobRefused, match="another plan"):
         prepare(tmp_path / "new", Plan(seed=2))
-    with pytest.raises(FolderInUse, match="not empty"):
+    with pytest.raises(JobRefused, match="not empty"):
         prepare(tmp_path, Plan())
     assert code_of(["generate", str(tmp_path), "--fleets", "1"]) == 2
     assert code_of(["generate", str(tmp_path / "x"), "--fleets", "0"]) == 2

@@ -17,8 +17,8 @@ import pytest
 
 from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import Mix, Plan
+from rollcall_ha.analytics.synthetic.processes import SyntheticOperation
 from rollcall_ha.analytics.synthetic.proposing import ElectionProposer
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ElectMaster, MarkSilent
@@ -75,8 +75,7 @@ class Twin:
         )
 
     def _preview(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
-        leader = self.fleet.leader.requested_by
-        operation = SyntheticOperation(command=command, evidence=evidence, requested_by=leader)
+        operation = self.fleet.leader.proposes(command, evidence)
         reply = preview(self.fleet.state, self.fleet._stamped(operation, 0, "dry-run"))
         assert isinstance(reply, Elected | Refused)
         return reply
