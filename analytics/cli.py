@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,15 +38,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-Compression = Literal["none", "gzip", "zstd"]
 CleanPolicy = Literal["preference-first@1", "data-first@1"]
 """``CLEAN_POLICIES``, written out so that no ``rollcall`` command pays for importing the core."""
 
@@ -63,7 +53,7 @@ LakeFolder = Annotated[Path, typer.Option("--lake", help="Folder of the tables."
 Full = Annotated[bool, typer.Option("--full", help="Compute everything again.")]
 Master = Annotated[str, typer.Option("--master", help="Spark master, e.g. spark://host:7077.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")]
-Answer = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
+Answer = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="How to print the answer.")]
 RealPreset = Annotated[
     Preset, typer.Option(help="The preset that was in force. A record that contradicts it is refused.")
 ]
@@ -90,82 +80,54 @@ def _job(verb: str, *, refused: type[Exception] = JobRefused) -> Iterator[None]:
 # --- the lake --------------------------------------------------------------------------------------------------------
 
 
-def _layers(
-    verb: str,
-    layers: tuple[str, ...],
-    paths: list[Path],
-    lake: Path,
-    *,
-    full: bool,
-    master: str,
-    quiet: bool,
-    output: Output,
-) -> None:
-    with _job(verb):
-        from rollcall_ha.analytics.jobs import run as job
+def _add_verb(verb: str, *layers: str, help: str) -> None:  # noqa: A002 - as typer's
+    """A verb that brings ``layers`` up to date: of journals if it ingests them, else of a lake that is there."""
 
-        job.run(layers, paths, lake=lake, is_full=full, master=master, is_quiet=quiet, is_json=output == Output.JSON)
+    def of_journals(
+        paths: Journals,
+        *,
+        lake: LakeFolder = LAKE,
+        full: Full = False,
+        master: Master = LOCAL,
+        quiet: Quiet = False,
+        output: Answer = "table",
+    ) -> None:
+        with _job(verb):
+            from rollcall_ha.analytics.jobs import run as job
+
+            is_json = output == "json"
+            job.run(layers, paths, lake=lake, is_full=full, master=master, is_quiet=quiet, is_json=is_json)
+
+    def of_lake(
+        *,
+        lake: LakeFolder = LAKE,
+        full: Full = False,
+        master: Master = LOCAL,
+        quiet: Quiet = False,
+        output: Answer = "table",
+    ) -> None:
+        of_journals([], lake=lake, full=full, master=master, quiet=quiet, output=output)
+
+    app.command(verb, help=help)(of_journals if "ingest" in layers else of_lake)
 
 
-@app.command()
-def run(
-    paths: Journals,
-    *,
-    lake: LakeFolder = LAKE,
-    full: Full = False,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
-    output: Answer = Output.TABLE,
-) -> None:
-    """
+_add_verb(
+    "run",
+    "ingest",
+    "silver",
+    "gold",
+    help="""
     Journals into a lake, through bronze, silver and gold; prints a summary.
 
     Only changed days are computed again. Each layer is published as a whole: a killed run leaves the lake readable, and
     the next run goes on from there.
 
     Exit codes: 0 the lake is up to date; 2 nothing to read, no lake, another writer, or no Spark; 130 interrupted.
-    """
-    _layers("run", ("ingest", "silver", "gold"), paths, lake, full=full, master=master, quiet=quiet, output=output)
-
-
-@app.command()
-def ingest(
-    paths: Journals,
-    *,
-    lake: LakeFolder = LAKE,
-    full: Full = False,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
-    output: Answer = Output.TABLE,
-) -> None:
-    """Journals into bronze, and no further; exit codes as run."""
-    _layers("ingest", ("ingest",), paths, lake, full=full, master=master, quiet=quiet, output=output)
-
-
-@app.command()
-def silver(
-    *,
-    lake: LakeFolder = LAKE,
-    full: Full = False,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
-    output: Answer = Output.TABLE,
-) -> None:
-    """Bring silver up to date with bronze; exit codes as run."""
-    _layers("silver", ("silver",), [], lake, full=full, master=master, quiet=quiet, output=output)
-
-
-@app.command()
-def gold(
-    *,
-    lake: LakeFolder = LAKE,
-    full: Full = False,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
-    output: Answer = Output.TABLE,
-) -> None:
-    """Bring gold up to date with silver, and print the summary; exit codes as run."""
-    _layers("gold", ("gold",), [], lake, full=full, master=master, quiet=quiet, output=output)
+    """,
+)
+_add_verb("ingest", "ingest", help="Journals into bronze, and no further; exit codes as run.")
+_add_verb("silver", "silver", help="Bring silver up to date with bronze; exit codes as run.")
+_add_verb("gold", "gold", help="Bring gold up to date with silver, and print the summary; exit codes as run.")
 
 
 @app.command()
@@ -185,6 +147,30 @@ def migrate(
         from rollcall_ha.analytics.jobs import migrate as job
 
         job.run(old, lake=lake, master=master, is_quiet=quiet)
+
+
+@app.command()
+def copy(
+    target: Annotated[
+        str, typer.Argument(help="s3://BUCKET/PREFIX, with ?endpoint_override=HOST:PORT if it is not AWS's.")
+    ],
+    *,
+    lake: LakeFolder = LAKE,
+    quiet: Quiet = False,
+    output: Answer = "table",
+) -> None:
+    """
+    The lake into an object store, for programs that read it there; a later copy adds what is new.
+
+    Readers of the copy see one snapshot or the next one, never half. The store's keys are given as to AWS's programs:
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.
+
+    Exit codes: 0 it is there; 2 no lake, another writer, another lake in the target, or a store that refuses.
+    """
+    with _job("copy", refused=OSError):
+        from rollcall_ha.analytics.jobs import copies as job
+
+        job.run(target, lake=lake, is_quiet=quiet, is_json=output == "json")
 
 
 @app.command()
@@ -273,7 +259,7 @@ def presets_of(text: str) -> tuple[Preset, ...]:
 
 
 @app.command()
-def timeline(paths: Journals, *, output: Answer = Output.TABLE, master: Master = LOCAL) -> None:
+def timeline(paths: Journals, *, output: Answer = "table", master: Master = LOCAL) -> None:
     """
     One row per master epoch, with the phases that rollcall history shows.
 
@@ -282,12 +268,12 @@ def timeline(paths: Journals, *, output: Answer = Output.TABLE, master: Master =
     with _job("timeline"):
         from rollcall_ha.analytics.jobs import timeline as job
 
-        raise typer.Exit(job.run(paths, master=master, is_json=output == Output.JSON))
+        raise typer.Exit(job.run(paths, master=master, is_json=output == "json"))
 
 
 @app.command()
 def verify(
-    paths: JournalsOrLake = None, *, lake: LakeFolder = LAKE, master: Master = LOCAL, output: Answer = Output.TABLE
+    paths: JournalsOrLake = None, *, lake: LakeFolder = LAKE, master: Master = LOCAL, output: Answer = "table"
 ) -> None:
     """
     Whether the record of all fleets keeps the rules.
@@ -301,7 +287,7 @@ def verify(
     with _job("verify"):
         from rollcall_ha.analytics.jobs import verify as job
 
-        raise typer.Exit(job.run(paths or (), lake=lake, master=master, is_json=output == Output.JSON))
+        raise typer.Exit(job.run(paths or (), lake=lake, master=master, is_json=output == "json"))
 
 
 @app.command("what-if")
@@ -323,7 +309,7 @@ def what_if(
     ] = None,
     rows: Annotated[Path | None, typer.Option(help="A new folder for the rows behind the answer, as Parquet.")] = None,
     master: Master = LOCAL,
-    output: Answer = Output.TABLE,
+    output: Answer = "table",
 ) -> None:
     """
     The recorded failovers under another preset, heartbeat timeout or policy.
@@ -345,9 +331,7 @@ def what_if(
             real_timeout_ms=real_timeout_ms,
             gaps=gaps,
         )
-        raise typer.Exit(
-            job.run(paths or (), question, lake=lake, rows=rows, master=master, is_json=output == Output.JSON)
-        )
+        raise typer.Exit(job.run(paths or (), question, lake=lake, rows=rows, master=master, is_json=output == "json"))
 
 
 # --- synthetic fleets ------------------------------------------------------------------------------------------------
@@ -371,8 +355,8 @@ def generate(
         int | None, typer.Option(help="About so many in all; takes the place of --faults-per-day.")
     ] = None,
     preset: Annotated[Preset, typer.Option(help="Timeouts of the fleets.")] = _PLAN.preset,
-    compression: Annotated[Compression, typer.Option(help="Of the journals.")] = "zstd",
-    output: Answer = Output.TABLE,
+    compression: Annotated[Literal["none", "gzip", "zstd"], typer.Option(help="Of the journals.")] = "zstd",
+    output: Answer = "table",
     master: Master = LOCAL,
 ) -> None:
     """
@@ -394,9 +378,7 @@ def generate(
     with _job("generate", refused=OSError):
         from rollcall_ha.analytics.jobs import generate as job
 
-        job.run(
-            folder, plan, failovers=failovers, compression=compression, master=master, is_json=output == Output.JSON
-        )
+        job.run(folder, plan, failovers=failovers, compression=compression, master=master, is_json=output == "json")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from rollcall_ha.analytics.bronze.journals import Share, read_share
+from rollcall_ha.analytics.bronze.journals import Share, Text, read_share
 from rollcall_ha.analytics.bronze.lines import file_of, find_journals
 from rollcall_ha.analytics.bronze.live import End, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.analytics.bronze.schema import event_record_schema
@@ -188,90 +188,60 @@ class RollcallDataSource(DataSource):  # type: ignore[misc]  # pyspark is untype
         return RollcallStreamReader(options, schema)
 
 
-class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped
-    """Events of one task."""
-
-    def __init__(self, start: Mark, end: Mark) -> None:
-        """``end`` is the first place that does not belong to it."""
-        self.start = (start.index, start.ordinal)
-        self.end = (end.index, end.ordinal)
-
-
 class _Reads:
     """The part of batch and stream that runs in a task: a range is read from any controller that has it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Nothing is asked or looked for yet."""
         self._options = options
         self._schema = schema
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        """One range, as Arrow batches. Runs in a worker."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The texts of one task, as Arrow batches. Runs in a worker."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
-        options = self._options
-        with options.record() as record:
-            texts = (
-                (found.line, msgspec.json.decode(found.line))
-                for found in record.read(Mark(*partition.start), Mark(*partition.end))
-                if not options.cluster or found.cluster == options.cluster
-            )
-            while batch := list(islice(texts, BATCH_ROWS_MAX)):
-                yield rows.batch(batch, schema)
+        texts = self._texts(partition.value)
+        while batch := list(islice(texts, BATCH_ROWS_MAX)):
+            yield rows.batch(batch, schema)
+
+    def _texts(self, part: Any) -> Iterator[Text]:
+        low, high = part
+        with self._options.record() as record:
+            for found in record.read(low, high):
+                if not self._options.cluster or found.cluster == self._options.cluster:
+                    yield found.line, msgspec.json.decode(found.line)
+
+    def _ranges(self, start: Mark, end: Mark) -> list[InputPartition]:
+        return [InputPartition(part) for part in split(start, end, self._options.partitions)]
 
 
 class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
     """A batch: everything that is on record when it is planned."""
 
-    def partitions(self) -> list[Range]:
+    def partitions(self) -> list[InputPartition]:
         """Ranges that together reach to the present end."""
         with self._options.record() as record:
-            end = record.end()
-        return [
-            Range(low, high) for low, high in split(Mark(self._options.from_index), end.mark, self._options.partitions)
-        ]
+            return self._ranges(Mark(self._options.from_index), record.end().mark)
 
 
-class Part(InputPartition):  # type: ignore[misc]  # pyspark is untyped
-    """Texts of one task."""
-
-    def __init__(self, share: Share) -> None:
-        """As ``journals`` reads it."""
-        self.share = share
-
-
-class JournalReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
+class JournalReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
     """A batch: the files that are there when it is planned."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Nothing is looked for yet."""
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[InputPartition]:
         """Tasks, each with all files (``journals`` rule 2). Raises ``NoJournals``."""
         files = tuple(file.absolute() for file in find_journals(self._options.paths))
         tasks = self._options.partitions
-        return [Part(Share(files=files, number=number, tasks=tasks)) for number in range(tasks)]
+        return [InputPartition(Share(files=files, number=number, tasks=tasks)) for number in range(tasks)]
 
-    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
-        """One share, as Arrow batches. Runs in a worker."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
-        options = self._options
-        texts = read_share(partition.share, from_index=options.from_index, cluster=options.cluster)
-        while batch := list(islice(texts, BATCH_ROWS_MAX)):
-            yield rows.batch(batch, schema)
+    def _texts(self, part: Any) -> Iterator[Text]:
+        return read_share(part, from_index=self._options.from_index, cluster=self._options.cluster)
 
 
 class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A stream. Offsets are ``{"index", "ordinal", "fleet"}``: the mark where the next micro-batch begins."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Nothing is asked yet."""
-        super().__init__(options, schema)
-        self._target: End | None = None
+    _target: End | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """The beginning of a query without a checkpoint."""
@@ -308,10 +278,9 @@ class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvaila
             mark = min(mark, Mark(begin.index + limit.max_rows))
         return {"index": mark.index, "ordinal": mark.ordinal, "fleet": end.fleet}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Ranges of one micro-batch: the same again after a restart."""
-        low, high = Mark(start["index"], start["ordinal"]), Mark(end["index"], end["ordinal"])
-        return [Range(*part) for part in split(low, high, self._options.partitions)]
+        return self._ranges(Mark(start["index"], start["ordinal"]), Mark(end["index"], end["ordinal"]))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing is kept here: the record stays where it is."""
@@ -331,7 +300,7 @@ class Rows:
         """Build the readers of all fields once."""
         self._fields = [(field.name, _reader_of(field.dataType)) for field in schema.fields if field.name != "line"]
 
-    def batch(self, texts: list[tuple[bytes, dict[str, Any]]], schema: pa.Schema) -> pa.RecordBatch:
+    def batch(self, texts: list[Text], schema: pa.Schema) -> pa.RecordBatch:
         """Of lines and their records."""
         import pyarrow as pa
 

@@ -8,8 +8,8 @@ Rule 1: one parse gives the columns and the judgement. An unknown field stays in
 version is read by its known fields, because later versions only add fields.
 Rule 2: texts are shuffled by (cluster, day, range of Raft indexes): copies of an event meet, and a huge day of one
 cluster is many tasks, small days share one.
-Rule 3: copies are neighbours after a sort and are dropped there (no aggregate over wide rows). Of copies that differ
-the published one stays, else the smallest text; the others are rejected with their line, never dropped.
+Rule 3: copies are neighbours after a sort and lose their lines there (no aggregate over wide rows): they are counted
+only. Of copies that differ the published one stays, else the smallest text; the others are rejected with their line.
 Rule 4: files are sorted by kind, phase, seq: a reader of a few kinds skips the pages of the others.
 """
 
@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.bronze.lines import BREAK, HOLE
+from rollcall_ha.analytics.bronze.lines import BREAK, HOLE, is_blank
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX
@@ -65,15 +65,16 @@ class Why(StrEnum):
     BREAK = "the rest of a damaged compressed file"
     """The line holds the reader's error; the file's lines up to there were read."""
     DIFFERS = "differs from another copy of the same event"
+    COPY = "a copy"
+    """Of an event that was met before; like the next one it is counted, and not kept."""
+    BLANK = "blank"
+
+
+COUNTED = (Why.COPY.value, Why.BLANK.value)
 
 
 def judged(pieces: DataFrame) -> DataFrame:
-    """
-    One row per text: the columns of ``BRONZE_EVENTS``, ``bucket``, ``is_old``, ``why``; ``why`` null = an event.
-
-    Args:
-        pieces: Columns ``source_file`` and ``line`` (``lines.pieces``).
-    """
+    """``lines.pieces`` as columns of ``BRONZE_EVENTS``, ``texts``, ``bucket``, ``is_old``, ``why`` (null: an event)."""
     line, read = f.col("line"), f.col("read")
     # Holes and breaks are remarks about a file: parsed, each would look like a record without fields.
     text = f.when(~line.startswith(HOLE) & ~line.startswith(BREAK), line)
@@ -87,6 +88,7 @@ def judged(pieces: DataFrame) -> DataFrame:
         *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),
         "line",
         "source_file",
+        "texts",
         f.lit(False).alias("is_old"),
         why.alias("why"),
         _bucket(flat["index"]).alias("bucket"),
@@ -124,11 +126,12 @@ def merging(old: DataFrame, new: DataFrame) -> DataFrame:
     Events that a lake holds, and further ones, as ``judged`` gives them: copies of the old are dropped, not the old.
     """
     both = old.withColumn("is_old", f.lit(True)).unionByName(new.withColumn("is_old", f.lit(False)))
-    return both.withColumns({"why": f.lit(None).cast("string"), "bucket": _bucket(f.col("index"))})
+    nothing = {"why": f.lit(None).cast("string"), "texts": f.lit(None).cast("int")}
+    return both.withColumns(nothing | {"bucket": _bucket(f.col("index"))})
 
 
 def once(rows: DataFrame) -> DataFrame:
-    """Drop copies; of copies that differ all but one are rejected. Sorted as bronze files are (rule 4)."""
+    """Copies are marked; of copies that differ all but one are rejected."""
     # A group is one entry's events and their copies, so it is small on a day of millions. The index comes first: two
     # rows that differ in it are compared by one number.
     # ``is_old`` comes before the text: with two texts of event 7 the published one must win. By the text alone a second
@@ -143,20 +146,23 @@ def once(rows: DataFrame) -> DataFrame:
         (is_event & f.coalesce(same, f.lit(False))).alias("is_copy"),
         f.lag("line").over(entry).alias("previous_line"),
     )
+    is_copy = f.col("is_copy")
     # A second text of one event is damage or a forgery: dropped like a copy, nobody would hear of it.
-    differs = f.col("is_copy") & (f.col("line") != f.col("previous_line"))
-    return (
-        marked.where(~f.col("is_copy") | differs)
-        .withColumns(
-            {
-                "why": f.when(differs, f.lit(Why.DIFFERS.value)).otherwise(f.col("why")),
-                # It leaves the day of the event that it claims to be: it lies with the rejected texts of its file.
-                "cluster": f.when(differs, source_of()).otherwise(f.col("cluster")),
-                "day": f.when(~differs, f.col("day")),
-            }
-        )
-        .drop("is_copy", "previous_line")
-    )
+    differs = is_copy & (f.col("line") != f.col("previous_line"))
+    return marked.withColumns(
+        {
+            "why": f.when(differs, Why.DIFFERS.value).when(is_copy, Why.COPY.value).otherwise(f.col("why")),
+            # It leaves the day of the event that it claims to be: it lies with the rejected texts of its file.
+            "cluster": f.when(is_copy, source_of()).otherwise(f.col("cluster")),
+            "day": f.when(~is_copy, f.col("day")),
+            "line": f.when(~is_copy | differs, f.col("line")),
+        }
+    ).drop("is_copy", "previous_line")
+
+
+def kept(rows: DataFrame) -> DataFrame:
+    """Without those that are only counted."""
+    return rows.where(f.col("why").isNull() | ~f.col("why").isin(*COUNTED))
 
 
 def _why(line: Column, read: Column) -> Column:
@@ -171,7 +177,8 @@ def _why(line: Column, read: Column) -> Column:
     is_followed = read[END].isNull() & first[CORRUPT].isNull() & first["version"].isNotNull()
     # The order decides the reason that is shown: a torn line has no version, and "version" would hide the damage.
     return (
-        f.when(line.startswith(HOLE), Why.HOLE.value)
+        f.when(is_blank(line), Why.BLANK.value)
+        .when(line.startswith(HOLE), Why.HOLE.value)
         .when(line.startswith(BREAK), Why.BREAK.value)
         .when(~is_whole & is_followed, Why.TRAILING.value)
         .when(~is_whole | is_nameless, Why.NOT_A_RECORD.value)
@@ -192,21 +199,24 @@ def _columns(record: Column) -> dict[str, Column]:
     """Columns of an event."""
     event, caller = record["event"], record["principal"]
     # The day is the entry's, not the file's or the reading's: two copies that came on different days must meet.
-    stamp = record["stampedAtMs"]
+    stamp, name = record["stampedAtMs"], record["setKey"]["name"]
+    cluster = f.coalesce(record["setKey"]["cluster"], f.lit(FLEET_CLUSTER))
+    # The founding event names its fleet in its body only. Without the second place it would belong to fleet "", and
+    # every chain would begin inside.
+    fleet = f.coalesce(
+        f.when(record["fleetIncarnation"] != "", record["fleetIncarnation"]), event["fleetIncarnation"], f.lit("")
+    )
     return {
-        "cluster": f.coalesce(record["setKey"]["cluster"], f.lit(FLEET_CLUSTER)),
+        "cluster": cluster,
         "day": f.to_date(f.timestamp_millis(stamp)),
-        # The founding event names its fleet in its body only. Without the second place it would belong to fleet "", and
-        # every chain would begin inside.
-        "fleet": f.coalesce(
-            f.when(record["fleetIncarnation"] != "", record["fleetIncarnation"]), event["fleetIncarnation"], f.lit("")
-        ),
+        "fleet": fleet,
         "term": record["term"],
         "index": record["index"],
         "ordinal": record["ordinal"],
         "seq": seq_of(record),
-        "stamped_at_ms": stamp,
-        "broker_set": record["setKey"]["name"],
+        "stamped_at": f.timestamp_millis(stamp),
+        "broker_set": name,
+        "set_id": f.when(name.isNotNull(), f.xxhash64(fleet, cluster, name)),
         "kind": codes.code_of(event["kind"], codes.KINDS),
         "requested_by": record["requestedBy"],
         "caller": f.concat(caller["role"], f.lit(":"), caller["name"]),

@@ -21,32 +21,15 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.analytics.bronze.lines import BEFORE_PAGE, BEFORE_RECORD, HOLE, PAGE, readable_lines
-from rollcall_ha.analytics.bronze.live import ReadFailed
+from rollcall_ha.analytics.bronze.live import Place, ReadFailed, decode_page, decode_place
 from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX
-from rollcall_ha.controller.contract.ids import SetKey
 
 EVENTS_PER_TASK_MAX = 4_000_000
 """A task remembers its events by some 70 bytes each."""
 
 
-class _Page(msgspec.Struct):
-    events: list[msgspec.Raw]
-    gap: str | None = None
-
-
-class _Place(msgspec.Struct, rename="camel"):
-    """The fields that an event is known by; every version has them."""
-
-    version: int
-    fleet_incarnation: str
-    term: int
-    index: int
-    ordinal: int
-    set_key: SetKey | None = None
-
-
-_decode_page = msgspec.json.Decoder(_Page).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+Text = tuple[bytes, dict[str, Any]]
+"""A text, and its record, empty if it is no event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +41,9 @@ class Share:
     tasks: int
 
 
-def read_share(share: Share, *, from_index: int = 0, cluster: str = "") -> Iterator[tuple[bytes, dict[str, Any]]]:
+def read_share(share: Share, *, from_index: int = 0, cluster: str = "") -> Iterator[Text]:
     """
-    Texts, and the record of each, empty if it is no event.
+    Texts of the share.
 
     Of events those from ``from_index`` on, and of ``cluster`` if it is named.
 
@@ -100,10 +83,10 @@ def read_share(share: Share, *, from_index: int = 0, cluster: str = "") -> Itera
         yield text.encode(), record
 
 
-def _place_of(text: str) -> _Place | None:
+def _place_of(text: str) -> Place | None:
     """None: no event, by the rules of ``events.Why`` that need no type of a field but of these."""
     try:
-        place = _decode_place(text)
+        place = decode_place(text)
     except msgspec.DecodeError:
         return None
     is_named = place.version >= 1 and place.term >= 0 and place.index >= 0 and 0 <= place.ordinal < ORDINALS_PER_INDEX
@@ -122,7 +105,7 @@ def pieces_of(text: str) -> list[str]:
 def _pieces_of_page(text: str) -> list[str]:
     """Its records, and its hole; a text that is no page stays as it is."""
     try:
-        page = _decode_page(text)
+        page = decode_page(text)
     except msgspec.DecodeError:
         return [text]
     hole = [] if page.gap is None else [f"{HOLE}{msgspec.json.encode({'gap': page.gap}).decode()}}}"]

@@ -198,29 +198,23 @@ def is_blank(text: Column) -> Column:
 
 def pieces(lines: DataFrame) -> DataFrame:
     """
-    Columns ``source_file`` and ``line``: one JSON text per row; a hole stays a row.
+    One JSON text per row: ``source_file``, ``line``, and ``texts``, how many its line held, on the first of them.
 
-    Blank lines and bytes that are no text end here.
+    A hole stays a row; so does a line without a text, as a blank one. Bytes that are no text end here.
     """
     from pyspark.sql import functions as f
 
     return (
-        lines.where(~is_blank(f.col("text")))
-        .select("source_file", f.make_valid_utf8("text").alias("text"))
-        .select("source_file", f.explode(_pieces(f.col("text"))).alias("line"))
-        .where(~is_blank(f.col("line")))
+        lines.select("source_file", f.make_valid_utf8("text").alias("text"))
+        .select("source_file", _pieces(f.col("text")).alias("held"))
+        # By itself: in the next one the whole array would go along with each of its texts.
+        .select("source_file", "held", f.size("held").alias("size"))
+        .select("source_file", "size", f.posexplode("held").alias("place", "line"))
+        .select("source_file", "line", f.when(f.col("place") == 0, f.col("size")).alias("texts"))
     )
 
 
-def count_of(text: Column) -> Column:
-    """How many rows ``pieces`` makes of a line."""
-    from pyspark.sql import functions as f
-
-    shared = f.size(f.filter(_pieces(text), lambda piece: ~is_blank(piece)))
-    return f.when(is_blank(text), 0).when(is_shared(text), shared).otherwise(1)
-
-
-def is_shared(text: Column) -> Column:
+def _is_shared(text: Column) -> Column:
     """Whether a line has to be taken apart: it is a page, or a second record begins in it."""
     from pyspark.sql import functions as f
 
@@ -234,11 +228,11 @@ def _pieces(text: Column) -> Column:
     from pyspark.sql import functions as f
 
     pages = f.flatten(f.transform(f.split(text, BEFORE_PAGE), _page))
-    return (
-        f.when(text.startswith(PAGE), pages)
-        .when(is_shared(text), f.split(text, BEFORE_RECORD))
-        .otherwise(f.array(text))
-    )
+    shared = f.when(text.startswith(PAGE), pages).otherwise(f.split(text, BEFORE_RECORD))
+    held = f.filter(shared, lambda piece: ~is_blank(piece))
+    # A page without events gives no text, and is a line all the same: left out, it would be missing in the counts.
+    none = f.array(f.lit(""))
+    return f.when(_is_shared(text), f.when(f.size(held) > 0, held).otherwise(none)).otherwise(f.array(text))
 
 
 def _page(text: Column) -> Column:

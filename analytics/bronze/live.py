@@ -51,19 +51,20 @@ class Mark(msgspec.Struct, frozen=True, order=True, rename="camel"):
 BEGINNING = Mark()
 
 
-class _Page(msgspec.Struct, rename="camel"):
+class Page(msgspec.Struct, rename="camel"):
     """``EventPage``, with events as they were sent."""
 
     events: list[msgspec.Raw]
-    next_from: EventRef | None = None
     gap: str | None = None
     last: EventRef | None = None
 
 
-class _Place(msgspec.Struct, rename="camel"):
-    """The fields of an event that are read here; every version has them."""
+class Place(msgspec.Struct, rename="camel"):
+    """The fields that an event is known by; every version has them."""
 
+    version: int
     fleet_incarnation: str
+    term: int
     index: int
     ordinal: int
     set_key: SetKey | None = None
@@ -75,7 +76,6 @@ class Found:
 
     line: bytes
     cluster: str | None
-    mark: Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ class End:
     """Fleet incarnation of that event; empty: there is none."""
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+decode_page = msgspec.json.Decoder(Page).decode
+decode_place = msgspec.json.Decoder(Place).decode
 
 
 class LiveRecord:
@@ -136,7 +136,7 @@ class LiveRecord:
         if last is None:
             return End(mark=BEGINNING, fleet="")
         newest = next(iter(self.read(Mark(last.index, last.ordinal), Mark(last.index, last.ordinal + 1))))
-        return End(mark=Mark(last.index, last.ordinal + 1), fleet=_decode_place(newest.line).fleet_incarnation)
+        return End(mark=Mark(last.index, last.ordinal + 1), fleet=decode_place(newest.line).fleet_incarnation)
 
     def read(self, start: Mark, end: Mark) -> Iterator[Found]:
         """
@@ -150,7 +150,7 @@ class LiveRecord:
             if page is None:
                 return
             for line in page.events:
-                place = _decode_place(line)
+                place = decode_place(line)
                 at = Mark(place.index, place.ordinal)
                 # A page goes on beyond the range: the next task reads those, and would give them twice.
                 if at >= end:
@@ -162,9 +162,9 @@ class LiveRecord:
                     )
                 mark = Mark(at.index, at.ordinal + 1)
                 cluster = None if place.set_key is None else place.set_key.cluster
-                yield Found(line=bytes(line), cluster=cluster, mark=at)
+                yield Found(line=bytes(line), cluster=cluster)
 
-    def _page(self, mark: Mark, end: Mark) -> _Page | None:
+    def _page(self, mark: Mark, end: Mark) -> Page | None:
         """The next page that has events; None: there is none before ``end`` (rule 2)."""
         trouble = "no controller was asked"
         for attempt in range(ROUNDS_MAX * len(self._clients)):
@@ -192,11 +192,11 @@ class LiveRecord:
         )
 
     @staticmethod
-    def _ask(client: Client, mark: Mark, *, limit: int, wait_ms: int) -> _Page:
+    def _ask(client: Client, mark: Mark, *, limit: int, wait_ms: int) -> Page:
         start = EventRef(term=0, index=mark.index, ordinal=mark.ordinal)
         text = client.events_text(start=start, limit=limit, wait_ms=wait_ms)
         try:
-            return _decode_page(text)
+            return decode_page(text)
         except msgspec.DecodeError as error:
             raise BadAnswer(f"not a page of events: {error}") from error
 

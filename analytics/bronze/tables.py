@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+from rollcall_ha.analytics.lake.tables import table
 
-BRONZE_EVENTS = LakeTable(
-    layer="bronze",
-    name="events",
-    meaning="Every event once, with its line as it was read and the fields that silver needs, flat.",
-    key=("fleet", "term", "index", "ordinal"),
-    columns=columns_of(
-        """
+BRONZE_EVENTS = table(
+    "bronze/events",
+    "Every event once, with its line as it was read and the fields that silver needs, flat.",
+    "fleet term index ordinal",
+    """
 cluster string cluster of the set; "_fleet" for events without a set
-day date UTC date of stamped_at_ms
+day date UTC date of stamped_at
 fleet string fleet incarnation; the founding event counts to the fleet that it founds
 term bigint Raft term of the entry
 index bigint Raft index of the entry
 ordinal bigint place among the events of the entry
 seq bigint index * 2**20 + ordinal
-stamped_at_ms bigint the entry's stamp, UTC of the leader that proposed it
+stamped_at timestamp the entry's stamp, by the clock of the leader that proposed it
 broker_set string null for events without a set
+set_id bigint xxhash64 of fleet, cluster, broker_set: its number in silver; null for events without a set
 kind int code of the event's kind (codes.KINDS)
 requested_by string requester: controller:c1, broker:2, admin:alice
 caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller, or before feature level 3
@@ -64,54 +63,42 @@ intactness int registration: code (codes.INTACTNESS)
 controller string leadership: the new leader
 line string the JSON text as it was read
 source_file string a file that held it
-"""
-    ),
+""",
 )
 
-BRONZE_REJECTED = LakeTable(
-    layer="bronze",
-    name="rejected",
-    meaning="Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
-    key=(),
-    partition="source",
-    columns=columns_of(
-        """
+BRONZE_REJECTED = table(
+    "bronze/rejected",
+    "Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
+    "",
+    """
 source string hash of the file's path
 source_file string where it was read
 why string reason: a closed vocabulary (bronze.Why)
 line string the text
-"""
-    ),
+""",
+    partition="source",
 )
 
-BRONZE_QUALITY = LakeTable(
-    layer="bronze",
-    name="quality",
-    meaning="Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
-    key=("source_file", "name"),
-    partition="",
-    columns=columns_of(
-        """
+BRONZE_QUALITY = table(
+    "bronze/quality",
+    "Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
+    "source_file name",
+    """
 source_file string where it was read
-name string lines; blank; shared (lines with more than one record, pages too); pieces (texts); rejected:WHY
+name string lines; blank (without a text); shared (lines of several texts); pieces (texts); rejected:WHY
 count bigint how many
-"""
-    ),
+""",
 )
 
-BRONZE_INPUTS = LakeTable(
-    layer="bronze",
-    name="inputs",
-    meaning="One row per file that was read, as it was when it was read: one that has not changed is not read again.",
-    key=("path",),
-    partition="",
-    columns=columns_of(
-        """
+BRONZE_INPUTS = table(
+    "bronze/inputs",
+    "One row per file that was read, as it was when it was read: one that has not changed is not read again.",
+    "path",
+    """
 path string the file
 bytes bigint its size
 modified_ns bigint its modification time
-"""
-    ),
+""",
 )
 
 BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY, BRONZE_INPUTS)

@@ -11,12 +11,13 @@ known, and not claimed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
 from rollcall_ha.controller.core.ranking import elect
 
@@ -55,8 +56,7 @@ class Settings:
         return cls(timeout_us=wanted_ms * 1_000, scan_us=timing.scan_interval_ms * 1_000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class Replayed(NamedTuple):
     """One election, decided again."""
 
     winner: int | None
@@ -79,7 +79,8 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
     verdict = event.verdict
     # An unclean election, or the first of a set, was decided by other rules: asked under a clean policy it would have
     # no winner, and the answer would blame the policy.
-    wanted = policy if policy is not None and _may_change(verdict) else verdict.policy
+    may_change = verdict.policy in CLEAN_POLICIES and verdict.kind in _CLEAN_KINDS
+    wanted = policy if policy is not None and may_change else verdict.policy
     ranking = elect(
         verdict.candidates,
         policy=POLICIES[wanted],
@@ -92,10 +93,6 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
     return Replayed(
         winner=ranking.winner,
         policy=wanted,
-        is_replayed=_may_change(verdict),
+        is_replayed=may_change,
         regret_bytes=max(0, regret),
     )
-
-
-def _may_change(verdict: Verdict) -> bool:
-    return verdict.policy in CLEAN_POLICIES and verdict.kind in _CLEAN_KINDS

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.controller.core.verification import (
     ChainedEvent,
     Rule,
@@ -35,6 +35,7 @@ from rollcall_ha.controller.core.verification import (
 VIOLATION_DDL = (
     "rule string, fleet string, cluster string, broker_set string, index bigint, ordinal bigint, text string"
 )
+BROKEN_DDL = "array<struct<rule string, text string>>"
 EVENTS_PER_RANGE = 200_000
 ROWS_PER_BATCH = 10_000
 
@@ -67,13 +68,16 @@ def verify(events: DataFrame) -> Verified:
     # event that was cut out there would not be missed.
     ends = walked.where(rule == BORDER).repartition("fleet").sortWithinPartitions("fleet", "index", "ordinal")
     borders = ends.mapInArrow(walk_borders, VIOLATION_DDL)
-    elections = events.where(f.col("kind") == codes.KINDS["master-elected"])
+    elections, entered = (events.where(f.col("kind") == KINDS[kind]) for kind in ("master-elected", "master-entered"))
+    repeated = f.udf(lambda line: [(one.rule, one.text) for one in election_violations(line.encode())], BROKEN_DDL)
+    # (id, incarnation): mastership belongs to both.
+    master = f.concat_ws(" as ", f.col("broker_id"), f.get_json_object("line", "$.event.masterIncarnation"))
     found = [
         walked.where(rule != BORDER),
         borders.where(rule != BEGUN_INSIDE),
-        elections.select(*_LINK).mapInArrow(_repeat_elections, VIOLATION_DDL),
-        _two_of_one(elections, Rule.ONE_MASTER, _master(), "masters"),
-        _two_of_one(_entered(events), Rule.ONE_START, f.get_json_object("line", "$.event.startOffset"), "starts"),
+        elections.select(*_SET, "index", "ordinal", f.inline(repeated("line"))),
+        _two_of_one(elections, Rule.ONE_MASTER, master, "masters"),
+        _two_of_one(entered, Rule.ONE_START, f.get_json_object("line", "$.event.startOffset"), "starts"),
         _falls(elections, Rule.EPOCHS, "master_epoch"),
         _falls(events.where("sync_state_set_epoch is not null"), Rule.SET_EPOCHS, "sync_state_set_epoch"),
     ]
@@ -139,17 +143,6 @@ def _link(row: Mapping[str, Any]) -> ChainedEvent:
 # --- single elections ------------------------------------------------------------------------------------------------
 
 
-def _repeat_elections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        found = [
-            _said(broken.rule, row, broken.text)
-            for row in batch.to_pylist()
-            for broken in election_violations(row["line"].encode())
-        ]
-        if found:
-            yield _batch(found)
-
-
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         yield from batch.to_pylist()
@@ -167,15 +160,6 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 # --- one set over its life -------------------------------------------------------------------------------------------
-
-
-def _master() -> Column:
-    """(id, incarnation): mastership belongs to both."""
-    return f.concat_ws(" as ", f.col("broker_id"), f.get_json_object("line", "$.event.masterIncarnation"))
-
-
-def _entered(events: DataFrame) -> DataFrame:
-    return events.where(f.col("kind") == codes.KINDS["master-entered"])
 
 
 def _two_of_one(events: DataFrame, rule: str, value: Column, what: str) -> DataFrame:

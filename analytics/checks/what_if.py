@@ -15,22 +15,20 @@ Rule 3: failovers that would have come on top are counted from heartbeat gaps of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.checks.counterfactual import Settings, replay
+from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
 
-REPLAY_DDL = (
-    "fleet string, seq bigint, other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
-)
+REPLAYED_DDL = "other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
+"""Of a ``Replayed``."""
 
 SAME = "same"
 FASTER = "faster"
@@ -43,8 +41,6 @@ OUTCOMES = (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)
 PERCENTS = (50, 95, 99)
 
 REMEDY = "name the real one (--real-preset; for what-if also --real-timeout-ms)"
-
-_SET = ("fleet", "cluster", "broker_set")
 
 
 class WrongReality(JobRefused):
@@ -77,51 +73,38 @@ def what_if(
     Raises:
         WrongReality: a recorded silence was found before ``real`` could have found it.
     """
-    failovers = recorded(silver.reigns(events), intervals.silences(events)).persist()
+    told = in_ms(events)
+    failovers = recorded(*(in_ms(rows) for rows in (silver.reigns(told), intervals.silences(told)))).persist()
     doubt = check_reality(failovers, real)
     wanted = [codes.KINDS["master-elected"], codes.KINDS["election-failed"]]
-    elections = events.where(f.col("kind").isin(wanted)).select("fleet", "seq", "line")
-    replayed = elections.mapInArrow(lambda batches: _replay(batches, policy), REPLAY_DDL)
-    again = replayed.withColumnRenamed("seq", "elected_seq")
+    elections = events.where(f.col("kind").isin(wanted))
+    again = f.udf(lambda line: replay(line.encode(), policy), REPLAYED_DDL)
+    replayed = elections.select("set_id", f.col("seq").alias("elected_seq"), again("line").alias("again"))
     answered = (
         under(failovers, real, other)
-        .join(again, ["fleet", "elected_seq"], "left")
+        .join(replayed.select("set_id", "elected_seq", "again.*"), ["set_id", "elected_seq"], "left")
+        .join(silver.broker_sets(told).select("set_id", "fleet", "cluster", "broker_set"), "set_id")
         .withColumn("is_other_winner", ~f.col("other_winner").eqNullSafe(f.col("to_master")))
         .drop("elected_seq")
     )
     return WhatIf(failovers=answered, added=_added(failovers, gaps, real, other), doubt=doubt)
 
 
+RECORDED_SQL = """
+SELECT r.set_id, master_epoch, elected_seq, elected_at_ms, r.kind, r.cause, from_master, to_master, regret_bytes,
+    total_us,
+    CASE WHEN r.cause = 'timeout' THEN r.last_heartbeat_age_us - r.detected_age_us END AS found_after_us,
+    s.last_heartbeat_age_us + (s.returned_at_ms - s.found_at_ms) * 1000 AS back_us,
+    coalesce(s.is_same_incarnation, false) AS was_false
+FROM {reigns} r LEFT JOIN {silences} s
+ON s.set_id = r.set_id AND s.seq = r.triggered_seq AND s.broker_id = r.from_master
+WHERE is_failover
+"""
+
+
 def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
-    """Failovers of ``silver.reigns`` with the silence by which the master's loss was found, and its length."""
-    lasted = silences.select(
-        "fleet",
-        f.col("seq").alias("triggered_seq"),
-        f.col("broker_id").alias("from_master"),
-        (f.col("last_heartbeat_age_us") + (f.col("returned_at_ms") - f.col("found_at_ms")) * 1_000).alias("back_us"),
-        "is_same_incarnation",
-    )
-    return (
-        reigns.where("is_failover")
-        .join(lasted, ["fleet", "triggered_seq", "from_master"], "left")
-        .select(
-            *_SET,
-            "master_epoch",
-            "elected_seq",
-            "elected_at_ms",
-            "kind",
-            "cause",
-            "from_master",
-            "to_master",
-            "regret_bytes",
-            "total_us",
-            f.when(f.col("cause") == "timeout", f.col("last_heartbeat_age_us") - f.col("detected_age_us")).alias(
-                "found_after_us"
-            ),
-            "back_us",
-            f.coalesce("is_same_incarnation", f.lit(False)).alias("was_false"),
-        )
-    )
+    """Failovers of silver (``in_ms``) with the silence by which the master's loss was found, and its length."""
+    return reigns.sparkSession.sql(RECORDED_SQL, reigns=reigns, silences=silences)
 
 
 def check_reality(failovers: DataFrame, real: Settings) -> str:
@@ -175,10 +158,11 @@ def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
         .when(saved < 0, SLOWER)
         .otherwise(SAME)
     )
+    zero_if_known = f.when(f.col("outcome") == SAME, f.lit(0)).cast("bigint")
     return (
         failovers.withColumns({"other_found_after_us": other_found, "is_avoided": is_avoided})
         .withColumn("outcome", outcome)
-        .withColumn("saved_us", f.when(f.col("outcome").isin(FASTER, SLOWER), saved).otherwise(_zero_if_known()))
+        .withColumn("saved_us", f.when(f.col("outcome").isin(FASTER, SLOWER), saved).otherwise(zero_if_known))
         .withColumn("other_total_us", f.col("total_us") - f.col("saved_us"))
         .drop("is_avoided")
     )
@@ -199,10 +183,6 @@ def counts() -> list[Column]:
     ]
 
 
-def _zero_if_known() -> Column:
-    return f.when(f.col("outcome") == SAME, f.lit(0)).cast("bigint")
-
-
 def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: Settings) -> DataFrame:
     """Silences of masters that reality did not find, and the other timeout would have."""
     columns = "cluster string, broker_set string, broker_id bigint, from_us bigint, gap_us bigint, is_certain boolean"
@@ -216,19 +196,3 @@ def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: 
     return gaps.where(would_be_found).select(
         "cluster", "broker_set", "broker_id", "from_us", "gap_us", is_certain.alias("is_certain")
     )
-
-
-def _replay(batches: Iterator[pa.RecordBatch], policy: str | None) -> Iterator[pa.RecordBatch]:
-    """Elections again, in a worker."""
-    for batch in batches:
-        fleets, seqs, lines = (batch.column(number).to_pylist() for number in range(3))
-        again = [replay(line.encode(), policy) for line in lines]
-        columns = [
-            pa.array(fleets, pa.string()),
-            pa.array(seqs, pa.int64()),
-            pa.array([each and each.winner for each in again], pa.int32()),
-            pa.array([each and each.policy for each in again], pa.string()),
-            pa.array([each and each.is_replayed for each in again], pa.bool_()),
-            pa.array([each and each.regret_bytes for each in again], pa.int64()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, names=[part.split()[0] for part in REPLAY_DDL.split(", ")])

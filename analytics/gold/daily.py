@@ -34,9 +34,9 @@ def failovers(days: Days) -> DataFrame:
     wanted = days.only_since(days.tables["reigns"].where("is_failover"))
     joined = (
         with_cleanings(days, wanted)
-        .join(_triggers(days).hint("shuffle_hash"), ["fleet", "triggered_seq"], "left")
+        .join(_triggers(days).hint("shuffle_hash"), ["set_id", "triggered_seq"], "left")
+        .join(days.sets(), "set_id")
         .join(_terms(days), ["fleet", "found_term"], "left")
-        .join(days.horizons(), "fleet", "left")
     )
     # The trigger may be another replica's silence: then its time is not that of the master's loss.
     is_its = f.col("silent_id") == f.col("from_master")
@@ -66,13 +66,13 @@ def failovers(days: Days) -> DataFrame:
         "route_late_ms": route_late,
         "is_route_late": f.coalesce(route_late > ROUTE_LATE_MS, f.lit(False)),
     }
-    return joined.select(*(columns.get(name, f.col(name)).alias(name) for name in GOLD_FAILOVERS.column_names))
+    return joined.withColumns(columns).select(*GOLD_FAILOVERS.of_ms())
 
 
 def _triggers(days: Days) -> DataFrame:
     """Silences, by the name that an election calls them."""
     return days.tables["silences"].select(
-        "fleet",
+        "set_id",
         f.col("seq").alias("triggered_seq"),
         f.col("broker_id").alias("silent_id"),
         f.col("term").alias("found_term"),

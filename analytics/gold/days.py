@@ -1,5 +1,5 @@
 """
-The input of every daily gold table: silver, the wanted days, and the last event of each fleet.
+The input of every daily gold table: silver, the wanted days, the sets and the ends of their fleets.
 
 Here: values and small tables. Not here: any figure (``daily``, ``intervals``).
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 MS_PER_DAY = 86_400_000
@@ -21,7 +21,7 @@ SET = ("fleet", "cluster", "broker_set")
 
 @dataclass(slots=True, kw_only=True)
 class Days:
-    """Silver by name, later ``failovers`` and ``sets_daily`` too, and the first wanted day."""
+    """Silver by name, later ``failovers`` and ``sets_daily`` too, all ``in_ms``, and the first wanted day."""
 
     tables: dict[str, DataFrame]
     since: dt.date | None
@@ -39,12 +39,11 @@ class Days:
             self._horizons = ends.sparkSession.createDataFrame(ends.toArrow()).hint("broadcast")
         return self._horizons
 
+    def sets(self) -> DataFrame:
+        """Columns ``set_id``, ``SET`` and ``horizon_ms``, where the events of its fleet end."""
+        return self.tables["broker_sets"].select("set_id", *SET).join(self.horizons(), "fleet")
+
 
 def horizon_of_fleets(horizons: DataFrame) -> DataFrame:
     """Columns ``fleet`` and ``at_ms``: the stamp of each fleet's last event."""
     return horizons.groupBy("fleet").agg(f.max_by("last_at_ms", "last_seq").alias("at_ms"))
-
-
-def last_day(horizon_ms: Column) -> Column:
-    """The last day of a fleet that ends there."""
-    return f.date_from_unix_date(f.floor((horizon_ms - 1) / MS_PER_DAY).cast("int"))

@@ -17,9 +17,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.gold.days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
+from rollcall_ha.analytics.gold.days import MS_PER_DAY, SET, US_PER_MS, Days
 from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
-from rollcall_ha.analytics.silver.intervals import BY_SET, numbered
 from rollcall_ha.controller.contract.values import SilenceCause
 
 PPM = 1_000_000
@@ -46,11 +45,17 @@ def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
 
 def sets_daily(days: Days) -> DataFrame:
     """``gold.sets_daily``. Days between two rows that are not quiet, in a long outage, have rows of their own."""
-    counted = ("begun", "ended", *_COUNTED)
-    sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), *counted]
-    edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
-    known = edges.groupBy(*BY_SET, *SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
-    of_set = Window.partitionBy(*BY_SET).orderBy("day_number")
+    edges = _edges(days).unionByName(_counted(days), allowMissingColumns=True).repartition("set_id")
+
+    def of(name: str, column: str) -> Column:
+        return f.sum(f.when(f.col("what") == name, f.col(column)).otherwise(0))
+
+    known = edges.groupBy("set_id", "day_number").agg(
+        *(of(name, "ms").alias(f"{name}_ms") for name in _TIMES),
+        *(of(name, "daily_ms").alias(f"{name}_daily_ms") for name in _TIMES),
+        *(f.count_if(name).alias(name) for name in ("begun", "ended", *_COUNTED)),
+    )
+    of_set = Window.partitionBy("set_id").orderBy("day_number")
     # Time that covers each whole day after this row, up to the next row.
     since = {f"{name}_daily_ms": f.sum(f"{name}_daily_ms").over(of_set) for name in _TIMES}
     running = known.withColumns(since | {"next_number": f.lead("day_number").over(of_set)})
@@ -60,7 +65,7 @@ def sets_daily(days: Days) -> DataFrame:
     lasted = {
         f"{name}_ms": f.when(own, f.col(f"{name}_ms")).otherwise(0) + f.col(f"{name}_daily_ms") for name in _TIMES
     }
-    counts = {name: f.when(own, f.col(name)).otherwise(0) for name in counted}
+    counts = {name: f.when(own, f.col(name)).otherwise(0) for name in ("begun", "ended", *_COUNTED)}
     is_counted = f.col("begun") + f.col("ended") + f.col("failovers") > 0
     told = rows.withColumns(lasted | counts).where(is_counted | _is_told("ms"))
     # Skewed stamps can make two tenures overlap by 2 s; no set is more available than it was observed.
@@ -69,6 +74,7 @@ def sets_daily(days: Days) -> DataFrame:
     return (
         told.withColumns({"available_ms": available, "day": f.date_from_unix_date(f.col("number").cast("int"))})
         .withColumns({"outage_ms": f.col("observed_ms") - f.col("available_ms"), "below_sla": is_below.cast("bigint")})
+        .join(days.sets(), "set_id")
         .select(*GOLD_SETS_DAILY.column_names)
     )
 
@@ -90,21 +96,21 @@ def _edges(days: Days) -> DataFrame:
     An interval that goes on after its first day gives ``daily_ms`` to each day from then on, and takes it back on its
     last one: the running sum of a set is the time that covers whole days.
     """
-    available = _available(days)
-    times = (_observed(days), available.select(*_SPAN), _stopped(days, available), *_exposed(days))
-    spans = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), times)
+    spans = reduce(
+        lambda one, other: one.unionByName(other, allowMissingColumns=True),
+        (_observed(days), _served(days), _exposed(days)),
+    )
     begin, first, last = _wanted_days(days)
 
     def edge(day: Column, lasted: Column, daily: int) -> Column:
         # The running sum counts on the row's own day too: an interval from 18:00 gives 6 h - 24 h there, and 24 h from
         # the sum.
-        own = (lasted - f.lit(daily) if daily > 0 else lasted).cast("bigint")
         return f.struct(
             day.alias("day_number"),
-            own.alias("ms"),
+            (lasted - f.lit(max(daily, 0))).cast("bigint").alias("ms"),
             f.lit(daily).cast("bigint").alias("daily_ms"),
-            (f.col("is_begin") & (day == f.floor(f.col("from_ms") / MS_PER_DAY))).alias("is_begin"),
-            (f.col("is_end") & (day == last)).alias("is_end"),
+            (f.col("is_begin") & (day == f.floor(f.col("from_ms") / MS_PER_DAY))).alias("begun"),
+            (f.col("is_end") & (day == last)).alias("ended"),
         )
 
     ends = f.when(first == last, f.array(edge(first, f.col("to_ms") - begin, 0))).otherwise(
@@ -113,34 +119,16 @@ def _edges(days: Days) -> DataFrame:
             edge(last, f.col("to_ms") - last * MS_PER_DAY, -MS_PER_DAY),
         )
     )
-    edges = spans.where(f.col("to_ms") > begin).select(*SET, "what", f.explode(ends).alias("edge"))
-    zero = f.lit(0).cast("bigint")
-    return edges.select(
-        *SET,
-        "edge.day_number",
-        *(f.when(f.col("what") == name, f.col("edge.ms")).otherwise(zero).alias(f"{name}_ms") for name in _TIMES),
-        *(
-            f.when(f.col("what") == name, f.col("edge.daily_ms")).otherwise(zero).alias(f"{name}_daily_ms")
-            for name in _TIMES
-        ),
-        f.when(f.col("edge.is_begin"), 1).otherwise(0).alias("begun"),
-        f.when(f.col("edge.is_end"), 1).otherwise(0).alias("ended"),
-        *(f.lit(0).alias(name) for name in _COUNTED),
-    )
+    edges = spans.where(f.col("to_ms") > begin).select("set_id", "what", f.explode(ends).alias("edge"))
+    return edges.select("set_id", "what", "edge.*")
 
 
 def _counted(days: Days) -> DataFrame:
-    """Failovers on their days, in the columns of ``_edges``."""
-    zero = f.lit(0).cast("bigint")
+    """Failovers on their days."""
     return days.only_since(days.tables["failovers"]).select(
-        *SET,
+        f.xxhash64(*SET).alias("set_id"),
         f.unix_date("day").cast("bigint").alias("day_number"),
-        *(zero.alias(f"{name}_ms") for name in _TIMES),
-        *(zero.alias(f"{name}_daily_ms") for name in _TIMES),
-        f.lit(0).alias("begun"),
-        f.lit(0).alias("ended"),
-        f.lit(1).alias("failovers"),
-        *(f.col(flag).cast("int").alias(name) for name, flag in _COUNTED.items() if flag),
+        *(f.col(flag).alias(name) if flag else f.lit(True).alias(name) for name, flag in _COUNTED.items()),
     )
 
 
@@ -153,13 +141,10 @@ _COUNTED = {
 """Column of ``sets_daily`` -> the flag of a failover that it counts."""
 
 
-_SPAN = (*SET, "what", "from_ms", "to_ms")
-
-
 def _cleaned(days: Days) -> DataFrame:
     """Per set that was ever taken away: ``cleanings``, its (seq, at_ms) in order. Few sets are: it is broadcast."""
     one = f.struct("seq", f.col("cleaned_at_ms").alias("at_ms"))
-    found = days.tables["cleanings"].groupBy(*SET).agg(f.array_sort(f.collect_list(one)).alias("cleanings"))
+    found = days.tables["cleanings"].groupBy("set_id").agg(f.array_sort(f.collect_list(one)).alias("cleanings"))
     return found.hint("broadcast")
 
 
@@ -168,7 +153,7 @@ def with_cleanings(days: Days, rows: DataFrame) -> DataFrame:
     ``rows`` with ``elected_seq``: how often the set had been ``cleaned`` before, and where in the log (``cleaned_seq``)
     and when (``cleaned_at_ms``) it was after it.
     """
-    joined = rows.join(_cleaned(days), [*SET], "left")
+    joined = rows.join(_cleaned(days), "set_id", "left")
     later = f.filter("cleanings", lambda one: one["seq"] > f.col("elected_seq"))
     before = f.coalesce(f.size("cleanings") - f.size(later), f.lit(0))
     after = {f"cleaned_{name}": f.get(later, f.lit(0))[name] for name in ("seq", "at_ms")}
@@ -182,13 +167,14 @@ def _observed(days: Days) -> DataFrame:
     A set that was cleaned and comes back is observed anew. On the same day it has neither ended nor begun: else the day
     would be counted twice.
     """
-    stays = with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
-    of_set = Window.partitionBy(*SET).orderBy("cleaned")
+    served = days.tables["reigns"].where("served_at_ms is not null").select("set_id", "elected_seq", "served_at_ms")
+    of_set = Window.partitionBy("set_id").orderBy("cleaned")
     number = {name: f.floor(f.col(name) / MS_PER_DAY) for name in ("from_ms", "to_ms")}
     return (
-        stays.groupBy(*SET, "cleaned")
+        with_cleanings(days, served)
+        .groupBy("set_id", "cleaned")
         .agg(f.min("served_at_ms").alias("from_ms"), f.max("cleaned_at_ms").alias("cleaned_at_ms"))
-        .join(days.horizons(), "fleet")
+        .join(days.sets(), "set_id")
         .withColumn("to_ms", f.coalesce("cleaned_at_ms", "horizon_ms"))
         .withColumns(
             {
@@ -198,7 +184,7 @@ def _observed(days: Days) -> DataFrame:
                 & ~f.coalesce(f.lead(number["from_ms"]).over(of_set) == number["to_ms"], f.lit(False)),
             }
         )
-        .select(*_SPAN, "is_begin", "is_end")
+        .select("set_id", "what", "from_ms", "to_ms", "is_begin", "is_end")
     )
 
 
@@ -215,10 +201,11 @@ def quiet_daily(days: Days) -> DataFrame:
         )
     )
     in_order = Window.partitionBy(*of_fleet).orderBy("day")
+    last_day = f.date_from_unix_date(f.floor((f.col("horizon_ms") - 1) / MS_PER_DAY).cast("int"))
     living = told.join(days.horizons(), "fleet").withColumns(
         {
             "living": f.sum(f.col("begun") - f.col("ended")).over(in_order),
-            "until": f.coalesce(f.date_sub(f.lead("day").over(in_order), 1), last_day(f.col("horizon_ms"))),
+            "until": f.coalesce(f.date_sub(f.lead("day").over(in_order), 1), last_day),
         }
     )
     each = f.explode(f.sequence("day", f.greatest("day", "until")))
@@ -229,144 +216,142 @@ def quiet_daily(days: Days) -> DataFrame:
     return rows.withColumns({"sets": sets, "day": f.col("on")}).where("sets > 0").select(*GOLD_QUIET_DAILY.column_names)
 
 
-def _available(days: Days) -> DataFrame:
-    """From serving to loss, per tenure."""
-    found = days.tables["silences"].select(
-        "fleet",
-        f.col("seq").alias("end_triggered_seq"),
-        f.col("broker_id").alias("silent_id"),
-        f.col("found_at_ms").alias("silent_at_ms"),
+def _tenures(days: Days) -> DataFrame:
+    """
+    Per tenure its milestones (``_OF_TENURE``), ``gone_ms`` when its master fell silent, and ``trigger_ms`` when the
+    silence behind its end was found.
+
+    Reigns and silences of a set are put in order once: a silence belongs to the tenure in which it was found.
+    """
+    reigns = days.tables["reigns"].where("served_at_ms is not null")
+    gone_ms = f.col("found_at_ms") - f.coalesce(f.floor(f.col("fault_age_us") / US_PER_MS), f.lit(0))
+    # One that came back as it was still is the master, and lost no time of its tenure here.
+    is_lost = ~f.coalesce(f.col("is_same_incarnation"), f.lit(False))
+    silences = days.tables["silences"].select(
+        "set_id",
+        "seq",
+        f.struct("broker_id", "found_at_ms", f.when(is_lost, gone_ms).alias("gone_ms")).alias("silence"),
     )
-    tenures = with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
+    points = reigns.select(
+        "set_id", f.col("elected_seq").alias("seq"), f.struct(*_OF_TENURE).alias("reign")
+    ).unionByName(silences, allowMissingColumns=True)
+    so_far = Window.partitionBy("set_id").orderBy("seq")
+    in_order = points.repartition("set_id").withColumn("tenure", f.last("reign", ignorenulls=True).over(so_far))
+    tenure, silence = f.col("tenure"), f.col("silence")
+    # The silence of another replica is no loss of this master.
+    is_its = silence["broker_id"] == tenure["to_master"]
+    is_trigger = f.col("seq") == tenure["end_triggered_seq"]
+    return (
+        in_order.where("tenure is not null")
+        .groupBy("set_id", "tenure.elected_seq")
+        .agg(
+            *(f.max(f.when(f.col("reign").isNotNull(), tenure[name])).alias(name) for name in _OF_TENURE[1:]),
+            f.min(f.when(is_its, silence["gone_ms"])).alias("gone_ms"),
+            f.min(f.when(is_its & is_trigger, silence["found_at_ms"])).alias("trigger_ms"),
+        )
+    )
+
+
+def _served(days: Days) -> DataFrame:
+    """Per tenure the time from serving to its loss, and its stops of writes within that."""
+    stop = f.struct("began_at_ms", f.coalesce("ended_at_ms", "horizon_ms").alias("ended_at_ms"))
+    stops = (
+        days.tables["stops"]
+        .join(days.sets(), "set_id")
+        .groupBy("set_id", "master_epoch")
+        .agg(f.collect_list(stop).alias("stops"))
+    )
+    tenures = (
+        with_cleanings(days, _tenures(days)).join(stops, ["set_id", "master_epoch"], "left").join(days.sets(), "set_id")
+    )
     # A set that was cleaned and made again: no election ended that tenure. By the first one of the new set, a master
     # that had said goodbye hours before the cleaning would have served up to it.
     is_cleaned = f.coalesce(f.col("cleaned_seq") < f.col("ended_seq"), f.lit(False))
-    is_ended = f.col("ended_at_ms").isNotNull() & ~is_cleaned
-    ended = tenures.where(is_ended)
-    # The silence itself is looked up only where no detection was stamped: few rows take part in the join.
-    unstamped = ended.where("lost_at_ms is null").join(
-        found.hint("shuffle_hash"), ["fleet", "end_triggered_seq"], "left"
-    )
-    nothing = {"silent_id": f.lit(None).cast("int"), "silent_at_ms": f.lit(None).cast("bigint")}
-    stamped = ended.where("lost_at_ms is not null").withColumns(nothing)
-    # The trigger may be another replica's silence: this master served on, up to the election.
-    found_at = f.when(f.col("silent_id") == f.col("broker_id"), f.col("silent_at_ms"))
-    until_next = stamped.unionByName(unstamped).select(
-        *SET,
-        "master_epoch",
-        f.col("served_at_ms").alias("from_ms"),
-        # A set that was cleaned is not observed until its next master serves: nobody was there to take writes, either.
-        f.least("ended_at_ms", f.coalesce("lost_at_ms", found_at, "ended_at_ms"), "cleaned_at_ms").alias("to_ms"),
-    )
     # The master of an open tenure may be gone without a successor: counted to the horizon, the set would look available
     # for as long as nobody could be elected.
-    lost = (
-        days.tables["silences"]
-        # One that came back as it was still is the master, and lost no time of its tenure here.
-        .where(~f.coalesce(f.col("is_same_incarnation"), f.lit(False)))
-        .select(
-            *SET,
-            "broker_id",
-            "seq",
-            (f.col("found_at_ms") - f.coalesce(f.floor(f.col("fault_age_us") / US_PER_MS), f.lit(0))).alias("gone_ms"),
-        )
-    )
-    reigning = tenures.where(~is_ended).select(
-        *SET, "master_epoch", "broker_id", "elected_seq", "served_at_ms", "cleaned_seq", "cleaned_at_ms"
-    )
-    # A silence before this election was of an earlier tenure, one behind the cleaning is of another set's.
-    is_its = (f.col("seq") > f.col("elected_seq")) & f.coalesce(f.col("seq") < f.col("cleaned_seq"), f.lit(True))
-    gone_ms = f.when(is_its, f.col("gone_ms"))
-    open_ones = (
-        reigning.hint("shuffle_hash")
-        .join(lost, [*SET, "broker_id"], "left")
-        .groupBy(*SET, "master_epoch", "served_at_ms", "cleaned_at_ms")
-        .agg(f.min(gone_ms).alias("gone_ms"))
-        .join(days.horizons(), "fleet")
-        .select(
-            *SET,
-            "master_epoch",
-            f.col("served_at_ms").alias("from_ms"),
-            f.least("gone_ms", "horizon_ms", "cleaned_at_ms").alias("to_ms"),
-        )
-    )
-    return until_next.unionByName(open_ones).withColumn("what", f.lit("available"))
+    lost_ms = f.when(
+        f.col("ended_at_ms").isNotNull() & ~is_cleaned,
+        f.least("ended_at_ms", f.coalesce("lost_at_ms", "trigger_ms", "ended_at_ms")),
+    ).otherwise(f.least("gone_ms", "horizon_ms"))
+    # A set that was cleaned is not observed until its next master serves: nobody was there to take writes, either.
+    to_ms = f.least(lost_ms, "cleaned_at_ms")
 
+    def span(what: str, begin: Column, end: Column) -> Column:
+        return f.struct(f.lit(what).alias("what"), begin.alias("from_ms"), end.alias("to_ms"))
 
-def _stopped(days: Days, available: DataFrame) -> DataFrame:
-    """
-    Stops of writes within a tenure's available time.
-
-    A stop that an election ended is in the outage of that election, which begins with it: cut off at the loss, nothing
-    of it is left here.
-    """
-    stops = days.tables["stops"].join(days.horizons(), "fleet")
-    tenures = available.select(
-        *SET, "master_epoch", f.col("from_ms").alias("served_ms"), f.col("to_ms").alias("lost_ms")
+    # A stop that an election ended is in the outage of that election, which begins with it: cut off at the loss,
+    # nothing of it is left here.
+    stopped = f.transform(
+        f.coalesce("stops", f.array()),
+        lambda one: span(
+            "stopped",
+            f.greatest(one["began_at_ms"], f.col("served_at_ms")),
+            f.least(one["ended_at_ms"], f.col("to_ms")),
+        ),
     )
-    return stops.join(tenures, [*SET, "master_epoch"]).select(
-        *SET,
-        f.lit("stopped").alias("what"),
-        f.greatest("began_at_ms", "served_ms").alias("from_ms"),
-        f.least(f.coalesce("ended_at_ms", "horizon_ms"), "lost_ms").alias("to_ms"),
+    spans = f.concat(f.array(span("available", f.col("served_at_ms"), f.col("to_ms"))), stopped)
+    return (
+        tenures.withColumn("to_ms", to_ms).select("set_id", f.explode(spans).alias("span")).select("set_id", "span.*")
     )
 
 
-def _exposed(days: Days) -> list[DataFrame]:
+_OF_TENURE = (
+    "elected_seq",
+    "master_epoch",
+    "to_master",
+    "served_at_ms",
+    "ended_at_ms",
+    "ended_seq",
+    "lost_at_ms",
+    "end_triggered_seq",
+)
+
+
+def _exposed(days: Days) -> DataFrame:
     # A cleaned set has no members, and needs none.
-    cleaned = days.tables["cleanings"].select("fleet", "seq").hint("broadcast")
-    sets = days.tables["sync_state_sets"].join(cleaned, ["fleet", "seq"], "left_anti").join(days.horizons(), "fleet")
-    to_ms = f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms")
-    return [
-        sets.where(f.col("set_size") == size).select(
-            *SET, f.lit(name).alias("what"), f.col("began_at_ms").alias("from_ms"), to_ms
-        )
-        for size, name in ((1, "exposed"), (0, "memberless"))
-    ]
+    cleaned = days.tables["cleanings"].select("set_id", "seq").hint("broadcast")
+    sets = days.tables["sync_state_sets"].where("set_size < 2").join(cleaned, ["set_id", "seq"], "left_anti")
+    return sets.join(days.sets(), "set_id").select(
+        "set_id",
+        f.when(f.col("set_size") == 1, "exposed").otherwise("memberless").alias("what"),
+        f.col("began_at_ms").alias("from_ms"),
+        f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms"),
+    )
 
 
 def nodes_daily(days: Days) -> DataFrame:
-    node = (*SET, "broker_id")
     # An end that only the next registration tells was found by nobody, and is known of masters alone.
     silences = days.tables["silences"].where(~f.col("seq").eqNullSafe(f.col("returned_seq")))
     goodbye = f.col("cause") == SilenceCause.GOODBYE.value
-    flags = {
-        "faults": ~goodbye,
-        "goodbyes": goodbye,
-        "timeouts": f.col("cause") == SilenceCause.TIMEOUT.value,
-        "false_alarms": ~goodbye & f.coalesce(f.col("is_same_incarnation"), f.lit(False)),
-    }
-    zero = f.lit(0).cast("bigint")
+    is_timeout = f.col("cause") == SilenceCause.TIMEOUT.value
     found = days.only_since(silences).select(
-        *node,
+        "set_id",
+        "broker_id",
         "day",
-        *(f.coalesce(flag.cast("bigint"), zero).alias(name) for name, flag in flags.items()),
-        zero.alias("masters_lost"),
-        zero.alias("gone_ms"),
+        (~goodbye).alias("faults"),
+        goodbye.alias("goodbyes"),
+        is_timeout.alias("timeouts"),
+        (~goodbye & f.col("is_same_incarnation")).alias("false_alarms"),
     )
-    deposed = (
-        days.only_since(days.tables["failovers"])
-        .where("from_master is not null")
-        .select(
-            *SET,
-            f.col("from_master").alias("broker_id"),
-            "day",
-            *(zero.alias(name) for name in flags),
-            f.lit(1).cast("bigint").alias("masters_lost"),
-            zero.alias("gone_ms"),
-        )
+    spans = silences.join(days.sets(), "set_id").select(
+        "set_id",
+        "broker_id",
+        f.col("found_at_ms").alias("from_ms"),
+        f.coalesce("returned_at_ms", "horizon_ms").alias("to_ms"),
     )
-    spans = silences.join(days.horizons(), "fleet").select(
-        *node, f.col("found_at_ms").alias("from_ms"), f.coalesce("returned_at_ms", "horizon_ms").alias("to_ms")
+    failovers = days.only_since(days.tables["reigns"].where("is_failover and from_master is not null"))
+    deposed = failovers.select(
+        "set_id", f.col("from_master").alias("broker_id"), "day", f.lit(True).alias("masters_lost")
     )
-    gone = _by_day(spans, days).select(
-        *node, "day", *(zero.alias(name) for name in (*flags, "masters_lost")), f.col("lasted_ms").alias("gone_ms")
+    rows = reduce(
+        lambda one, other: one.unionByName(other, allowMissingColumns=True),
+        (found, deposed, _by_day(spans, days).withColumnRenamed("lasted_ms", "gone_ms")),
     )
-    sums = [f.sum(name).alias(name) for name in (*flags, "masters_lost", "gone_ms")]
+    counts = ("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost")
+    sums = [*(f.count_if(name).alias(name) for name in counts), f.coalesce(f.sum("gone_ms"), f.lit(0)).alias("gone_ms")]
     return (
-        found.unionByName(deposed)
-        .unionByName(gone)
-        .groupBy(*node, "day")
+        rows.groupBy("set_id", "broker_id", "day")
         .agg(*sums)
+        .join(days.sets(), "set_id")
         .select(*GOLD_NODES_DAILY.column_names)
     )

@@ -32,7 +32,7 @@ def quality(read: Callable[[LakeTable], DataFrame]) -> DataFrame:
     files, kept, failovers = read(BRONZE_QUALITY), read(SILVER_HORIZONS), read(GOLD_FAILOVERS)
     count, name = f.col("count"), f.col("name")
     one = f.lit(1)
-    negative = read(SILVER_SYNC_STATE_SETS).where("ended_at_ms < began_at_ms")
+    negative = read(SILVER_SYNC_STATE_SETS).where("ended_at < began_at")
     parts = (
         rows(files.sparkSession.range(1), f.explode(f.array(*map(f.lit, ALWAYS))), f.lit(0)),
         rows(files, name, count),
@@ -56,8 +56,7 @@ def _orphans(events: DataFrame, reigns: DataFrame) -> DataFrame:
 
     Silver leaves them out, so that this count is the only trace of them.
     """
-    # One number in place of three names: of 100 million epochs two share theirs once in 3,700 lakes.
-    epoch = f.xxhash64("fleet", "cluster", "broker_set", "master_epoch").alias("epoch")
+    epoch = ("set_id", "master_epoch")
     told = events.where(f.col("kind").isin(KINDS["master-entered"], KINDS["loss-graded"]))
-    each = told.select(epoch, f.lit(0).alias("known")).unionByName(reigns.select(epoch, f.lit(1).alias("known")))
-    return each.groupBy("epoch").agg(f.max("known").alias("known")).where("known = 0")
+    each = told.select(*epoch, f.lit(0).alias("known")).unionByName(reigns.select(*epoch, f.lit(1).alias("known")))
+    return each.groupBy(*epoch).agg(f.max("known").alias("known")).where("known = 0")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, LakeTable, LakeView, columns_of
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, table, view
 from rollcall_ha.analytics.silver.tables import SILVER_ELECTIONS, SILVER_HORIZONS
 from rollcall_ha.controller.contract.verdicts import Grade
 
@@ -45,6 +45,11 @@ def _sums(names: Iterable[str], default: int | None = None) -> str:
     return ", ".join(f"{summed} AS {{0}}".format(name) for name in names)
 
 
+def _bigints(names: Iterable[str]) -> str:
+    """Lines of columns that mean what the line before them says."""
+    return "\n".join(f"{name} bigint" for name in names)
+
+
 def _divided(whole: str, part: str) -> str:
     """In whole numbers, rounded down; null if there is nothing to divide by."""
     # The quotient is whole, whatever type a program gives to "/", and the nearest number that it has to it is close.
@@ -57,19 +62,17 @@ _AVAILABILITY = _divided("(CAST(available_ms AS decimal(20, 0)) * 1000000)", "ob
 _DAY_MS = 86_400_000
 _TIMES = ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms", "memberless_ms")
 
-GOLD_FAILOVERS = LakeTable(
-    layer="gold",
-    name="failovers",
-    meaning="One row per failover (silver.reigns where is_failover), judged.",
-    key=("fleet", "cluster", "broker_set", "master_epoch"),
-    columns=columns_of(
-        """
+GOLD_FAILOVERS = table(
+    "gold/failovers",
+    "One row per failover (silver.reigns where is_failover), judged.",
+    "fleet cluster broker_set master_epoch",
+    """
 cluster string cluster
 day date UTC date of the election
 fleet string fleet incarnation
 broker_set string name of the set
 master_epoch bigint the epoch that began
-elected_at_ms bigint stamp of the election
+elected_at timestamp stamp of the election
 kind string failover or unclean
 cause string timeout, dead-at-once, replaced, goodbye, revoked, or the kind where nothing was stamped
 from_master int deposed master
@@ -93,9 +96,9 @@ grade string proven, bounded, unknown, refuted; null = not graded
 loss_bytes bigint lost at most; null = unknown
 cut_bytes bigint thrown away by the old master; null = not back
 regret_bytes bigint how much more than the winner an eligible candidate held
-lost_at_ms bigint begin of the outage: election minus fault age, else finding of the master's silence, else the election
-served_at_ms bigint end of the outage (silver.reigns.served_at_ms); null = never served
-outage_ms bigint served_at_ms - lost_at_ms; never served: up to the next election or the set's cleaning, else horizon
+lost_at timestamp begin of the outage: election minus fault age, else finding of the master's silence, else the election
+served_at timestamp end of the outage (silver.reigns.served_at); null = never served
+outage_ms bigint served_at - lost_at; never served: up to the next election or the set's cleaning, else horizon
 is_open boolean never served, nobody was elected since, and the set was not cleaned
 heard_again_after_ms bigint from the finding of the silence to the same incarnation's return; null = it did not return
 is_false_positive boolean the deposed incarnation itself came back: its process had lived all the time
@@ -105,21 +108,18 @@ since_previous_ms bigint from the set's previous failover to this one; null = it
 is_flap boolean since_previous_ms is less than FLAP_WINDOW_MS
 route_late_ms bigint route_converged_us - total_us, in ms; null = not reported
 is_route_late boolean route_late_ms is more than ROUTE_LATE_MS
-"""
-    ),
+""",
 )
 
 # DuckDB's count_if of nothing but nulls is null: a day whose failovers have no grade yet would have no number of those
 # that are proven.
 _GRADES = ", ".join(f"count(CASE WHEN grade = '{one}' THEN 1 END) AS {one}" for one in Grade)
 
-GOLD_FAILOVERS_DAILY = LakeView(
-    layer="gold",
-    name="failovers_daily",
-    meaning="Counts of failovers, by kind and cause.",
-    key=("cluster", "day", "kind", "cause"),
-    columns=columns_of(
-        """
+GOLD_FAILOVERS_DAILY = view(
+    "gold/failovers_daily",
+    "Counts of failovers, by kind and cause.",
+    "cluster day kind cause",
+    """
 cluster string cluster
 day date UTC date of the elections
 kind string failover or unclean
@@ -144,8 +144,7 @@ regret_bytes bigint sum
 outage_ms bigint sum
 routed bigint with a report that routes converged, and a total_us
 routes_late bigint is_route_late
-"""
-    ),
+""",
     of=(GOLD_FAILOVERS,),
     select=f"""
 SELECT cluster, day, kind, cause, count(*) AS failovers, count_if(is_open) AS open, count(total_us) AS timed,
@@ -160,13 +159,11 @@ FROM failovers GROUP BY cluster, day, kind, cause
 """,
 )
 
-GOLD_RTO_DAILY = LakeTable(
-    layer="gold",
-    name="rto_daily",
-    meaning="Histograms of durations: failovers by phase and whole milliseconds.",
-    key=("cluster", "day", "kind", "cause", "phase", "duration_ms"),
-    columns=columns_of(
-        """
+GOLD_RTO_DAILY = table(
+    "gold/rto_daily",
+    "Histograms of durations: failovers by phase and whole milliseconds.",
+    "cluster day kind cause phase duration_ms",
+    """
 cluster string cluster
 day date UTC date of the elections
 kind string failover or unclean
@@ -175,17 +172,14 @@ phase string detected ... serving, total, waited (after SERVING, by a sender), u
 duration_ms bigint whole milliseconds, rounded down
 failovers bigint how many
 dominated bigint of these failovers in which this phase took longest
-"""
-    ),
+""",
 )
 
-GOLD_DOMINANCE_DAILY = LakeView(
-    layer="gold",
-    name="dominance_daily",
-    meaning="Which phase took longest, by cause.",
-    key=("cluster", "day", "kind", "cause", "phase"),
-    columns=columns_of(
-        """
+GOLD_DOMINANCE_DAILY = view(
+    "gold/dominance_daily",
+    "Which phase took longest, by cause.",
+    "cluster day kind cause phase",
+    """
 cluster string cluster
 day date UTC date of the elections
 kind string failover or unclean
@@ -193,8 +187,7 @@ cause string as gold.failovers.cause
 phase string dominating_phase
 failovers bigint in how many
 duration_us bigint sum of its durations in those
-"""
-    ),
+""",
     of=(GOLD_FAILOVERS,),
     select="""
 SELECT cluster, day, kind, cause, dominating_phase AS phase, count(*) AS failovers,
@@ -204,13 +197,11 @@ FROM failovers WHERE dominating_phase IS NOT NULL GROUP BY cluster, day, kind, c
 """,
 )
 
-GOLD_ELECTIONS_DAILY = LakeView(
-    layer="gold",
-    name="elections_daily",
-    meaning="Elections of every kind, by policy.",
-    key=("cluster", "day", "policy", "kind"),
-    columns=columns_of(
-        """
+GOLD_ELECTIONS_DAILY = view(
+    "gold/elections_daily",
+    "Elections of every kind, by policy.",
+    "cluster day policy kind",
+    """
 cluster string cluster
 day date UTC date
 policy string policy and version
@@ -219,8 +210,7 @@ elections bigint how many
 regretted bigint regret_bytes > 0
 regret_bytes bigint sum
 estimated_loss_bytes bigint sum of the estimates of unclean ones
-"""
-    ),
+""",
     of=(SILVER_ELECTIONS,),
     select="""
 SELECT cluster, day, policy, kind, count(*) AS elections, count_if(regret_bytes > 0) AS regretted,
@@ -231,17 +221,15 @@ GROUP BY cluster, day, policy, kind
 """,
 )
 
-GOLD_SETS_DAILY = LakeTable(
-    layer="gold",
-    name="sets_daily",
-    meaning="Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one. "
-    "A tenure that an election ended is lost as gold.failovers.lost_at_ms says, of any kind of election. One that "
+GOLD_SETS_DAILY = table(
+    "gold/sets_daily",
+    "Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one. "
+    "A tenure that an election ended is lost as gold.failovers.lost_at says, of any kind of election. One that "
     "none ended, up to the set's cleaning or the horizon, is lost with the first of its master's silences, goodbyes "
-    "and ends since its election (silver.silences, found_at_ms minus fault_age_us) after which that very process did "
+    "and ends since its election (silver.silences, found_at minus fault_age_us) after which that very process did "
     "not come back.",
-    key=("cluster", "day", "fleet", "broker_set"),
-    columns=columns_of(
-        """
+    "cluster day fleet broker_set",
+    """
 cluster string cluster
 day date UTC date
 fleet string fleet incarnation
@@ -249,7 +237,7 @@ broker_set string name of the set
 begun bigint 1 on the first day on which the set is observed, also when it comes back after it was cleaned; else 0
 ended bigint 1 on the day on which the set was cleaned, if it was not observed again on it; else 0
 observed_ms bigint from the first serving master to the set's cleaning, else to the fleet's last event, within the day
-available_ms bigint with a master that takes writes: from served_at_ms to the loss of each tenure, less stopped_ms
+available_ms bigint with a master that takes writes: from served_at to the loss of each tenure, less stopped_ms
 outage_ms bigint observed_ms - available_ms
 stopped_ms bigint of outage_ms: writes had stopped, and no reign changed (silver.stops)
 exposed_ms bigint with a SyncStateSet of one member: one more fault and nobody could be elected
@@ -259,32 +247,26 @@ failovers bigint elected on the day
 false_positives bigint of these
 controller_caused bigint of these
 flaps bigint of these
-"""
-    ),
+""",
 )
 
-GOLD_QUIET_DAILY = LakeTable(
-    layer="gold",
-    name="quiet_daily",
-    meaning="Sets without a row in sets_daily: observed and available all day, never exposed, no failover.",
-    key=("cluster", "day", "fleet"),
-    columns=columns_of(
-        """
+GOLD_QUIET_DAILY = table(
+    "gold/quiet_daily",
+    "Sets without a row in sets_daily: observed and available all day, never exposed, no failover.",
+    "cluster day fleet",
+    """
 cluster string cluster
 day date UTC date
 fleet string fleet incarnation
 sets bigint how many; each of them was observed and available for 86,400,000 ms
-"""
-    ),
+""",
 )
 
-GOLD_NODES_DAILY = LakeTable(
-    layer="gold",
-    name="nodes_daily",
-    meaning="Silences of each replica, on days that have any, or on which it was gone; none with returned_seq = seq.",
-    key=("cluster", "day", "fleet", "broker_set", "broker_id"),
-    columns=columns_of(
-        """
+GOLD_NODES_DAILY = table(
+    "gold/nodes_daily",
+    "Silences of each replica, on days that have any, or on which it was gone; none with returned_seq = seq.",
+    "cluster day fleet broker_set broker_id",
+    """
 cluster string cluster
 day date UTC date
 fleet string fleet incarnation
@@ -296,8 +278,7 @@ timeouts bigint faults found by the heartbeat timeout
 false_alarms bigint faults after which the same incarnation came back
 masters_lost bigint failovers of this day that deposed it
 gone_ms bigint within the day: from the finding to the return, else to the horizon
-"""
-    ),
+""",
 )
 
 # In whole numbers, place / whole >= percent / 100: with fractions 99 % of 100 would be place 99.00000000000001, and so
@@ -307,13 +288,11 @@ _RANKS = ", ".join(
     for name, percent in PERCENTS.items()
 )
 
-GOLD_RTO = LakeView(
-    layer="gold",
-    name="rto",
-    meaning="Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
-    key=("cluster", "cause", "phase"),
-    columns=columns_of(
-        """
+GOLD_RTO = view(
+    "gold/rto",
+    "Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
+    "cluster cause phase",
+    """
 cluster string cluster
 cause string as gold.failovers.cause
 phase string as rto_daily.phase
@@ -324,8 +303,7 @@ p95_ms bigint
 p99_ms bigint
 max_ms bigint
 dominated bigint failovers in which this phase took longest
-"""
-    ),
+""",
     of=(GOLD_RTO_DAILY,),
     select=f"""
 WITH bins AS (
@@ -346,35 +324,17 @@ _OF_FAILOVERS = (
     *(*Grade, "ungraded", "loss_bytes", "cut_bytes", "regretted", "regret_bytes", "routed", "routes_late"),
 )
 
-GOLD_CLUSTERS = LakeView(
-    layer="gold",
-    name="clusters",
-    meaning="One row per cluster, and '*'.",
-    key=("cluster",),
-    columns=columns_of(
-        """
+GOLD_CLUSTERS = view(
+    "gold/clusters",
+    "One row per cluster, and '*'.",
+    "cluster",
+    f"""
 cluster string cluster
 first_day date first day with an event
 last_day date last day with an event
 sets bigint sets with a serving master at some time; one that was cleaned and came back on a later day counts again
 failovers bigint as failovers_daily, summed
-open bigint
-false_positives bigint
-controller_caused bigint
-flaps bigint
-incomplete bigint
-backward_stamps bigint
-proven bigint
-bounded bigint
-unknown bigint
-refuted bigint
-ungraded bigint
-loss_bytes bigint
-cut_bytes bigint
-regretted bigint
-regret_bytes bigint
-routed bigint
-routes_late bigint
+{_bigints(_OF_FAILOVERS[1:])}
 observed_ms bigint sets_daily and quiet_daily, summed
 available_ms bigint
 outage_ms bigint
@@ -382,14 +342,8 @@ stopped_ms bigint
 exposed_ms bigint
 set_days_below_sla bigint
 availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
-"""
-    ),
-    of=(
-        SILVER_HORIZONS,
-        GOLD_FAILOVERS_DAILY,
-        GOLD_SETS_DAILY,
-        GOLD_QUIET_DAILY,
-    ),
+""",
+    of=(SILVER_HORIZONS, GOLD_FAILOVERS_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
     select=f"""
 WITH lives AS (
   SELECT cluster, min(day) AS first_day, max(day) AS last_day FROM horizons
@@ -412,38 +366,23 @@ SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
 
 _COUNTS = ("failovers", "false_positives", "controller_caused", "flaps")
 
-GOLD_SETS = LakeView(
-    layer="gold",
-    name="sets",
-    meaning="One row per set: the worst offenders.",
-    key=("cluster", "fleet", "broker_set"),
-    columns=columns_of(
-        """
+GOLD_SETS = view(
+    "gold/sets",
+    "One row per set: the worst offenders.",
+    "cluster fleet broker_set",
+    f"""
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
 observed_ms bigint sets_daily, summed, and the set's quiet days up to its cleaning or its fleet's last event
-available_ms bigint
-outage_ms bigint
-stopped_ms bigint
-exposed_ms bigint
-memberless_ms bigint
-days_below_sla bigint
-failovers bigint
-false_positives bigint
-controller_caused bigint
-flaps bigint
+{_bigints((*_TIMES[1:], "days_below_sla", *_COUNTS))}
 availability_ppm bigint as clusters.availability_ppm
 mtbf_ms bigint available_ms / failovers, rounded down; null = no failover
-"""
-    ),
-    of=(
-        SILVER_HORIZONS,
-        GOLD_SETS_DAILY,
-    ),
+""",
+    of=(SILVER_HORIZONS, GOLD_SETS_DAILY),
     select=f"""
 WITH ends AS (
-  SELECT fleet, CAST(floor((max_by(last_at_ms, last_seq) - 1) / {_DAY_MS}) AS bigint) AS last_number
+  SELECT fleet, CAST(floor((unix_millis(max_by(last_at, last_seq)) - 1) / {_DAY_MS}) AS bigint) AS last_number
   FROM horizons GROUP BY fleet),
 days AS (
   SELECT told.*, last_number - extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00') AS days_left
@@ -460,13 +399,11 @@ SELECT *, {_AVAILABILITY} AS availability_ppm, {_divided("available_ms", "failov
 """,
 )
 
-GOLD_NODES = LakeView(
-    layer="gold",
-    name="nodes",
-    meaning="One row per replica that was ever gone.",
-    key=("cluster", "fleet", "broker_set", "broker_id"),
-    columns=columns_of(
-        """
+GOLD_NODES = view(
+    "gold/nodes",
+    "One row per replica that was ever gone.",
+    "cluster fleet broker_set broker_id",
+    """
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
@@ -479,12 +416,8 @@ masters_lost bigint
 gone_ms bigint
 observed_ms bigint of its set
 mtbf_ms bigint (observed_ms - gone_ms) / faults, at least 0, rounded down; null = no fault
-"""
-    ),
-    of=(
-        GOLD_NODES_DAILY,
-        GOLD_SETS,
-    ),
+""",
+    of=(GOLD_NODES_DAILY, GOLD_SETS),
     select=f"""
 WITH summed AS (
   SELECT cluster, fleet, broker_set, broker_id,
@@ -497,18 +430,14 @@ SELECT *, {_divided("greatest(0, observed_ms - gone_ms)", "faults")} AS mtbf_ms 
 """,
 )
 
-GOLD_QUALITY = LakeTable(
-    layer="gold",
-    name="quality",
-    meaning="Data quality of the whole lake: bronze.quality over all files, and rows left out later.",
-    key=("name",),
-    partition="",
-    columns=columns_of(
-        """
+GOLD_QUALITY = table(
+    "gold/quality",
+    "Data quality of the whole lake: bronze.quality over all files, and rows left out later.",
+    "name",
+    """
 name string as bronze.quality.name; or backward_stamps, incomplete, open, negative_intervals, orphans
 count bigint how many
-"""
-    ),
+""",
 )
 
 GOLD = (GOLD_FAILOVERS, GOLD_RTO_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_NODES_DAILY, GOLD_QUALITY)

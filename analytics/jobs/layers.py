@@ -34,11 +34,12 @@ from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
 from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import OPEN_FILES_MAX
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
 from rollcall_ha.analytics.silver.tables import (
     SILVER,
+    SILVER_BROKER_SETS,
     SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
@@ -47,7 +48,6 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
-    SILVER_TENURES,
 )
 
 SKEW_DAYS = 1
@@ -112,28 +112,50 @@ class Layers:
         Add texts (``lines.as_lines``) to bronze.
 
         Args:
-            texts: Read twice, so they must be the same each time.
+            texts: They are read once.
             is_continued: They follow earlier texts of the same sources; else they take their place in the counts.
         """
-        with self._progress.step("bronze: count lines"):
-            read = _counts(texts)
+        with self._progress.step("bronze: parse"):
+            folder = self._write(bronze.once(bronze.judged(lines.pieces(texts))))
+        with self._progress.step("bronze: count"):
+            read = self._counts(folder)
         # A file that is read again brings its bad lines again: kept beside the old ones they would count twice.
         if not is_continued:
-            sources = {row["source"] for row in read}
-            self._writer.replace(BRONZE_REJECTED, {}, removed=sources)
-        with self._progress.step("bronze: parse"):
-            self._add(self._stage_events(bronze.once(bronze.judged(lines.pieces(texts)))))
-        with self._progress.step("bronze: count events"):
+            self._writer.replace(BRONZE_REJECTED, {}, removed={row["source"] for row in read})
+        with self._progress.step("bronze: add"):
+            self._add(self._staged(folder))
             self._put_quality(read, is_continued=is_continued)
 
-    def _stage_events(self, rows: DataFrame) -> Partitions:
-        """Write events and rejected texts in one job; the files of events, by day. Rejected texts are there already."""
-        outcome = f.when(f.col("why").isNull(), "event").otherwise("rejected")
+    def _write(self, rows: DataFrame) -> Path:
+        """Events, rejected texts, and what is only counted, in one job; the folder of all three."""
+        why = f.col("why")
+        outcome = f.when(why.isNull(), "event").when(why.isin(*bronze.COUNTED), "counted").otherwise("rejected")
         folder = self._writer.folder(BRONZE_EVENTS)
         parts = {"outcome": outcome, PART: f.coalesce(f.col("day").cast("string"), f.col("cluster"))}
-        columns = (*parts, *BRONZE_EVENTS.commented(), f.col("cluster").alias("source"), "why")
+        columns = (*parts, *BRONZE_EVENTS.commented(), f.col("cluster").alias("source"), "why", "texts")
         ordered = rows.withColumns(parts).select(*columns).sortWithinPartitions(*parts, *FILE_ORDER)
         ordered.write.partitionBy(*parts).option("compression", "zstd").parquet(str(folder))
+        return folder
+
+    def _counts(self, folder: Path) -> Sequence[Row]:
+        """Of what ``_write`` wrote, per source file: numbers about files, not data."""
+        rows = self._spark.read.schema("source_file string, why string, texts int").parquet(str(folder))
+        is_blank = f.col("why") == bronze.Why.BLANK.value
+        counts: list[Row] = (
+            rows.groupBy("source_file")
+            .agg(
+                f.count("texts").alias("lines"),
+                f.count_if(is_blank).alias("blank"),
+                f.count_if(f.col("texts") > 1).alias("shared"),
+                (f.count("*") - f.count_if(is_blank)).alias("pieces"),
+            )
+            .withColumn("source", bronze.source_of())
+            .collect()
+        )
+        return counts
+
+    def _staged(self, folder: Path) -> Partitions:
+        """The files of events, by day. Rejected texts are in their table then."""
         rejected = folder / "outcome=rejected"
         if rejected.exists():
             # A rename within runs that nobody reads yet: killed before or behind it, both are unnamed and are swept.
@@ -141,7 +163,7 @@ class Layers:
             target.parent.mkdir(parents=True, exist_ok=True)
             rejected.rename(target)
             self._writer.append(BRONZE_REJECTED, self._writer.found(BRONZE_REJECTED, target))
-        return self._writer.found(BRONZE_EVENTS, folder)
+        return self._writer.found(BRONZE_EVENTS, folder / "outcome=event")
 
     def _add(self, staged: Partitions) -> None:
         """Publish next what staged events add to the published ones of their days."""
@@ -156,7 +178,7 @@ class Layers:
             # Old events win over their copies, so what is not old is new. Days that only met copies get no file: else
             # reading a journal twice would make silver and gold anew.
             is_written = ~f.col("is_old") | f.col("day").cast("string").isin(full)
-            added |= self._stage_events(rows.where(is_written))
+            added |= self._staged(self._write(bronze.kept(rows.where(is_written))))
         self._writer.replace(BRONZE_EVENTS, {day: added[day] for day in full}, removed=())
         self._writer.append(BRONZE_EVENTS, {day: files for day, files in added.items() if day not in full})
 
@@ -184,13 +206,18 @@ class Layers:
         changed = [day for day, files in source.items() if built.get(day) != files]
         if not changed and not is_full:
             return False
-        of_changed = self._writer.read(self._spark, BRONZE_EVENTS, only=changed)
+        of_changed = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
+        is_later = bool(built)
+        with self._progress.step("silver: broker_sets"):
+            known = self._writer.read(self._spark, SILVER_BROKER_SETS) if is_later else None
+            self._writer.put(SILVER_BROKER_SETS, silver.broker_sets(of_changed, known).coalesce(1))
         for table, rows_of in OF_ONE_DAY:
             with self._progress.step(table.path.replace("/", ": ")):
                 self._put(table, rows_of(of_changed), removed=changed if built else None)
         # Null without an earlier build: then everything is made from events alone, and no stale row can take part.
-        is_later = bool(built)
-        events = self._writer.read(self._spark, BRONZE_EVENTS, only=_since(changed, source)) if is_later else of_changed
+        events = of_changed
+        if is_later:
+            events = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=_since(changed, source)))
         for table, fold in FOLDED:
             with self._progress.step(table.path.replace("/", ": ")):
                 published = self._writer.read(self._spark, table) if is_later else None
@@ -246,7 +273,7 @@ class Layers:
 
     def _put_days(self, differing: Iterable[str], built: Mapping[str, Partitions]) -> None:
         """The daily tables, from the first day that may have changed (rule 4)."""
-        tables = {table.name: self._writer.read(self._spark, table) for table in (*SILVER, SILVER_TENURES)}
+        tables = {table.name: in_ms(self._writer.read(self._spark, table)) for table in SILVER}
         since = self._gold_since(differing, tables["horizons"], built) if built else None
         days = gold_days.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:
@@ -254,12 +281,12 @@ class Layers:
                 removed = None if since is None else [day for day in self._writer.files(table) if day >= str(since)]
                 self._put(table, days.only_since(rows_of(days)), removed=removed)
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
-                    days.tables[table.name] = self._writer.read(self._spark, table)
+                    days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
 
     def _gold_since(self, differing: Iterable[str], horizons: DataFrame, built: Mapping[str, Partitions]) -> dt.date:
         """The first day with a changed row, or that was not over for a fleet that has lived on."""
         then = built.get(SILVER_HORIZONS.path, {})
-        known = _horizons(self._writer.lake.read_files(self._spark, SILVER_HORIZONS, then))
+        known = _horizons(in_ms(self._writer.lake.read_files(self._spark, SILVER_HORIZONS, then)))
         # An open interval counts up to its fleet's last event: when that moves on, yesterday's sums change although no
         # silver row of yesterday does.
         now = _horizons(horizons)
@@ -278,29 +305,6 @@ def _since(changed: Iterable[str], days: Iterable[str]) -> list[str]:
 def _seen(file: Path) -> dict[str, int]:
     found = file.stat()
     return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
-
-
-def _counts(texts: DataFrame) -> Sequence[Row]:
-    """Per source file: numbers about files, not data."""
-    text = f.col("text")
-    rows: list[Row] = (
-        texts.select(
-            "source_file",
-            lines.is_blank(text).alias("blank"),
-            lines.is_shared(text).alias("shared"),
-            lines.count_of(text).alias("pieces"),
-        )
-        .groupBy("source_file")
-        .agg(
-            f.count("*").alias("lines"),
-            f.count_if("blank").alias("blank"),
-            f.count_if("shared").alias("shared"),
-            f.sum("pieces").alias("pieces"),
-        )
-        .withColumn("source", bronze.source_of())
-        .collect()
-    )
-    return rows
 
 
 def _horizons(horizons: DataFrame) -> dict[str, int]:

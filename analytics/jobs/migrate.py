@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_REJECTED
 from rollcall_ha.analytics.jobs.layers import Layers
-from rollcall_ha.analytics.lake.lake import Lake, LakeWriter, NoLake
+from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
 
@@ -58,38 +58,26 @@ def folders_of(old: Path) -> tuple[OldManifest, tuple[list[str], list[str]]]:
     return manifest, (events, rejected)
 
 
-def ingest(
-    spark: SparkSession,
-    writer: LakeWriter,
-    manifest: OldManifest,
-    folders: tuple[Sequence[str], Sequence[str]],
-    progress: Progress,
-) -> None:
-    """The lines of the events and of the rejected texts, and what was known of the files that they are from."""
-
-    def texts(some: Sequence[str]) -> DataFrame:
-        kept = spark.read.schema("source_file string, line string").parquet(*some)
-        return kept.select("source_file", f.col("line").alias("text"))
-
-    events, rejected = folders
-    layers = Layers(spark, writer, progress)
-    layers.ingest(texts(events))
-    # Not together with them: a text may have been rejected because it differed from an event that was there. Side by
-    # side the smaller text of the two would be the event, and history would not be that of the old lake.
-    if rejected:
-        layers.ingest(texts(rejected), is_continued=True)
-    # The files themselves are known: the next run reads those that have grown since, and no other.
-    seen = ((path, *manifest.inputs[path]) for path in sorted(manifest.inputs))
-    writer.put_rows(BRONZE_INPUTS, [dict(zip(BRONZE_INPUTS.column_names, row, strict=True)) for row in seen])
-
-
 def run(old: Path, *, lake: Path, master: str, is_quiet: bool) -> None:
     """Ingest the lines of ``old`` into ``lake``, and publish. Raises ``JobRefused``."""
-    found = folders_of(old.absolute())
+    manifest, (events, rejected) = folders_of(old.absolute())
     target = Lake(lake)
     with spark_session(app="rollcall analytics migrate", master=master) as spark, target.writer() as writer:
         if writer.published.number:
             raise NoLake(f"there is a lake in {target.root}; name another folder")
-        ingest(spark, writer, *found, Progress(spark, is_quiet=is_quiet))
+        layers = Layers(spark, writer, Progress(spark, is_quiet=is_quiet))
+        layers.ingest(_texts(spark, events))
+        # Not together with them: a text may have been rejected because it differed from an event that was there. Side
+        # by side the smaller text of the two would be the event, and history would not be that of the old lake.
+        if rejected:
+            layers.ingest(_texts(spark, rejected), is_continued=True)
+        # The files themselves are known: the next run reads those that have grown since, and no other.
+        seen = ((path, *manifest.inputs[path]) for path in sorted(manifest.inputs))
+        writer.put_rows(BRONZE_INPUTS, [dict(zip(BRONZE_INPUTS.column_names, row, strict=True)) for row in seen])
         writer.publish()
     print(f"next: rollcall analytics silver --lake {lake}; rollcall analytics gold --lake {lake}")
+
+
+def _texts(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
+    kept = spark.read.schema("source_file string, line string").parquet(*folders)
+    return kept.select("source_file", f.col("line").alias("text"))

@@ -43,15 +43,14 @@ def run(
         with target.writer() as writer:
             work = Layers(spark, writer, progress)
             # Published after each layer: a run that is killed in gold leaves bronze and silver to the next one.
-            if "ingest" in layers:
-                read = work.ingest_files(files, again=is_full)
-                progress.say(f"{read:,} of {len(files):,} files are new or have grown")
-                writer.publish()
-            if "silver" in layers:
-                work.silver(is_full=is_full)
-                writer.publish()
-            if "gold" in layers:
-                work.gold(is_full=is_full)
+            for layer in layers:
+                if layer == "ingest":
+                    read = work.ingest_files(files, again=is_full)
+                    progress.say(f"{read:,} of {len(files):,} files are new or have grown")
+                elif layer == "silver":
+                    work.silver(is_full=is_full)
+                else:
+                    work.gold(is_full=is_full)
                 writer.publish()
         if "gold" in layers:
             found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))

@@ -22,11 +22,15 @@ from rollcall_ha.analytics.bronze.events import Why
 from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver.facts import SPANS, span_column
 
 ROWS_MAX = 500
 """Rows that are shown; the lake's tables have them all."""
+
+TIMES = (*(span_column(phase) for phase in SPANS), "total_us", "total_us_max", "waited_us", "unattributed_us")
+"""In microseconds; null = not known."""
 
 COLUMNS = (
     "cluster",
@@ -38,11 +42,7 @@ COLUMNS = (
     "is_failover",
     "from_master",
     "to_master",
-    *(span_column(phase) for phase in SPANS),
-    "total_us",
-    "total_us_max",
-    "waited_us",
-    "unattributed_us",
+    *TIMES,
     "grade",
     "loss_bytes",
     "cut_bytes",
@@ -59,16 +59,18 @@ def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
 
 
 def timeline(events: DataFrame) -> DataFrame:
-    """One row per reign, oldest first: ``silver.reigns`` with the requester of the election."""
+    """One row per reign, oldest first: ``silver.reigns`` with the set's names and the election's requester."""
     elections = events.where(events["kind"] == KINDS["master-elected"])
-    asked = elections.select("fleet", "seq", "requested_by").withColumnRenamed("seq", "elected_seq")
-    reigns = silver.reigns(events).join(asked, ["fleet", "elected_seq"], "left")
+    asked = elections.select("set_id", "seq", "cluster", "broker_set", "requested_by").withColumnRenamed(
+        "seq", "elected_seq"
+    )
+    reigns = in_ms(silver.reigns(in_ms(events))).join(asked, ["set_id", "elected_seq"])
     return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)
 
 
 def _print(spark: SparkSession, files: Sequence[Path], *, is_json: bool) -> int:
     # Counts and the table each read this: parsing dominates, so it is done once and spills to disk if it must.
-    judged = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).persist()
+    judged = bronze.kept(bronze.once(bronze.judged(pieces(read_lines(spark, files))))).persist()
     found = {row["why"]: row["count"] for row in judged.groupBy("why").count().collect()}
     rows = [row.asDict() for row in timeline(judged.where("why is null")).limit(ROWS_MAX).collect()]
     counts = {
@@ -92,12 +94,10 @@ def _print(spark: SparkSession, files: Sequence[Path], *, is_json: bool) -> int:
 
 def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
-    for name in ("SET", "EPOCH", "WHEN", "KIND", "CAUSE", "FROM->TO"):
-        table.add_column(name, justify="right" if name == "EPOCH" else "left", no_wrap=True)
-    for phase in SPANS:
-        table.add_column(phase.value.upper(), justify="right", no_wrap=True)
-    for name in ("TOTAL", "AT MOST", "WAITED", "REST", "LOST", "PROOF"):
-        table.add_column(name, justify="right" if name != "PROOF" else "left", no_wrap=True)
+    times = (*(phase.value.upper() for phase in SPANS), "TOTAL", "AT MOST", "WAITED", "REST")
+    for name in ("SET", "EPOCH", "WHEN", "KIND", "CAUSE", "FROM->TO", *times, "LOST", "PROOF"):
+        is_number = name in (*times, "EPOCH", "LOST")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         when = datetime.fromtimestamp(row["elected_at_ms"] / 1000, UTC)
         table.add_row(
@@ -107,11 +107,7 @@ def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["kind"],
             row["cause"],
             f"{row['from_master'] or '-'}->{row['to_master']}",
-            *(_milliseconds(row[span_column(phase)]) for phase in SPANS),
-            _milliseconds(row["total_us"]),
-            _milliseconds(row["total_us_max"]),
-            _milliseconds(row["waited_us"]),
-            _milliseconds(row["unattributed_us"]),
+            *(_milliseconds(row[name]) for name in TIMES),
             "unknown" if row["loss_bytes"] is None else f"{row['loss_bytes']:,} B",
             row["grade"] or "unknown",
         )

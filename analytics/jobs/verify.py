@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -62,11 +63,9 @@ def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int
     return 0 if verdict is RecordVerdict.SOUND else 1
 
 
-def _print(facts: dict[str, object], shown: Sequence[dict[str, object]]) -> None:
+def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]]) -> None:
     print(f"{facts['verdict']}  {facts['events']:,} events of {facts['fleets']:,} fleets")
-    violations = facts["violations"]
-    assert isinstance(violations, dict)
-    for rule, count in violations.items():
+    for rule, count in facts["violations"].items():
         print(f"  {rule:<26} {'holds' if not count else f'{count:,} violations'}")
     if facts["begun_inside"]:
         print(f"  {facts['begun_inside']:,} fleets begin inside their history: the chain before was not walked")

@@ -107,8 +107,8 @@ def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], question: Que
     for number, percent in enumerate(PERCENTS):
         pair = [facts[name] and facts[name][number] / 1000 for name in ("total_us", "other_total_us")]
         print(f"  RTO p{percent}: " + " -> ".join("unknown" if ms is None else f"{ms:,.1f} ms" for ms in pair))
-    print(f"  other winners: {facts['other_winners']:,}; regret {_bytes(facts, 'regret_bytes')} -> ", end="")
-    print(_bytes(facts, "other_regret_bytes"))
+    regret, other_regret = (facts[name] or 0 for name in ("regret_bytes", "other_regret_bytes"))
+    print(f"  other winners: {facts['other_winners']:,}; regret {regret:,} B -> {other_regret:,} B")
     for row in shown:
         saved = "" if row["saved_us"] is None else f" by {abs(row['saved_us']) / 1000:,.1f} ms"
         winner = f", winner {row['to_master']} -> {row['other_winner']}" if row["is_other_winner"] else ""
@@ -117,7 +117,3 @@ def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], question: Que
     print("Limits of this answer:")
     for line in claims:
         print(f"  - {line}")
-
-
-def _bytes(facts: dict[str, Any], name: str) -> str:
-    return f"{facts[name] or 0:,} B"

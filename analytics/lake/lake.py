@@ -19,7 +19,8 @@ Rule 4: files hold all their columns, the partition's too: who has their list ca
 Rule 5: files of the last ``SNAPSHOTS_KEPT`` snapshots stay, so that a reader can finish, and earlier runs can be read;
 so do those that a layer was built from.
 Rule 6: one writer at a time; a second one is refused with the first one's pid.
-Rule 7: a lake lies on a file system that all workers see, with locks: a disk, NFS; not an object store.
+Rule 7: a lake lies on a file system that all workers see, with locks: a disk, NFS. An object store gets a copy
+(``copies``).
 """
 
 from __future__ import annotations
@@ -212,11 +213,11 @@ class LakeWriter:
         self._changed: dict[str, tuple[LakeTable, Partitions]] = {}
         self._built: dict[str, Sequence[LakeTable]] = {}
         self._batches: dict[str, int] = {}
-        for path in self._paths():
+        for path in self.paths():
             undo(lake.folder(path), self.published.version(path))
         self._sweep()
 
-    def _paths(self) -> list[str]:
+    def paths(self) -> list[str]:
         """Of all tables that lie there, also those that no snapshot names."""
         return sorted(f"{layer}/{folder.name}" for layer in FORMS for folder in self.lake.folder(layer).glob("*"))
 
@@ -256,7 +257,10 @@ class LakeWriter:
         write = rows.select(*table.commented()).write
         if table.partition:
             write = rows.select(*table.commented(), f.col(table.partition).alias(PART)).write.partitionBy(PART)
-        write.option("compression", "zstd").parquet(str(folder))
+        # Stamps and durations hardly repeat: a dictionary of them is given up again after a million values.
+        numbers = (one.name for one in table.columns if one.kind in ("bigint", "timestamp"))
+        plain = {f"parquet.enable.dictionary#{name}": "false" for name in numbers}
+        write.options(**plain).option("compression", "zstd").parquet(str(folder))
         return self.found(table, folder)
 
     def replace(self, table: LakeTable, added: Partitions, *, removed: Iterable[str] | None = None) -> None:
@@ -350,7 +354,7 @@ class LakeWriter:
         kept = self.lake.snapshots()
         # A layer may be older than all kept snapshots: its next run compares what it was built from with what is there.
         built = [self.published.built_from(layer) for layer in FORMS]
-        for path in self._paths():
+        for path in self.paths():
             versions = {one.rows[path]["version"] for one in kept if path in one.rows}
             sweep(self.lake.folder(path), versions | {one[path] for one in built if path in one})
         newest = delta(self.lake.folder(SNAPSHOTS.path))

@@ -32,7 +32,7 @@ FLEET_CLUSTER = "_fleet"
 """``cluster`` of events that belong to no broker set: leadership, founding."""
 
 
-FORMS = {"bronze": 4, "silver": 5, "gold": 8}
+FORMS = {"bronze": 5, "silver": 6, "gold": 9}
 """
 Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
 form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.
@@ -103,6 +103,15 @@ class LakeTable:
 
         return [f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in self.columns]
 
+    def of_ms(self) -> list[Column]:
+        """The columns, of rows that have their instants as ``NAME_ms`` (``in_ms``)."""
+        from pyspark.sql import functions as f
+
+        return [
+            f.timestamp_millis(f"{one.name}_ms").alias(one.name) if one.kind == "timestamp" else f.col(one.name)
+            for one in self.columns
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeView(LakeTable):
@@ -118,7 +127,11 @@ class LakeView(LakeTable):
 
     def statement(self) -> str:
         """The SELECT, with its columns in their order and types: a sum has another type in each program."""
-        columns = ", ".join(f"CAST({one.name} AS {one.kind}) AS {one.name}" for one in self.columns)
+        # An instant stays what it is: as a timestamp without a zone DuckDB would give the clock of the reader's zone.
+        columns = ", ".join(
+            one.name if one.kind == "timestamp" else f"CAST({one.name} AS {one.kind}) AS {one.name}"
+            for one in self.columns
+        )
         return f"{textwrap.fill(f'SELECT {columns}', 120)}\nFROM ({self.select.strip()}) AS found"
 
     def rows(self, spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> DataFrame:
@@ -129,10 +142,34 @@ class LakeView(LakeTable):
         return spark.sql(named, **frames).select(*self.commented())
 
 
+def in_ms(rows: DataFrame) -> DataFrame:
+    """Rows with each instant as ``NAME_ms``, milliseconds since 1970, to reckon with: stamps have no finer part."""
+    from pyspark.sql import functions as f
+
+    return rows.select(
+        *(f.unix_millis(name).alias(f"{name}_ms") if kind == "timestamp" else f.col(name) for name, kind in rows.dtypes)
+    )
+
+
 def columns_of(text: str) -> tuple[LakeColumn, ...]:
     """``name type meaning`` per line; without a meaning: as the line before it says."""
     rows = [line.split(maxsplit=2) for line in text.splitlines() if line]
     return tuple(LakeColumn(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
+
+
+def table(path: str, meaning: str, key: str, columns: str, *, partition: str = "day") -> LakeTable:
+    """A table ``layer/name`` of these columns (``columns_of``), partitioned by the named one if it has that."""
+    layer, name = path.split("/")
+    found = columns_of(columns)
+    by = partition if any(column.name == partition for column in found) else ""
+    return LakeTable(layer=layer, name=name, meaning=meaning, columns=found, key=tuple(key.split()), partition=by)
+
+
+def view(path: str, meaning: str, key: str, columns: str, *, of: tuple[LakeTable, ...], select: str) -> LakeView:
+    """A view ``layer/name``: ``select`` from the tables ``of``."""
+    layer, name = path.split("/")
+    found, keys = columns_of(columns), tuple(key.split())
+    return LakeView(layer=layer, name=name, meaning=meaning, columns=found, key=keys, of=of, select=select)
 
 
 SNAPSHOTS = LakeTable(

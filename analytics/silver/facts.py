@@ -7,11 +7,10 @@ Here: column expressions over bronze events. Not here: intervals (``intervals``)
 Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
 Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
 row takes part like one more event. So a later run, or a stream, reads new days only.
-Rule 3: events of a reign are many and narrow: they are shuffled once, as numbers, with 96 bits of hashes in place of
-the names of their set, to the partition of their set; there two aggregates of fixed width make the row, and the next
-reign its end. No aggregate runs before the shuffle: a file holds a few events of each of 100,000 epochs, so it would
-hold a hash table of them all to save nothing. What few of them have, an election and a grade, is one field each: null
-is 8 bytes then.
+Rule 3: events of a reign are many and narrow: they are shuffled once, as numbers, to the partition of their set; there
+two aggregates of fixed width make the row, and the next reign its end. No aggregate runs before the shuffle: a file
+holds a few events of each of 100,000 epochs, so it would hold a hash table of them all to save nothing. What few of
+them have, an election and a grade, is one field each: null is 8 bytes then.
 Rule 4: a report counts if its incarnation is the elected one; one without one is the leader's. An election is
 counted with the reports of its winner: no join is needed to tell them from those of another incarnation.
 """
@@ -23,8 +22,10 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
-from rollcall_ha.analytics.silver.intervals import BY_SET, US_PER_MS, numbered
+from rollcall_ha.analytics.lake.tables import in_ms
+from rollcall_ha.analytics.silver.intervals import CHANGES_SET, GONE, US_PER_MS
 from rollcall_ha.analytics.silver.tables import (
+    SILVER_BROKER_SETS,
     SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
@@ -45,10 +46,7 @@ OF_OUTAGE = SPANS[:-1]
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
 
-_SET = ("fleet", "cluster", "broker_set")
-_REIGN = (*_SET, "master_epoch")
-_KEY = (*BY_SET, "master_epoch")
-"""A reign in numbers: those of its set, and its epoch."""
+_REIGN = ("set_id", "master_epoch")
 
 _WINNER = ("to_master", "winner_hash")
 
@@ -106,14 +104,15 @@ _LEAST = {
 
 def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """
-    ``silver.reigns`` of bronze events, and of published rows: these grow, none is lost.
+    ``silver.reigns`` of bronze events (``in_ms``), and of published rows: these grow, none is lost.
 
     A reign whose election is in neither is left out; ``gold.quality`` counts it.
     """
     elections, reports = _elections_of_events(events), _reports_of_events(events)
     if published is not None:
-        elections = elections.unionByName(_elections_of_reigns(published))
-        reports = reports.unionByName(_reports_of_reigns(published))
+        known = in_ms(published)
+        elections = elections.unionByName(_elections_of_reigns(known))
+        reports = reports.unionByName(_reports_of_reigns(known))
     elected = elections.select(
         *_REIGN,
         f.col("to_master").alias("reporter"),
@@ -122,14 +121,13 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     )
     graded = f.when(f.col("graded_seq").isNotNull(), f.struct("graded_seq", *_OF_GRADE)).alias("graded")
     told = reports.select(*_REIGN, "reporter", "reporter_hash", *_OF_MILESTONE, graded)
-    told = numbered(told.unionByName(elected, allowMissingColumns=True)).drop(*_SET).repartition(*BY_SET)
-    names = numbered(elections.select(*_SET).distinct())
-    of_reporter = told.groupBy(*_KEY, "reporter", "reporter_hash").agg(*_folds())
+    told = told.unionByName(elected, allowMissingColumns=True).repartition("set_id")
+    of_reporter = told.groupBy(*_REIGN, "reporter", "reporter_hash").agg(*_folds())
     # Only the elected incarnation's reports count (rule 4): a late report of another start of broker 2 would else be
     # read as a stamp of the winner.
     counted = of_reporter.where(f.col("reporter").isNull() | f.col("elected_seq").isNotNull())
-    folded = counted.groupBy(*_KEY).agg(*_merged()).where(f.col("elected_seq").isNotNull())
-    return _finished(_with_neighbours(folded).join(names.hint("shuffle_hash"), [*BY_SET]))
+    folded = counted.groupBy(*_REIGN).agg(*_merged()).where(f.col("elected_seq").isNotNull())
+    return _finished(_with_neighbours(folded))
 
 
 def _folds() -> list[Column]:
@@ -230,7 +228,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
 def _with_neighbours(folded: DataFrame) -> DataFrame:
     """When it served, how the next reign of the set ended it, and when the set's last failover before it was."""
     # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the reigns would be swapped.
-    of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
+    of_set = Window.partitionBy("set_id").orderBy("master_epoch")
     earlier = of_set.rowsBetween(Window.unboundedPreceding, -1)
     is_failover = f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS])
     after_fault_us = f.col("total_us") - f.col("fault_age_us")
@@ -291,7 +289,7 @@ def _finished(folded: DataFrame) -> DataFrame:
                 grade != Grade.UNKNOWN.value, f.col("bound_bytes")
             ),
         }
-    ).select(*SILVER_REIGNS.column_names)
+    ).select(*SILVER_REIGNS.of_ms())
 
 
 def _spans() -> tuple[dict[str, Column], Column]:
@@ -326,12 +324,37 @@ def _uncertainty() -> Column:
     return f.when(earlier_us.isNotNull(), f.greatest(f.lit(0).cast("bigint"), earlier_us))
 
 
+def broker_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+    """``silver.broker_sets`` of bronze events (``in_ms``), and of published rows."""
+    names = ("set_id", "fleet", "cluster", "broker_set")
+    is_told = f.col("kind").isin([KINDS[kind] for kind in (*CHANGES_SET, *GONE, "writes-stopped")])
+    gone_ms = f.when(f.col("is_cleaned"), f.col("stamped_at_ms"))
+    points = events.where(is_told & f.col("set_id").isNotNull()).select(
+        *names, "seq", f.col("stamped_at_ms").alias("at_ms"), gone_ms.alias("gone_ms")
+    )
+    if published is not None:
+        known, is_one = in_ms(published), f.col("created_seq") == f.col("last_seq")
+        first = known.select(*names, "created_seq", "created_at_ms", f.when(is_one, f.col("cleaned_at_ms")))
+        last = known.select(*names, "last_seq", f.when(is_one, f.col("created_at_ms")), "cleaned_at_ms")
+        points = points.union(first).union(last)
+    return (
+        points.groupBy(*names)
+        .agg(
+            f.min("seq").alias("created_seq"),
+            f.min_by("at_ms", "seq").alias("created_at_ms"),
+            f.max("seq").alias("last_seq"),
+            f.max_by("gone_ms", "seq").alias("cleaned_at_ms"),
+        )
+        .select(*SILVER_BROKER_SETS.of_ms())
+    )
+
+
 def cleanings(events: DataFrame) -> DataFrame:
     """``silver.cleanings``."""
     return (
         events.where((f.col("kind") == KINDS["replicas-cleaned"]) & f.col("is_cleaned"))
         .withColumn("cleaned_at_ms", f.col("stamped_at_ms"))
-        .select(*SILVER_CLEANINGS.column_names)
+        .select(*SILVER_CLEANINGS.of_ms())
     )
 
 
@@ -344,7 +367,7 @@ def leaderships(events: DataFrame) -> DataFrame:
         events.where(f.col("kind").isin(founded, taken))
         .withColumns({"taken_at_ms": f.col("stamped_at_ms"), "is_founding": before.eqNullSafe(f.lit(founded))})
         .where(f.col("kind") == taken)
-        .select(*SILVER_LEADERSHIPS.column_names)
+        .select(*SILVER_LEADERSHIPS.of_ms())
     )
 
 
@@ -359,7 +382,7 @@ def callers(events: DataFrame) -> DataFrame:
             f.min("stamped_at_ms").alias("first_at_ms"),
             f.max("stamped_at_ms").alias("last_at_ms"),
         )
-        .select(*SILVER_CALLERS.column_names)
+        .select(*SILVER_CALLERS.of_ms())
     )
 
 
@@ -374,5 +397,5 @@ def horizons(events: DataFrame) -> DataFrame:
             f.max_by("stamped_at_ms", "seq").alias("last_at_ms"),
             f.max("seq").alias("last_seq"),
         )
-        .select(*SILVER_HORIZONS.column_names)
+        .select(*SILVER_HORIZONS.of_ms())
     )

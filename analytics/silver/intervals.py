@@ -8,6 +8,8 @@ Rule 1: events of one fleet are ordered by ``seq``, reigns by epoch, never by st
 before its beginning is kept as it is; gold counts it as negative and gives it no time.
 Rule 2: published rows take part in the sort again: an event that arrives late ends or splits the interval in which it
 lies.
+
+Events come with their instants as milliseconds (``in_ms``).
 """
 
 from __future__ import annotations
@@ -16,35 +18,23 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, code_of, word_of
+from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS
 
 US_PER_MS = 1_000
 
-_SET = ("fleet", "cluster", "broker_set")
-BY_SET = ("set_number", "set_check")
-"""Columns of ``numbered`` rows that keep the rows of a set together: two hashes that do not depend on each other."""
-
-_CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned", "set-imported")
-_GONE = ("replica-silent", "goodbye-said")
+CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned", "set-imported")
+GONE = ("replica-silent", "goodbye-said")
 _ENDS_STOP = ("writes-resumed", "writes-stopped", "master-elected", "replicas-cleaned")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
-
-
-def numbered(rows: DataFrame) -> DataFrame:
-    """
-    Rows with numbers for their set (``BY_SET``).
-
-    The names begin alike (``fleet-00001/set-00042``), so a sort that has to compare them reads whole texts.
-    """
-    return rows.withColumns({"set_number": f.xxhash64(*_SET), "set_check": f.hash(*_SET)})
 
 
 def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """``silver.sync_state_sets``; its epoch says whether an event changed the set or only repeats it."""
     points = events.where(
-        f.col("kind").isin([KINDS[kind] for kind in _CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
+        f.col("kind").isin([KINDS[kind] for kind in CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
     ).select(
-        *_SET,
+        "set_id",
         "seq",
         f.col("stamped_at_ms").alias("began_at_ms"),
         "sync_state_set",
@@ -52,13 +42,13 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
         "kind",
     )
     if published is not None:
-        known = published.withColumn("kind", code_of(f.col("changed_by"), KINDS))
+        known = in_ms(published).withColumn("kind", code_of(f.col("changed_by"), KINDS))
         points = points.unionByName(known.select(*points.columns))
-    of_set = Window.partitionBy(*BY_SET).orderBy("seq")
+    of_set = Window.partitionBy("set_id").orderBy("seq")
     # An election and a registration repeat the set as it is. Counted as changes they would cut one long exposure into
     # many short ones, and the alert for it would begin anew each time.
     repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
-    changes = numbered(points).withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
+    changes = points.withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
     return changes.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("began_at_ms")),
@@ -67,7 +57,7 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
             "ended_at_ms": f.lead("began_at_ms").over(of_set),
             "ended_seq": f.lead("seq").over(of_set),
         }
-    ).select(*SILVER_SYNC_STATE_SETS.column_names)
+    ).select(*SILVER_SYNC_STATE_SETS.of_ms())
 
 
 def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
@@ -78,9 +68,9 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     """
     is_back = f.col("kind").isin([KINDS[kind] for kind in _BACK])
     is_replaced = (f.col("kind") == KINDS["replica-registered"]) & f.col("cause").isNotNull()
-    gone = f.col("kind").isin([KINDS[kind] for kind in _GONE]) | is_replaced
+    gone = f.col("kind").isin([KINDS[kind] for kind in GONE]) | is_replaced
     points = events.where(gone | is_back).select(
-        *_SET,
+        "set_id",
         "seq",
         "broker_id",
         "incarnation_hash",
@@ -93,10 +83,10 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
         is_back.alias("is_back"),
     )
     if published is not None:
-        points = points.unionByName(_points(published))
+        points = points.unionByName(_points(in_ms(published)))
     # Backwards in time: the next return of a silence is then the last one before it in the window. A row that is gone
     # and back comes before the return that a published row tells of the same event: else it would count as its copy.
-    by_replica = Window.partitionBy(*BY_SET, "broker_id")
+    by_replica = Window.partitionBy("set_id", "broker_id")
     backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
     # One struct, so that place, time and incarnation are of the same return.
     back = f.when(
@@ -105,7 +95,7 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     # A registration has the hash of the new process: the one that ended is not named.
     ended_hash = f.when(~f.col("is_back"), f.col("incarnation_hash"))
     is_same = f.coalesce(f.col("back.who") == ended_hash, f.lit(False))
-    following = numbered(points).withColumns(
+    following = points.withColumns(
         {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
     )
     # A silence that is in the events and among the published rows counts once.
@@ -123,7 +113,7 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
                 "is_same_incarnation": f.when(f.col("back").isNotNull(), is_same),
             }
         )
-        .select(*SILVER_SILENCES.column_names)
+        .select(*SILVER_SILENCES.of_ms())
     )
 
 
@@ -134,7 +124,7 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     is_point = kind.isin([KINDS[one] for one in _ENDS_STOP]) & f.coalesce("is_cleaned", f.lit(True))
     told_ms = f.when(is_begin, f.col("stamped_at_ms") - f.floor(f.col("age_us") / US_PER_MS))
     points = events.where(is_point).select(
-        *_SET,
+        "set_id",
         "seq",
         "master_epoch",
         "broker_id",
@@ -144,13 +134,13 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
         word_of(kind, KINDS).alias("by"),
     )
     if published is not None:
-        points = points.unionByName(_points_of_stops(published))
+        points = points.unionByName(_points_of_stops(in_ms(published)))
     is_begin = f.col("by") == "writes-stopped"
     # Backwards, as for silences: the last point before a stop in the window is the next one in time.
-    backwards = Window.partitionBy(*BY_SET).orderBy(f.col("seq").desc())
+    backwards = Window.partitionBy("set_id").orderBy(f.col("seq").desc())
     # Of another place: a copy of a stop, among the published rows, does not end it.
     later = backwards.rangeBetween(Window.unboundedPreceding, -1)
-    following = numbered(points).withColumns(
+    following = points.withColumns(
         {
             "end": f.last(f.struct("seq", "at_ms", "stopped_us", "by")).over(later),
             "newer_seq": f.lag("seq").over(backwards),
@@ -173,40 +163,37 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
                 ),
             }
         )
-        .select(*SILVER_STOPS.column_names)
+        .select(*SILVER_STOPS.of_ms())
     )
 
 
 def _points_of_stops(published: DataFrame) -> DataFrame:
     """A published row as the stop, and as its end if it is known and is no stop, which has a row of its own."""
-    nothing = f.lit(None).cast("bigint").alias("stopped_us")
     begun = published.select(
-        *_SET,
+        "set_id",
         "seq",
         "master_epoch",
         "broker_id",
         f.col("began_at_ms").alias("at_ms"),
         code_of(f.col("reason"), STOP_REASONS).alias("stop_reason"),
-        nothing,
         f.lit("writes-stopped").alias("by"),
     )
     ended = published.where(f.col("ended_by") != "writes-stopped").select(
-        *_SET,
+        "set_id",
         f.col("ended_seq").alias("seq"),
         "master_epoch",
         "broker_id",
         f.col("ended_at_ms").alias("at_ms"),
-        f.lit(None).cast("int").alias("stop_reason"),
         "stopped_us",
         f.col("ended_by").alias("by"),
     )
-    return begun.unionByName(ended)
+    return begun.unionByName(ended, allowMissingColumns=True)
 
 
 def _points(published: DataFrame) -> DataFrame:
     """A published row as the silence, and as the return if it is known."""
     gone = published.select(
-        *_SET,
+        "set_id",
         "seq",
         "broker_id",
         f.coalesce("incarnation_hash", "returned_hash").alias("incarnation_hash"),
@@ -219,16 +206,13 @@ def _points(published: DataFrame) -> DataFrame:
         f.col("seq").eqNullSafe(f.col("returned_seq")).alias("is_back"),
     )
     back = published.where(f.col("returned_seq").isNotNull()).select(
-        *_SET,
+        "set_id",
         f.col("returned_seq").alias("seq"),
         "broker_id",
         f.col("returned_hash").alias("incarnation_hash"),
         "term",
         f.col("returned_at_ms").alias("found_at_ms"),
-        f.lit(None).cast("int").alias("cause"),
-        f.lit(None).cast("bigint").alias("last_heartbeat_age_us"),
-        f.lit(None).cast("bigint").alias("fault_age_us"),
         f.lit(False).alias("is_gone"),
         f.lit(True).alias("is_back"),
     )
-    return gone.unionByName(back)
+    return gone.unionByName(back, allowMissingColumns=True)

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, KINDS, PHASES, sql_word_of
-from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of
+from rollcall_ha.analytics.lake.tables import table, view
 from rollcall_ha.controller.contract.values import Phase
 
-_SET = """
-cluster string cluster of the broker set
-day date UTC date of the row's beginning
+_NAMES = """
 fleet string fleet incarnation: one founding of a control plane
+cluster string cluster of the broker set
 broker_set string name of the broker set
 """
+_SET = """
+set_id bigint the broker set, as in broker_sets
+day date UTC date of the row's beginning
+"""
 
-SILVER_REIGNS = LakeTable(
-    layer="silver",
-    name="reigns",
-    meaning="One row per masterEpoch: a failover with its phases where is_failover, else a first or wanted election.",
-    key=("fleet", "cluster", "broker_set", "master_epoch"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_BROKER_SETS = table(
+    "silver/broker_sets",
+    "One row per broker set: the names of what the other tables know by its number. In one of 37 million lakes "
+    "of a million sets two share theirs.",
+    "set_id",
+    f"""
+set_id bigint xxhash64 of the names
+{_NAMES}
+created_seq bigint seq of the first event that is known of its members
+created_at timestamp its stamp
+last_seq bigint seq of the last one
+cleaned_at timestamp stamp of the last one, if it took the whole set away; null = the set is there
+""",
+)
+
+SILVER_REIGNS = table(
+    "silver/reigns",
+    "One row per masterEpoch: a failover with its phases where is_failover, else a first or wanted election.",
+    "set_id master_epoch",
+    f"""{_SET}
 master_epoch bigint the epoch that began
 elected_seq bigint seq of the election
-elected_at_ms bigint stamp of the election
+elected_at timestamp stamp of the election
 term bigint Raft term of the leader that elected
 kind string first, bootstrap, failover, requested, unclean, handover
 cause string how the fault was found (SilenceCause), else the kind
@@ -63,39 +78,35 @@ dominating_phase string phase with the greatest duration; of equal ones the earl
 missing_phases int phases of the eight without a duration; the two of detection count for failovers only
 backward_stamps int stamps that lie before the one before them on their clock: quarantined
 route_converged_us bigint latest report that routes converged, on the leader's clock from the first sign of the fault
-entered_at_ms bigint stamp of the winner's entry into its epoch
+entered_at timestamp stamp of the winner's entry into its epoch
 grade string proven, bounded, unknown, refuted; null = not graded yet. The newest grade counts
 loss_bytes bigint bytes lost at most: 0 if proven, the bound if bounded or refuted; null = unknown
 bound_bytes bigint as graded
 cut_bytes bigint bytes that the old master threw away; null = not back yet
 graded_seq bigint seq of the newest grade
-served_at_ms bigint first moment with a serving master: fault + total_us, else entered_at_ms; null = never
-ended_at_ms bigint stamp of the set's next election; null = reigns still
+served_at timestamp first moment with a serving master: fault + total_us, else entered_at; null = never
+ended_at timestamp stamp of the set's next election; null = reigns still
 ended_seq bigint seq of the next election
 next_epoch bigint epoch that followed
 end_kind string kind of the next election
 end_cause string cause of the next election
-lost_at_ms bigint first sign of the fault that ended it (next election minus its fault age); null = none was stamped
+lost_at timestamp first sign of the fault that ended it (next election minus its fault age); null = none was stamped
 end_triggered_seq bigint seq of the event that triggered the next election
-previous_failover_at_ms bigint stamp of the set's last failover before this reign; null = none
-"""
-    ),
+previous_failover_at timestamp stamp of the set's last failover before this reign; null = none
+""",
 )
 
 _KIND = sql_word_of("election_kind", ELECTION_KINDS)
 _CAUSE = sql_word_of("cause", CAUSES)
 _IS_WON = f"kind = {KINDS['master-elected']}"
 
-SILVER_ELECTIONS = LakeView(
-    layer="silver",
-    name="elections",
-    meaning="One row per election that was held: with a winner or without.",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_ELECTIONS = view(
+    "silver/elections",
+    "One row per election that was held: with a winner or without.",
+    "fleet seq",
+    f"""{_NAMES}{_SET}
 seq bigint of the election's event
-held_at_ms bigint its stamp
+held_at timestamp its stamp
 master_epoch bigint the new epoch; null = nobody was eligible
 kind string as reigns.kind; null = as above
 cause string as reigns.cause; null = no detection stamps
@@ -108,11 +119,10 @@ regret_bytes bigint how much more than the winner an eligible candidate held; 0 
 estimated_loss_bytes bigint unclean: estimate before it
 requested_by string who asked
 triggered_seq bigint seq of the event that triggered it
-"""
-    ),
+""",
     of=(BRONZE_EVENTS,),
     select=f"""
-SELECT cluster, day, fleet, broker_set, seq, stamped_at_ms AS held_at_ms, CASE WHEN {_IS_WON} THEN master_epoch END
+SELECT fleet, cluster, broker_set, set_id, day, seq, stamped_at AS held_at, CASE WHEN {_IS_WON} THEN master_epoch END
            AS master_epoch, CASE WHEN {_IS_WON} THEN {_KIND} END AS kind,
        coalesce({_CAUSE}, CASE WHEN {_IS_WON} THEN {_KIND} END) AS cause, previous_master AS from_master,
        CASE WHEN {_IS_WON} THEN broker_id END AS to_master, policy, candidates, candidates_eligible, regret_bytes,
@@ -121,123 +131,100 @@ FROM events WHERE kind IN ({KINDS["master-elected"]}, {KINDS["election-failed"]}
 """,
 )
 
-SILVER_TENURES = LakeView(
-    layer="silver",
-    name="tenures",
-    meaning="One row per reign of one master, from election to the next.",
-    key=("fleet", "cluster", "broker_set", "master_epoch"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_TENURES = view(
+    "silver/tenures",
+    "One row per reign of one master, from election to the next.",
+    "set_id master_epoch",
+    f"""{_NAMES}{_SET}
 master_epoch bigint its epoch
 broker_id int the master
 elected_seq bigint seq of its election
-elected_at_ms bigint stamp of its election
-served_at_ms bigint as in reigns
-ended_at_ms bigint
+elected_at timestamp stamp of its election
+served_at timestamp as in reigns
+ended_at timestamp
 ended_seq bigint
 next_epoch bigint
 end_kind string
 end_cause string
-lost_at_ms bigint
+lost_at timestamp
 end_triggered_seq bigint
-"""
-    ),
-    of=(SILVER_REIGNS,),
-    select="SELECT *, to_master AS broker_id FROM reigns",
+""",
+    of=(SILVER_REIGNS, SILVER_BROKER_SETS),
+    select="SELECT *, to_master AS broker_id FROM reigns JOIN broker_sets USING (set_id)",
 )
 
-SILVER_SYNC_STATE_SETS = LakeTable(
-    layer="silver",
-    name="sync_state_sets",
-    meaning="One row per interval in which the SyncStateSet had one content.",
-    key=("fleet", "cluster", "broker_set", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_SYNC_STATE_SETS = table(
+    "silver/sync_state_sets",
+    "One row per interval in which the SyncStateSet had one content.",
+    "set_id seq",
+    f"""{_SET}
 seq bigint of the event that made the set
-began_at_ms bigint its stamp
+began_at timestamp its stamp
 sync_state_set array<int> members, sorted
 set_size int how many; 0 = no member
 sync_state_set_epoch bigint its epoch
 changed_by string kind of that event
-ended_at_ms bigint stamp of the next change; null = still so
+ended_at timestamp stamp of the next change; null = still so
 ended_seq bigint seq of the next change
-"""
-    ),
+""",
 )
 
-SILVER_SILENCES = LakeTable(
-    layer="silver",
-    name="silences",
-    meaning="One row per time that a replica was found silent or said goodbye, with its return; and one per process of "
+SILVER_SILENCES = table(
+    "silver/silences",
+    "One row per time that a replica was found silent or said goodbye, with its return; and one per process of "
     "a master whose end the registration of the next one told: gone and back with that event (returned_seq = seq).",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+    "set_id seq",
+    f"""{_SET}
 seq bigint of the silence or goodbye, or of that registration
 broker_id int the replica
 incarnation_hash bigint xxhash64 of its incarnation; null = not told, of a process that a registration replaced
 term bigint Raft term of the leader that found it
-found_at_ms bigint its stamp
+found_at timestamp its stamp
 cause string timeout, dead-at-once, replaced, goodbye, revoked
 last_heartbeat_age_us bigint at the proposal
 fault_age_us bigint first sign of the fault, at the proposal
-returned_at_ms bigint stamp of the replica's next session, sign of life or registration; null = not back
+returned_at timestamp stamp of the replica's next session, sign of life or registration; null = not back
 returned_seq bigint seq of that event
 returned_hash bigint xxhash64 of the incarnation that came back
 is_same_incarnation boolean whether the process that came back is the one that was given up; null = not back
-"""
-    ),
+""",
 )
 
-SILVER_STOPS = LakeTable(
-    layer="silver",
-    name="stops",
-    meaning="One row per time that writes stopped within a reign, by the master's word.",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_STOPS = table(
+    "silver/stops",
+    "One row per time that writes stopped within a reign, by the master's word.",
+    "set_id seq",
+    f"""{_SET}
 seq bigint of the report
 master_epoch bigint the reign in which it happened
 broker_id int its master
-began_at_ms bigint stamp of the report minus the age that the master said
+began_at timestamp stamp of the report minus the age that the master said
 reason string too-few-in-sync, not-acknowledged, disk-full, fenced
 ended_seq bigint seq of the event that ended it; null = it goes on
 ended_by string writes-resumed; writes-stopped (a later stop: the end of this one was not told); replicas-cleaned; \
 master-elected (the outage of that election begins with the stop)
-ended_at_ms bigint began_at_ms + stopped_us if writes resumed, else the stamp of the event that ended it
+ended_at timestamp began_at + stopped_us if writes resumed, else the stamp of the event that ended it
 stopped_us bigint how long, by the master's clock; null = it did not say
-"""
-    ),
+""",
 )
 
-SILVER_CLEANINGS = LakeTable(
-    layer="silver",
-    name="cleanings",
-    meaning="One row per time that a whole set was taken away: from then on it is not observed.",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_CLEANINGS = table(
+    "silver/cleanings",
+    "One row per time that a whole set was taken away: from then on it is not observed.",
+    "set_id seq",
+    f"""{_SET}
 seq bigint of the event
-cleaned_at_ms bigint its stamp
-"""
-    ),
+cleaned_at timestamp its stamp
+""",
 )
 
-SILVER_TRUNCATIONS = LakeView(
-    layer="silver",
-    name="truncations",
-    meaning="One row per report of a replica that it compared its log with the master's and cut the records beyond it.",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        _SET
-        + """
+SILVER_TRUNCATIONS = view(
+    "silver/truncations",
+    "One row per report of a replica that it compared its log with the master's and cut the records beyond it.",
+    "fleet seq",
+    f"""{_NAMES}{_SET}
 seq bigint of the report
-reported_at_ms bigint its stamp
+reported_at timestamp its stamp
 master_epoch bigint epoch that it joined
 broker_id int the replica
 cut_from bigint first byte that was cut; null = nothing
@@ -245,45 +232,39 @@ cut_to bigint end of its log before
 cut_bytes bigint cut_to - cut_from; 0 = nothing
 released bigint highest end that it ever acknowledged as a master
 released_cut_bytes bigint acknowledged bytes among the cut ones; null = not known
-"""
-    ),
+""",
     of=(BRONZE_EVENTS,),
     # ``least`` skips nulls: without a ``released`` it would call all cut bytes acknowledged, a loss that never was.
     select=f"""
 SELECT *, CASE WHEN cut_bytes = 0 THEN 0 WHEN released IS NOT NULL
           THEN greatest(0, least(released, cut_to) - cut_from) END AS released_cut_bytes
-FROM (SELECT cluster, day, fleet, broker_set, seq, stamped_at_ms AS reported_at_ms, master_epoch, broker_id, cut_from,
+FROM (SELECT fleet, cluster, broker_set, set_id, day, seq, stamped_at AS reported_at, master_epoch, broker_id, cut_from,
              cut_to, greatest(0, coalesce(cut_to - cut_from, 0)) AS cut_bytes, released
       FROM events WHERE kind = {KINDS["milestone-reached"]} AND phase = {PHASES[Phase.TRUNCATED]}) AS cuts
 """,
 )
 
-SILVER_LEADERSHIPS = LakeTable(
-    layer="silver",
-    name="leaderships",
-    meaning="One row per controller that began to lead.",
-    key=("fleet", "seq"),
-    columns=columns_of(
-        """
+SILVER_LEADERSHIPS = table(
+    "silver/leaderships",
+    "One row per controller that began to lead.",
+    "fleet seq",
+    """
 cluster string "_fleet"
-day date UTC date of taken_at_ms
+day date UTC date of taken_at
 fleet string fleet incarnation
 seq bigint of the event
 term bigint its term
 controller string who
-taken_at_ms bigint its stamp
+taken_at timestamp its stamp
 is_founding boolean the fleet's first leader: its founding is on record, and nobody led between
-"""
-    ),
+""",
 )
 
-SILVER_CALLERS = LakeTable(
-    layer="silver",
-    name="callers",
-    meaning="Who did what on each day: the events that each proven caller's orders made.",
-    key=("fleet", "cluster", "day", "caller", "proved_by", "kind"),
-    columns=columns_of(
-        """
+SILVER_CALLERS = table(
+    "silver/callers",
+    "Who did what on each day: the events that each proven caller's orders made.",
+    "fleet cluster day caller proved_by kind",
+    """
 cluster string cluster; "_fleet" for orders about the whole fleet
 day date UTC date
 fleet string fleet incarnation
@@ -291,31 +272,28 @@ caller string admin:alice, broker:broker-a-1
 proved_by string certificate, token, signature, nothing
 kind string kind of the event
 events bigint how many
-first_at_ms bigint earliest stamp
-last_at_ms bigint latest stamp
-"""
-    ),
+first_at timestamp earliest stamp
+last_at timestamp latest stamp
+""",
 )
 
-SILVER_HORIZONS = LakeTable(
-    layer="silver",
-    name="horizons",
-    meaning="How far the events of each fleet and cluster reach.",
-    key=("fleet", "cluster", "day"),
-    columns=columns_of(
-        """
+SILVER_HORIZONS = table(
+    "silver/horizons",
+    "How far the events of each fleet and cluster reach.",
+    "fleet cluster day",
+    """
 cluster string cluster
 day date UTC date
 fleet string fleet incarnation
 events bigint events on this day
-first_at_ms bigint earliest stamp of this day
-last_at_ms bigint stamp of the last event of this day
+first_at timestamp earliest stamp of this day
+last_at timestamp stamp of the last event of this day
 last_seq bigint greatest seq of this day
-"""
-    ),
+""",
 )
 
 SILVER = (
+    SILVER_BROKER_SETS,
     SILVER_REIGNS,
     SILVER_SYNC_STATE_SETS,
     SILVER_SILENCES,

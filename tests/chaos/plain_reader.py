@@ -31,8 +31,8 @@ def by_duckdb(lake: str) -> Callable[[str, int], Rows]:
     def read(path: str, version: int) -> Rows:
         with duckdb.connect() as database:
             database.register("rows", DeltaTable(f"{lake}/{path}", version=version).to_pyarrow_dataset())
-            found = database.sql("SELECT * FROM rows")
-            return found.columns, found.fetchall()
+            found = database.sql("SELECT * FROM rows").to_arrow_table()
+            return found.column_names, [tuple(row.values()) for row in found.to_pylist()]
 
     return read
 

@@ -77,10 +77,10 @@ def stop_at(place: str, number: int, folder: Path) -> None:
     def stage_with_endless_task(writer: lake.LakeWriter, table: LakeTable, rows: Any) -> Any:
         return stage(writer, table, with_endless_task(rows))
 
-    def stage_events_with_endless_task(layers: Layers, rows: Any) -> Any:
-        return stage_events(layers, with_endless_task(rows))
+    def write_with_endless_task(layers: Layers, rows: Any) -> Any:
+        return write(layers, with_endless_task(rows))
 
-    stage, stage_events = lake.LakeWriter.stage, Layers._stage_events
+    stage, write = lake.LakeWriter.stage, Layers._write
     if place == "publish":
         instead(lake.LakeWriter, "publish", stop, counts=lambda _: True)
     elif place == "commit":
@@ -90,7 +90,7 @@ def stop_at(place: str, number: int, folder: Path) -> None:
     elif place == "sweep":
         instead(lake.LakeWriter, "_sweep", stop, counts=lambda _: True)
     elif place == BRONZE_EVENTS.path:
-        instead(Layers, "_stage_events", stage_events_with_endless_task, counts=lambda *_: True)
+        instead(Layers, "_write", write_with_endless_task, counts=lambda *_: True)
     else:
         instead(lake.LakeWriter, "stage", stage_with_endless_task, counts=lambda _, table, __: table.path == place)
 

@@ -39,6 +39,9 @@ OTHER_MEANINGS: dict[tuple[str, str], str] = {
     ("analytics/report/summary.py", "P90"): "a percentile",
     ("analytics/report/summary.py", "P95"): "a percentile",
     ("analytics/report/summary.py", "P99"): "a percentile",
+    ("adr/0031-object-stores-get-copies-of-a-lake.md", "S3"): "an object store's interface",
+    ("docs/analytics.md", "S3"): "an object store's interface",
+    ("tests/unit/test_analytics_copies.py", "S3"): "an object store's interface",
 }
 """(path, number) of a text that means something else -> what it means."""
 

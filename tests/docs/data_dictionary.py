@@ -22,8 +22,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-dictionary.md"
 HEAD = """# Data dictionary of the lake
 
 Every table and every column, as their comments say it too; made of `analytics/{bronze,silver,gold}/tables.py`. How to ask them:
-[analytics.md](analytics.md#any-program-can-ask). `_ms`, `_us` and `_ns` are milliseconds, microseconds, nanoseconds; `_at_ms` is
-since 1970 in UTC. A view stores nothing: Rollcall's own readers know it as a table, and others make it by its SELECT.
+[analytics.md](analytics.md#any-program-can-ask). `_ms`, `_us` and `_ns` are milliseconds, microseconds, nanoseconds; `_at` is an
+instant in UTC, to the millisecond. A view stores nothing: Rollcall's own readers know it as a table, and others make it by its
+SELECT, in the SQL that Spark and DuckDB share. One function has another name in DuckDB, which has to be told first:
+
+```sql
+CREATE MACRO unix_millis(t) AS epoch_ms(t)
+```
 """
 
 

@@ -77,7 +77,7 @@ def blocks_of(page: str, text: str) -> Iterator[Block]:
 
 
 def shown() -> list[Block]:
-    """Of all pages."""
+    """The fenced blocks of all pages, in the order of the pages."""
     return [block for path in pages() for block in blocks_of(path.relative_to(ROOT).as_posix(), path.read_text())]
 
 

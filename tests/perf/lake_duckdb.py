@@ -29,12 +29,12 @@ FIRST = (
 """Phases of which the first report counts."""
 
 _STAMPS = {phase: f"at_{phase.value.replace('-', '_')}_us" for phase in FIRST}
-KEY = ("fleet", "cluster", "broker_set", "master_epoch")
+KEY = ("set_id", "master_epoch")
 COMPARED = (
     *KEY,
-    *("elected_seq", "elected_at_ms", "from_master", "to_master", "fault_age_us", "detected_age_us"),
+    *("elected_seq", "elected_at", "from_master", "to_master", "fault_age_us", "detected_age_us"),
     *_STAMPS.values(),
-    *("total_us", "route_converged_us", "entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes"),
+    *("total_us", "route_converged_us", "entered_at", "graded_seq", "bound_bytes", "cut_bytes"),
 )
 """Columns that both have: facts; what is derived from them in the same row is Spark's alone."""
 
@@ -43,12 +43,12 @@ _IS_WANTED = f"phase IN ({', '.join(str(PHASES[phase]) for phase in (*FIRST, Pha
 QUERY = f"""
 CREATE TABLE reigns AS
 WITH elections AS (
-    SELECT {_KEY}, max(seq) AS elected_seq, max(stamped_at_ms) AS elected_at_ms, max(previous_master) AS from_master,
+    SELECT {_KEY}, max(seq) AS elected_seq, max(stamped_at) AS elected_at, max(previous_master) AS from_master,
            max(broker_id) AS to_master, max(incarnation_hash) AS winner_hash, max(fault_age_us) AS fault_age_us,
            max(detected_age_us) AS detected_age_us
     FROM events WHERE kind = {KINDS["master-elected"]} GROUP BY {_KEY}
 ), reports AS (
-    SELECT {_KEY}, phase, elapsed_us, observed_us, grade, bound_bytes, cut_bytes, incarnation_hash, kind, seq, stamped_at_ms,
+    SELECT {_KEY}, phase, elapsed_us, observed_us, grade, bound_bytes, cut_bytes, incarnation_hash, kind, seq, stamped_at,
            CASE WHEN kind = {KINDS["loss-graded"]} OR phase = {PHASES[Phase.ROUTE_CONVERGED]} THEN NULL ELSE broker_id END
                AS reporter
     FROM events WHERE kind IN ({KINDS["master-entered"]}, {KINDS["loss-graded"]})
@@ -58,7 +58,7 @@ WITH elections AS (
            {", ".join(f"min(elapsed_us) FILTER (phase = {PHASES[phase]}) AS {name}" for phase, name in _STAMPS.items())},
            min(observed_us) FILTER (phase = {PHASES[Phase.SERVING]}) AS total_us,
            max(observed_us) FILTER (phase = {PHASES[Phase.ROUTE_CONVERGED]}) AS route_converged_us,
-           min(stamped_at_ms) FILTER (kind = {KINDS["master-entered"]}) AS entered_at_ms,
+           min(stamped_at) FILTER (kind = {KINDS["master-entered"]}) AS entered_at,
            max(seq) FILTER (kind = {KINDS["loss-graded"]}) AS graded_seq,
            arg_max_null(bound_bytes, seq) FILTER (kind = {KINDS["loss-graded"]}) AS bound_bytes,
            arg_max_null(cut_bytes, seq) FILTER (kind = {KINDS["loss-graded"]}) AS cut_bytes

@@ -79,8 +79,9 @@ def published(lake: Path) -> Mapping[str, list[Row]]:
 
 
 def _rows(database: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
-    found = database.sql(f"SELECT * FROM {name}")
-    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+    # By way of Arrow: DuckDB itself makes instants with a package that nothing else here needs.
+    rows: list[Row] = database.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist()
+    return rows
 
 
 def compare(
@@ -128,7 +129,7 @@ def wrong(compared: Mapping[str, Compared]) -> list[str]:
 
 
 def table(compared: Mapping[str, Compared]) -> str:
-    """Counts, as Markdown."""
+    """Rows, values and differences of each table, as a table in Markdown."""
     head = ["| table | rows compared | values | differ |", "| --- | ---: | ---: | ---: |"]
     rows = [f"| gold/{name} | {c.rows:,} | {c.values:,} | {len(c.differences):,} |" for name, c in compared.items()]
     return "\n".join([*head, *rows])

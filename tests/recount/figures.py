@@ -57,8 +57,12 @@ class Figures:
         self.cases.update(other.cases)
 
 
+def _instant(at_ms: int | None) -> dt.datetime | None:
+    return None if at_ms is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at_ms)
+
+
 def day_of(at_ms: int) -> dt.date:
-    """UTC date."""
+    """The UTC date of a stamp in ms since 1970."""
     return dt.date(1970, 1, 1) + dt.timedelta(days=at_ms // MS_PER_DAY)
 
 
@@ -105,7 +109,7 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
     return {
         "day": day_of(reign.at_ms),
         "master_epoch": reign.epoch,
-        "elected_at_ms": reign.at_ms,
+        "elected_at": _instant(reign.at_ms),
         "kind": reign.kind,
         "cause": reign.cause,
         "from_master": reign.from_master,
@@ -123,8 +127,8 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "loss_bytes": {"proven": 0, "bounded": reign.bound_bytes, "refuted": reign.bound_bytes}.get(reign.grade or ""),
         "cut_bytes": reign.cut_bytes,
         "regret_bytes": reign.regret,
-        "lost_at_ms": lost_ms,
-        "served_at_ms": served_ms,
+        "lost_at": _instant(lost_ms),
+        "served_at": _instant(served_ms),
         "outage_ms": max(0, (min(ends_ms, default=horizon_ms) if served_ms is None else served_ms) - lost_ms),
         "is_open": served_ms is None and not ends_ms,
         "heard_again_after_ms": (its.back_at_ms or 0) - its.at_ms if its is not None and is_false else None,

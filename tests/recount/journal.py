@@ -20,13 +20,13 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class Event(NamedTuple):
-    """One event."""
+    """One event of a journal, each copy once."""
 
     term: int
     place: tuple[int, int]
     """Index and ordinal: it orders the events of a fleet."""
     at_ms: int
-    """Its stamp."""
+    """Stamp of its entry, in ms since 1970, by the clock of the leader that proposed it."""
     owner: tuple[str, str] | None
     """Cluster and name of its set; None: it is the fleet's."""
     kind: str

@@ -16,7 +16,7 @@ US_PER_MS = 1_000
 LEADER = ("committed", "notified")
 WINNER = ("promised", "role-applied", "serving", "first-ack")
 SPANS = ("detected", "proposed", *LEADER, *WINNER)
-"""The eight phases."""
+"""Phases of a change of reign that have a duration, in their order."""
 LOST_A_MASTER = ("failover", "unclean")
 BY_HAND = ("requested", "unclean", "bootstrap", "switchover")
 

@@ -64,6 +64,11 @@ def at_ms(seconds: float) -> int:
     return BEGIN_MS + round(seconds * 1_000)
 
 
+def at(seconds: float) -> dt.datetime:
+    """The same as the instant that a table has."""
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at_ms(seconds))
+
+
 @dataclass
 class Story:
     """A fleet with a clock that is set by hand, and what is right about it."""
@@ -232,7 +237,7 @@ def controllers_change() -> Story:
     story.altered.append(_without_stamps(story.key_of("b")))
     # a: found at 100, gone since 97; another leader's clock may be off by 1 s, so its lower bound begins at 98. SERVING
     # was 22.5 s after that. The last sign of life was at 96.9, and 1 s for the clocks: 24.1 s before the election at most.
-    times: dict[str, Any] = {"lost_at_ms": at_ms(98), "served_at_ms": at_ms(120.5), "outage_ms": 22_500}
+    times: dict[str, Any] = {"lost_at": at(98), "served_at": at(120.5), "outage_ms": 22_500}
     story.failover(
         2, kind="failover", cause="timeout", total_us=22_500_000, total_us_max=24_600_000, is_open=False, **times
     )
@@ -240,7 +245,7 @@ def controllers_change() -> Story:
     story.whole(observed_ms=3_599_000, available_ms=3_576_500, outage_ms=22_500, failovers=1, mtbf_ms=3_576_500)
     # b: no stamps, but its silence is on record, found at 100. No fault is known from which SERVING was timed: it serves
     # since it entered.
-    story.failover(2, "b", cause="failover", lost_at_ms=at_ms(100), served_at_ms=at_ms(121), outage_ms=21_000)
+    story.failover(2, "b", cause="failover", lost_at=at(100), served_at=at(121), outage_ms=21_000)
     story.whole("b", observed_ms=3_599_000, available_ms=3_578_000, outage_ms=21_000, failovers=1, mtbf_ms=3_578_000)
     story.node(1, faults=1, timeouts=1, masters_lost=1, false_alarms=0, gone_ms=3_500_000, mtbf_ms=99_000)
     story.total("clusters", {"cluster": "controllers"}, sets=2, failovers=2, open=0, outage_ms=43_500)
@@ -279,9 +284,7 @@ def elections_by_hand() -> Story:
     story.end(1_000)
     # Requested is no failover. Its second costs availability: no fault, so from the election to the entry.
     # Unclean: gone since 300, elected at 400, entered at 401.
-    story.failover(
-        3, kind="unclean", cause="timeout", outage_ms=101_000, lost_at_ms=at_ms(300), served_at_ms=at_ms(401)
-    )
+    story.failover(3, kind="unclean", cause="timeout", outage_ms=101_000, lost_at=at(300), served_at=at(401))
     # 1 to 100, 101 to 300, 401 to 1,000. One member from 200 on: the unclean winner is alone, too.
     story.whole(observed_ms=999_000, available_ms=897_000, exposed_ms=800_000, failovers=1, flaps=0, mtbf_ms=897_000)
     # The one at 340 found nobody.
@@ -318,7 +321,7 @@ def never_recovered() -> Story:
     # Found at 202, gone since 200. Nobody may be elected.
     story.whole("silent", observed_ms=999_000, available_ms=199_000, exposed_ms=900_000, failovers=0, mtbf_ms=None)
     # Elected and never heard of.
-    story.failover(2, "mute", lost_at_ms=at_ms(200), served_at_ms=None, is_open=True, outage_ms=800_000)
+    story.failover(2, "mute", lost_at=at(200), served_at=None, is_open=True, outage_ms=800_000)
     story.whole("mute", available_ms=199_000, failovers=1, mtbf_ms=199_000, exposed_ms=0)
     # Nobody was silent: the next process of the master came at once, and is no master. It has lost its proof, but it is
     # the last member: it stays one, as a suspect.
@@ -358,7 +361,7 @@ def deleted() -> Story:
     story.whole("goodbye", observed_ms=899_000, available_ms=799_000, outage_ms=100_000)
     story.whole("gone", observed_ms=199_000, available_ms=99_000, outage_ms=100_000)
     # Out of service from 100 on, and needed until 200.
-    story.failover(2, "mute", outage_ms=100_000, is_open=False, served_at_ms=None)
+    story.failover(2, "mute", outage_ms=100_000, is_open=False, served_at=None)
     story.whole("mute", observed_ms=199_000, available_ms=99_000, failovers=1, mtbf_ms=99_000)
     story.day(0, "alive", begun=1, ended=0, observed_ms=899_000)
     story.day(0, "gone", begun=1, ended=1, below_sla=1)
@@ -431,9 +434,9 @@ def skewed() -> Story:
     story.end(998)
     # By stamps: gone at 98, elected at 106; another leader's clock may be off by 1 s: the lower bound is 7 s, so since 99.
     # SERVING was 12 s after the first sign: at 111.
-    story.failover(2, lost_at_ms=at_ms(99), served_at_ms=at_ms(111), outage_ms=12_000, elected_at_ms=at_ms(106))
+    story.failover(2, lost_at=at(99), served_at=at(111), outage_ms=12_000, elected_at=at(106))
     # All of it by c3: gone at 302, elected at 305, serving at 307.
-    story.failover(3, lost_at_ms=at_ms(302), served_at_ms=at_ms(307), outage_ms=5_000, since_previous_ms=199_000)
+    story.failover(3, lost_at=at(302), served_at=at(307), outage_ms=5_000, since_previous_ms=199_000)
     # 1 to 99, 111 to 302, 307 to 1,000.
     story.whole(observed_ms=999_000, available_ms=982_000, outage_ms=17_000, failovers=2, flaps=1, mtbf_ms=491_000)
     return story
@@ -470,7 +473,7 @@ def writes_stopped() -> Story:
     story.whole("open", stopped_ms=100_000, available_ms=899_000)
     # One outage, from the stop on. The master may have resumed in the 100 ms between its last heartbeat and the first sign
     # of its silence: so long is no part of the lower bound, and stays a stop.
-    story.failover(2, "elected", lost_at_ms=at_ms(100.1), outage_ms=50_900)
+    story.failover(2, "elected", lost_at=at(100.1), outage_ms=50_900)
     story.whole("elected", stopped_ms=100, available_ms=948_000, outage_ms=51_000)
     return story
 

@@ -1,6 +1,6 @@
 """
 One Spark session for all tests of a process: starting one costs more than most of them. And one lake that was made in
-one run, which every other way to make it is compared with.
+one run, which every other way to make it is compared with. Nothing here needs pyspark to be imported.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
-from tests.spark.lakes import build, content
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
 QUICK_START = {
@@ -33,23 +31,6 @@ QUICK_START = {
 Tables of a few rows: compiling plans and planning them again takes longer than running them. Compiled expressions, as
 outside of tests, make the lake of ``test_standalone_cluster``, and it is the same.
 """
-
-
-class Halves(LoadFileScheduling):  # type: ignore[misc]
-    """
-    By files, and two files that need the lake of the story are one: together they are as long as all others.
-
-    xdist begins with the file that has the most tests. That of the cluster has two, was begun last, and took longest.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        scope: str = super()._split_scope(nodeid)
-        return scope.replace("test_standalone_cluster", "test_analytics_layers")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return Halves(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +63,8 @@ def journals(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture(scope="session")
 def batch(spark: Any, journals: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake that was made in one run."""
+    from tests.spark.lakes import build
+
     lake = Lake(tmp_path_factory.mktemp("batch"))
     assert build(spark, lake, journals) == 1
     return lake
@@ -90,4 +73,6 @@ def batch(spark: Any, journals: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
     """What every other way must give."""
+    from tests.spark.lakes import content
+
     return content(spark, batch, (BRONZE_EVENTS, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS))

@@ -74,7 +74,7 @@ def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: P
         file.write(b"garbage")
     files = find_journals([tmp_path, tmp_path / "pages.json"])
 
-    rows = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).collect()
+    rows = bronze.kept(bronze.once(bronze.judged(pieces(read_lines(spark, files))))).collect()
 
     events = sorted((row for row in rows if row["why"] is None), key=lambda row: row["seq"])
     assert [(row["index"], row["ordinal"]) for row in events] == [

@@ -15,7 +15,7 @@ from rollcall_ha.analytics.bronze.inputs import events_of
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_QUIET_DAILY, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
 from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
@@ -59,7 +59,7 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
 
     found = {
         (row["cluster"], row["caller"], row["proved_by"], row["kind"]): row["events"]
-        for row in silver.callers(events_of(spark, [journal])).collect()
+        for row in silver.callers(in_ms(events_of(spark, [journal]))).collect()
     }
 
     refused, revoked = "command-refused", "certificate-revoked"
@@ -72,14 +72,16 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
 
 def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
     """The one failover of a journal: false positive, controller-caused, age of the change."""
-    events = events_of(spark, [journal])
+    events = in_ms(events_of(spark, [journal]))
     tables = {
+        "broker_sets": silver.broker_sets(events),
         "reigns": silver.reigns(events),
         "silences": intervals.silences(events),
         "cleanings": silver.cleanings(events),
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }
+    tables = {name: in_ms(rows) for name, rows in tables.items()}
     (row,) = gold.failovers(gold_days.Days(tables=tables, since=None)).collect()
     return row["is_false_positive"], row["is_controller_caused"], row["leader_change_age_ms"]
 
@@ -140,11 +142,11 @@ def test_a_clock_that_was_an_hour_ahead_for_a_minute_lengthens_no_open_interval(
     ]
     journal = tmp_path / "ahead.jsonl"
     journal.write_text("\n".join(lines_of(records)) + "\n")
-    events = events_of(spark, [journal])
-    days = gold_days.Days(tables={"horizons": silver.horizons(events)}, since=None)
+    events = in_ms(events_of(spark, [journal]))
+    days = gold_days.Days(tables={"horizons": in_ms(silver.horizons(events))}, since=None)
 
     (row,) = days.horizons().collect()
 
     assert row["horizon_ms"] == BEGIN_MS + (ahead_at + 1) * 1_000
-    (silence,) = intervals.silences(events).collect()
+    (silence,) = in_ms(intervals.silences(events)).collect()
     assert row["horizon_ms"] - silence["found_at_ms"] == (ahead_at + 1 - gone_at) * 1_000

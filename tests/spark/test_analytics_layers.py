@@ -19,7 +19,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 import rollcall_ha.analytics.jobs.layers
 from rollcall_ha.analytics.bronze.events import Why
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_REJECTED
+from rollcall_ha.analytics.bronze.lines import LINES_DDL
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_QUALITY, BRONZE_REJECTED
 from rollcall_ha.analytics.checks.alerts import Limits, alerts
 from rollcall_ha.analytics.gold.tables import (
     GOLD,
@@ -31,11 +32,11 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_SETS_DAILY,
     PERCENTS,
 )
-from rollcall_ha.analytics.jobs import streams
+from rollcall_ha.analytics.jobs import stream as streams
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.tables import FORMS
+from rollcall_ha.analytics.lake.tables import FORMS, in_ms
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.deploy.local.processes import wait_until
@@ -82,11 +83,11 @@ def test_failovers_are_judged(spark: Any, batch: Lake) -> None:
 
 def test_intervals_are_cut_at_midnight(spark: Any, batch: Lake) -> None:
     """Exposure of the days adds up to the intervals; the last one is open up to the fleet's last event."""
-    sets = batch.read(spark, SILVER_SYNC_STATE_SETS).orderBy("seq").collect()
+    sets = in_ms(batch.read(spark, SILVER_SYNC_STATE_SETS)).orderBy("seq").collect()
     daily = batch.read(spark, GOLD_SETS_DAILY).collect()
     alone = [row for row in sets if row["set_size"] == 1]
     assert [row["ended_at_ms"] is None for row in alone] == [False, True]
-    (horizon,) = batch.read(spark, SILVER_HORIZONS).agg({"last_at_ms": "max"}).first()
+    (horizon,) = in_ms(batch.read(spark, SILVER_HORIZONS)).agg({"last_at_ms": "max"}).first()
     lasted = sum((row["ended_at_ms"] or horizon) - row["began_at_ms"] for row in alone)
     assert sum(row["exposed_ms"] for row in daily) == lasted > 20 * 3_600_000
     assert all(row["available_ms"] + row["outage_ms"] == row["observed_ms"] <= 86_400_000 for row in daily)
@@ -115,6 +116,32 @@ def test_everything_that_was_read_is_accounted_for(spark: Any, batch: Lake, line
     assert counts["events"] == len(lines)
     assert counts["copies"] == counts["pieces"] - 2 - len(lines)
     assert counts["orphans"] == 0
+
+
+def test_lines_were_read_once_to_count_them_and_once_more_for_their_events(
+    spark: Any, lines: list[str], tmp_path: Path
+) -> None:
+    """Each text of a source is asked for once; blank ones, copies, pages with events and without are counted."""
+    page, empty = (f'{{"freshness":{{}},"events":[{",".join(some)}]}}' for some in (lines[2:4], ()))
+    texts = [lines[0], lines[0] + lines[1], "", "torn", page, empty, lines[4], "  ", lines[0]]
+    told = spark.sparkContext.accumulator(0)
+
+    def telling(batches: Any) -> Any:
+        for batch in batches:
+            told.add(batch.num_rows)
+            yield batch
+
+    rows = spark.createDataFrame([("file:/a", text) for text in texts], LINES_DDL).mapInArrow(telling, LINES_DDL)
+    lake = Lake(tmp_path / "lake")
+    with lake.writer() as writer:
+        Layers(spark, writer, Progress(spark, is_quiet=True)).ingest(rows)
+        writer.publish()
+
+    counts = {row["name"]: row["count"] for row in lake.read(spark, BRONZE_QUALITY).collect()}
+    assert told.value == len(texts)
+    assert counts == {"lines": 9, "blank": 3, "shared": 2, "pieces": 8, "rejected:not an event record": 1}
+    assert lake.read(spark, BRONZE_EVENTS).count() == len({*lines[:5]})
+    assert lake.read(spark, BRONZE_REJECTED).count() == 1
 
 
 def test_gold_of_an_older_form_is_not_read_and_is_made_anew(
@@ -149,7 +176,7 @@ def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more days than a task keeps files open their rows come together first; the rows are the same."""
-    columns = (f"id AS {name}" for name in ("events", "first_at_ms", "last_at_ms", "last_seq"))
+    columns = ("id AS events", "timestamp_millis(id) AS first_at", "timestamp_millis(id) AS last_at", "id AS last_seq")
     day = "date_add(DATE '2026-01-01', CAST(id % 3 AS int)) AS day"
     rows = spark.range(0, 120, 1, 4).selectExpr("'c' AS cluster", day, "'f' AS fleet", *columns)
     lake, found = Lake(tmp_path), {}
@@ -236,7 +263,7 @@ def test_a_stream_gives_the_same_silver_also_after_a_restart(
 def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
     """One member in sync since the last election; three failovers in the window; nobody waits for a master."""
     snapshot = batch.snapshot()
-    last = max(row["elected_at_ms"] for row in batch.read(spark, GOLD_FAILOVERS).collect())
+    last = max(row["elected_at_ms"] for row in in_ms(batch.read(spark, GOLD_FAILOVERS)).collect())
     limits = Limits(exposed_ms=60_000, flaps=3, flap_window_ms=8 * 86_400_000)
 
     def told(now_ms: int) -> list[tuple[Any, ...]]:

@@ -10,17 +10,20 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from pyspark.sql import functions as f
+
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold.intervals import quiet_daily, sets_daily
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver.tables import (
+    SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
+    SILVER_REIGNS,
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
-    SILVER_TENURES,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -37,8 +40,15 @@ def at(day: int, hour: int) -> int:
 
 
 def frame(spark: Any, table: LakeTable, *rows: dict[str, Any]) -> Any:
-    """Rows of a table; what is not said is null."""
-    return spark.createDataFrame([tuple(row.get(name) for name in table.column_names) for row in rows], table.schema())
+    """Rows of a table, ``in_ms``; what is not said is null."""
+    kinds = {
+        f"{one.name}_ms" if one.kind == "timestamp" else one.name: "bigint" if one.kind == "timestamp" else one.kind
+        for one in table.columns
+    }
+    ddl = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    made = spark.createDataFrame([(*map(row.get, kinds), row["broker_set"]) for row in rows], f"{ddl}, name string")
+    number = f.xxhash64(f.lit("f"), f.lit("c"), "name")
+    return (made.withColumn("set_id", number) if "set_id" in kinds else made).drop("name")
 
 
 def of(broker_set: str, day: int, **columns: Any) -> dict[str, Any]:
@@ -55,12 +65,12 @@ def silver(spark: Any) -> dict[str, Any]:
     Set c: writes stop for two hours of day 4 and, until its end, on day 6, when it is cleaned; it is back on day 8. Set d:
     cleaned at noon of day 1, and back an hour later.
     """
-    tenures = frame(
+    reigns = frame(
         spark,
-        SILVER_TENURES,
-        of("a", 0, master_epoch=1, served_at_ms=at(0, 1), ended_at_ms=at(2, 5), lost_at_ms=at(2, 4)),
-        of("a", 2, master_epoch=2, broker_id=2, elected_seq=5, served_at_ms=at(2, 5)),
-        of("b", 3, master_epoch=1, broker_id=1, elected_seq=6, served_at_ms=at(3, 0)),
+        SILVER_REIGNS,
+        of("a", 0, master_epoch=1, elected_seq=3, served_at_ms=at(0, 1), ended_at_ms=at(2, 5), lost_at_ms=at(2, 4)),
+        of("a", 2, master_epoch=2, to_master=2, elected_seq=5, served_at_ms=at(2, 5)),
+        of("b", 3, master_epoch=1, to_master=1, elected_seq=6, served_at_ms=at(3, 0)),
         of("c", 0, master_epoch=1, elected_seq=1, served_at_ms=at(0, 2), ended_at_ms=at(8, 6), ended_seq=30),
         of("c", 8, master_epoch=2, elected_seq=30, served_at_ms=at(8, 6)),
         of("d", 0, master_epoch=1, elected_seq=2, served_at_ms=at(0, 5), ended_at_ms=at(1, 13), ended_seq=13),
@@ -83,7 +93,8 @@ def silver(spark: Any) -> dict[str, Any]:
     exposed = of("b", 5, seq=7, began_at_ms=at(5, 1), ended_at_ms=at(7, 2), set_size=1)
     failover = {"is_false_positive": True, "is_controller_caused": False, "is_flap": False}
     return {
-        "tenures": tenures,
+        "broker_sets": frame(spark, SILVER_BROKER_SETS, *(of(name, 0) for name in "abcd")),
+        "reigns": reigns,
         "stops": stops,
         "cleanings": cleanings,
         "sync_state_sets": frame(
@@ -163,7 +174,8 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dic
 def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, Any]) -> None:
     """Not to the fleet's last event: 126,000 s of a set that was taken away would be its outage."""
     rows = sets_daily(Days(tables=silver, since=None)).persist()
-    read = {GOLD_SETS_DAILY: rows, SILVER_HORIZONS: silver["horizons"]}
+    ends = silver["horizons"].withColumn("last_at", f.timestamp_millis("last_at_ms"))
+    read = {GOLD_SETS_DAILY: rows, SILVER_HORIZONS: ends}
     found = {row["broker_set"]: row for row in GOLD_SETS.rows(spark, lambda table: read[table]).collect()}
     whole = every_day()
     for name in "abcd":

@@ -26,7 +26,7 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
     write_journals(lines_of(fleet.records), tmp_path)
     expected = {row.master_epoch: row for row in history_of(fleet.records)}
 
-    judged = bronze.once(bronze.judged(pieces(read_lines(spark, find_journals([tmp_path]))))).persist()
+    judged = bronze.kept(bronze.once(bronze.judged(pieces(read_lines(spark, find_journals([tmp_path])))))).persist()
     rows = timeline.timeline(judged.where("why is null")).collect()
     rejected = sorted(row["why"] for row in judged.where("why is not null").collect())
     events = judged.where("why is null").count()

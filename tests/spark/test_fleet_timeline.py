@@ -19,10 +19,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
 SPARK_DEADLINE_S = 240
 """A session alone takes half a minute on a busy machine."""
+QUICK_START = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false "
+    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+)
+"""As in ``conftest``, for the Java of a program."""
 
 
-def test_timeline_of_a_fleet_is_its_history(tmp_path: Path) -> None:
+def test_timeline_of_a_fleet_is_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two failovers under load; every phase, total, rest, grade and loss of every reign is the same in both."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_START)
     try:
         check_java()
     except NoSpark as error:

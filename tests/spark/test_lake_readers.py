@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,26 @@ def opened(lake: Lake) -> Iterator[duckdb.DuckDBPyConnection]:
         yield database
 
 
+def as_tuples(found: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows of either program, with instants in UTC."""
+    rows = found.to_pylist()
+    return [
+        tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row.values()) for row in rows
+    ]
+
+
+def in_order(found: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(as_tuples(found), key=repr)
+
+
 def test_views_are_the_same_in_spark_and_in_duckdb(spark: Any, batch: Lake) -> None:
     """By one SELECT, whatever type a sum or a quotient has in each; the rows of Spark are those that the report shows."""
     with opened(batch) as database:
         for view in (*SILVER_VIEWS, *GOLD_VIEWS):
             found = database.sql(f"SELECT * FROM {view.name}")
             assert tuple(found.columns) == view.column_names
-            rows = sorted(map(tuple, batch.read(spark, view).collect()), key=repr)
-            assert sorted(found.fetchall(), key=repr) == rows, view.path
+            rows = in_order(batch.read(spark, view).toArrow())
+            assert in_order(found.to_arrow_table()) == rows, view.path
             assert rows
 
 
@@ -64,7 +77,7 @@ def test_the_questions_of_the_page_are_one_select_each(batch: Lake) -> None:
     assert len(queries) == SHOWN
     with opened(batch) as database:
         days = re.compile(r"day >= .*? GROUP BY")
-        answers = [database.sql(days.sub("true GROUP BY", query)).fetchall() for query in queries]
+        answers = [as_tuples(database.sql(days.sub("true GROUP BY", query)).to_arrow_table()) for query in queries]
         assert all(database.sql(query).columns for query in queries)
     by_cause, exposed, lost, *_ = answers
     assert {cause: count for _, cause, _, count in by_cause} == {"dead-at-once": 1, "timeout": 2}
@@ -75,10 +88,10 @@ def test_the_questions_of_the_page_are_one_select_each(batch: Lake) -> None:
     told = shown(batch, GOLD_FAILOVERS).to_pyarrow_table().to_pylist()
     grades = ["bounded", "proven", None]
     failovers = [row | {"grade": grade} for row, grade in zip(told, grades, strict=True)]
-    not_proven = sorted((row["elected_at_ms"], row["master_epoch"]) for row in failovers if row["grade"] != "proven")
+    not_proven = sorted((row["elected_at"], row["master_epoch"]) for row in failovers if row["grade"] != "proven")
     with duckdb.connect() as database:
         database.register("failovers", pa.Table.from_pylist(failovers))
-        lost = database.sql(queries[2]).fetchall()
+        lost = as_tuples(database.sql(queries[2]).to_arrow_table())
     assert [row[2] for row in lost] == [epoch for _, epoch in not_proven]
     assert len(not_proven) == 2
 
@@ -94,10 +107,9 @@ def test_duckdb_and_a_plain_spark_give_the_same_answers(spark: Any, batch: Lake)
         return spark.read.parquet(*files) if files else batch.read(spark, table)
 
     for question in QUESTIONS:
-        names = question.column_names
         with opened(batch) as database:
-            expected = [dict(zip(names, row, strict=True)) for row in database.sql(question.statement()).fetchall()]
-        answer = [row.asDict() for row in question.rows(spark, plain).collect()]
+            expected = database.sql(question.statement()).to_arrow_table().to_pylist()
+        answer = question.rows(spark, plain).toArrow().to_pylist()
         assert answer == expected, question.name
         assert expected or question in (PLANNED, CONTROLLER_CHANGES), question.name
 

@@ -54,7 +54,7 @@ def test_the_cells_run_and_answer(
 def failovers(spark: Any, lake: Lake) -> list[Any]:
     from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 
-    rows: list[Any] = lake.read(spark, GOLD_FAILOVERS).where("total_us is not null").orderBy("elected_at_ms").collect()
+    rows: list[Any] = lake.read(spark, GOLD_FAILOVERS).where("total_us is not null").orderBy("elected_at").collect()
     return rows
 
 

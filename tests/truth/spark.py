@@ -13,7 +13,7 @@ from typing import Any
 
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import spark_session
-from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX
+from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX, in_ms
 from rollcall_ha.analytics.silver.facts import SPANS, span_column
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_STOPS
 from rollcall_ha.deploy.local import analytics_demo
@@ -34,7 +34,7 @@ REIGN = {
     "lossBytes": "loss_bytes",
     "cutBytes": "cut_bytes",
 }
-"""Key of a row of history -> column of ``silver.reigns``."""
+"""Key of a row of history -> column of ``silver.reigns``, as ``in_ms`` gives it."""
 
 STOP = {
     "masterEpoch": "master_epoch",
@@ -43,7 +43,7 @@ STOP = {
     "stoppedUs": "stopped_us",
     "end": "end",
 }
-"""Key of a stop of history -> column of ``silver.stops``."""
+"""The same of a stop and ``silver.stops``."""
 
 ENDS = {
     "writes-resumed": "resumed", "writes-stopped": "resumed", "master-elected": "election", "replicas-cleaned": "cleaned",
@@ -60,8 +60,8 @@ def differences(stage: Stage, history: Callable[[Stage], dict[str, Any]]) -> tup
     analytics_demo.analyse("run", str(directory / "journals"), "--lake", str(directory / "lake"))
     with spark_session(app="record truth", master="local[1]") as spark:
         lake = Lake(directory / "lake")
-        reigns = {row["master_epoch"]: row.asDict() for row in lake.read(spark, SILVER_REIGNS).collect()}
-        stops = {row["seq"]: row.asDict() for row in lake.read(spark, SILVER_STOPS).collect()}
+        reigns = {row["master_epoch"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_REIGNS)).collect()}
+        stops = {row["seq"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_STOPS)).collect()}
     return compare(told, reigns, stops)
 
 

@@ -42,12 +42,12 @@ def test_every_alert_is_a_notice_of_hooks() -> None:
 
 def test_the_same_alert_has_the_same_id_at_any_moment() -> None:
     """A stream that is started again tells what lasts: its receiver knows it. Another set, another beginning: another."""
-    first = notice_of(FOUND, now_ms=12_000).id
-    assert notice_of(FOUND | {"lasts_ms": 61_000}, now_ms=62_000).id == first
+    first = notice_of(FOUND, now_ms=12_000)["id"]
+    assert notice_of(FOUND | {"lasts_ms": 61_000}, now_ms=62_000)["id"] == first
     others = [
         FOUND | change for change in ({"broker_set": "b"}, {"since_ms": 2_000}, {"alert": "flapping"}, {"fleet": "g"})
     ]
-    assert len({first, *(notice_of(one, now_ms=12_000).id for one in others)}) == 1 + len(others)
+    assert len({first, *(notice_of(one, now_ms=12_000)["id"] for one in others)}) == 1 + len(others)
 
 
 def test_it_goes_out_with_the_signature_of_hooks() -> None:
@@ -63,7 +63,7 @@ def test_it_goes_out_with_the_signature_of_hooks() -> None:
         transport = httpx.MockTransport(receive)
         webhook = Webhook(hook, [secret], context=None, now_s=lambda: NOW_S, transport=transport)
         try:
-            return (await webhook.deliver(notice.id, notice.type, msgspec.json.encode(notice))).is_delivered
+            return (await webhook.deliver(notice["id"], notice["type"], msgspec.json.encode(notice))).is_delivered
         finally:
             await webhook.close()
 
@@ -71,7 +71,7 @@ def test_it_goes_out_with_the_signature_of_hooks() -> None:
     assert asyncio.run(send(notice))
     (request,) = heard
     version, signature = request.headers["webhook-signature"].split(",")
-    signed = b".".join((notice.id.encode(), str(NOW_S).encode(), request.content))
+    signed = b".".join((notice["id"].encode(), str(NOW_S).encode(), request.content))
     assert version == "v1"
     assert b64decode(signature) == hmac.new(secret, signed, hashlib.sha256).digest()
     assert msgspec.json.decode(request.content, type=Notice).set_key == SetKey(cluster="prod", name="broker-a")  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_hooks_take_alerts_among_their_deliveries(
         assert take(lines[0].replace(b'"schema":1', b'"schema":2')) == 2
         assert "schema 2, this program takes 1" in capsys.readouterr().err
         found = store.waiting_after(0)
-        assert [(one.hook, one.lane, one.id) for one in found] == [("pager", "prod/broker-a", notices[0].id)] * 2
+        assert [(one.hook, one.lane, one.id) for one in found] == [("pager", "prod/broker-a", notices[0]["id"])] * 2
         assert store.body(found[0].seq) == lines[0]
     finally:
         store.close()

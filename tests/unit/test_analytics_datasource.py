@@ -60,11 +60,11 @@ def test_a_restart_goes_on_where_the_last_query_ended() -> None:
     first = batches_of(StreamReader(1_000, entries=300), {"index": 0, "ordinal": 0, "fleet": ""})
     reader = StreamReader(1_400, entries=300)
     second = batches_of(reader, first[-1][1])
-    ranges = [part for start, end in first + second for part in reader.partitions(start, end)]
+    ranges = [part.value for start, end in first + second for part in reader.partitions(start, end)]
 
-    assert ranges[0].start == (0, 0)
-    assert ranges[-1].end == (1_400, 3)
-    assert all(left.end == right.start for left, right in pairwise(ranges))
+    assert ranges[0][0] == Mark(0, 0)
+    assert ranges[-1][1] == Mark(1_400, 3)
+    assert all(left[1] == right[0] for left, right in pairwise(ranges))
 
 
 def test_a_stream_without_an_end_takes_all_that_is_there() -> None:

@@ -48,9 +48,9 @@ class Happened:
 
     scenario: str
     hit: str
-    """Whom it was about, in words."""
+    """The process or machine that the fault was about, in words."""
     victims: frozenset[str]
-    """Processes among them."""
+    """Names of the processes that the fault hit."""
     began_s: float
     there_s: float
     """When it was there for certain."""
@@ -167,7 +167,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The comparison."""
+    """Alarms that fired beside faults: explained and not, owed and missed."""
 
     fired: tuple[Firing, ...]
     unexplained: tuple[Firing, ...]
@@ -220,7 +220,7 @@ def beside(
 
 
 def is_explained(one: Firing, log: Sequence[Happened], wait_s: float) -> bool:
-    """Rule 1."""
+    """Whether one fault of the log may raise the alarm, over its whole time (rule 1); times in s."""
     began_s = reached_s = one.since_s - wait_s
     for fault in sorted(log, key=lambda fault: fault.began_s):
         for cause in CAUSES[one.alarm]:
@@ -255,7 +255,7 @@ class _Debt:
 
 
 def _owed_by_faults(log: Sequence[Happened], waits_s: Mapping[tuple[str, bool], float]) -> Iterator[_Debt]:
-    """Rule 2."""
+    """Alarms that the faults must raise, each with its deadline in s (rule 2)."""
     for fault in log:
         for (alarm, is_shipped), wait_s in waits_s.items():
             for cause in CAUSES[alarm]:
@@ -269,7 +269,7 @@ def _owed_by_faults(log: Sequence[Happened], waits_s: Mapping[tuple[str, bool], 
 
 
 def _owed_by_looks(looks: Sequence[Look], waits_s: Mapping[tuple[str, bool], float]) -> Iterator[_Debt]:
-    """Rule 3."""
+    """Alarms that sets without a master, as REST told, must raise, with deadlines in s (rule 3)."""
     open_: dict[tuple[str, str], tuple[Look, Look]] = {}
     last: Look | None = None
     for look in [*looks, Look(began_s=float("inf"), ended_s=float("inf"), wrong=frozenset())]:

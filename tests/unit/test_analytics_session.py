@@ -1,0 +1,40 @@
+"""Options of the driver's Java, beside those that a user has given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollcall_ha.analytics.lake.session import COLLECTOR, JAVA_VARIABLES, java_options
+
+OWN = "-Xss4m -XX:+UseSerialGC"
+
+
+@pytest.fixture(autouse=True)
+def nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Also by whoever runs the tests; the folder of Spark's settings."""
+    for name in JAVA_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_users_collector_ours_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    assert COLLECTOR in java_options({})
+
+
+@pytest.mark.parametrize("place", [*JAVA_VARIABLES, "settings", "spark-defaults.conf"])
+def test_java_did_not_start_with_ours_beside_a_users_collector(
+    place: str, nothing_given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it was given: Java ended before Spark had its port."""
+    settings = {}
+    if place in JAVA_VARIABLES:
+        monkeypatch.setenv(place, OWN)
+    elif place == "settings":
+        settings["spark.driver.extraJavaOptions"] = OWN
+    else:
+        (nothing_given / place).write_text(f"spark.driver.extraJavaOptions {OWN}\n")
+    assert COLLECTOR not in java_options(settings)
