@@ -68,12 +68,12 @@ all() {
     tests scenario tests/scenario
     step sim "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
     tests docs -n 2 --dist loadfile tests/docs
-    # A fleet mostly waits for its own deadlines: two of them, of two files, hardly feel each other.
-    tests cluster -n 2 --dist loadfile tests/cluster tests/blackbox
-    # A test file keeps one core busy, with a Java of its own; programs that they start need no second compiler for a minute.
+    # Programs that start a Java need no second compiler for a minute.
     export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
+    # A fleet mostly waits for its own deadlines: two of them, of two files, hardly feel each other. Those with Spark too.
+    tests cluster -n 2 --dist loadfile -m 'cluster or not spark' tests/cluster tests/blackbox tests/spark
+    # A test file keeps one core busy, with a Java of its own.
     tests spark -n 2 --dist loadfile -m 'spark and not cluster' tests/spark
-    tests spark-cluster -m 'spark and cluster' tests/spark
 }
 
 coverage() {

@@ -1,16 +1,43 @@
-"""What holds for all tests: Hypothesis judges laws, not how busy the machine is that it runs on; imports are no garbage."""
+"""
+What holds for all tests: Hypothesis judges laws, not how busy the machine is that it runs on; imports are no garbage; files
+that are run side by side begin with those that take longest.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.deploy.local import processes
 
 WORKERS_MAX = 4
 """Of pytest-xdist (``deploy/check.sh``)."""
+LONGEST = (
+    "test_console",
+    "test_typed_pages",
+    "test_demo",
+    "test_fleet_timeline",
+    "test_fleet_controllers",
+    "test_fleet_datasource",
+    "test_fleet_damage",
+    "test_fleet_alarms",
+    "test_wheel",
+    "test_controller_members",
+    "test_fleet_backup",
+    "test_raft_durability",
+    "test_renewal",
+    "test_play",
+    "test_analytics_layers",
+)
+"""Files of half a minute and more. One of them that is begun last is waited for by every other worker."""
+ONE_LAKE = {"test_standalone_cluster": "test_analytics_layers"}
+"""A file that needs the lake of another one: on another worker it would be made twice."""
 
 settings.register_profile("rollcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rollcall")
@@ -29,3 +56,24 @@ def pytest_collection_finish() -> None:
     """What was imported stays: without this each full collection walks all of it again, a fifth of the time of the fast tests."""
     gc.collect()
     gc.freeze()
+
+
+class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
+    """By files. xdist begins with that of most tests: one of a single test that takes a minute would come last."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        for name, other in ONE_LAKE.items():
+            scope = scope.replace(name, other)
+        return scope
+
+    def _assign_work_unit(self, node: Any) -> None:
+        waiting = {Path(scope).stem: scope for scope in self.workqueue}
+        if longest := next((name for name in LONGEST if name in waiting), None):
+            self.workqueue.move_to_end(waiting[longest], last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None

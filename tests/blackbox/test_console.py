@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import pytest
 
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.lake.session import NoSpark, check_java
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
 from rollcall_ha.api.cli import output
@@ -29,16 +29,17 @@ from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
+from tests.spark.conftest import spark
 from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
 from tests.support.fleet_trials import kill_master
 
 pytestmark = pytest.mark.cluster
 
+__all__ = ["spark"]
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LIMIT_MS = 30_000
 NARROW = 400
-SPARK_DEADLINE_S = 300
-"""A session alone takes half a minute on a busy machine."""
 PRINTED = {
     "outage, timed independently": "total",
     "then, to the first acknowledgement": "first-ack",
@@ -49,7 +50,7 @@ IN_LAKE = {
     "kind": "kind",
     "from_master": "fromMaster",
     "to_master": "toMaster",
-    "elected_at_ms": "electedAtMs",
+    "elected_at": "electedAtMs",
     "total_us": "totalUs",
     "total_us_max": "totalUsMax",
     "unattributed_us": "unattributedUs",
@@ -247,12 +248,12 @@ def printed_phases(text: str) -> dict[str, str]:
 
 
 def lake_row(lake: Lake, table: LakeTable, epoch: int) -> dict[str, Any]:
-    """The row of a reign, as any reader of Delta tables finds it."""
+    """The row of a reign, as any reader of Delta tables finds it; instants as milliseconds."""
     from deltalake import DeltaTable
 
     rows = DeltaTable(lake.folder(table.path), version=lake.snapshot().version(table.path)).to_pyarrow_table()
     (found,) = (row for row in rows.to_pylist() if row["master_epoch"] == epoch)
-    return dict(found)
+    return {name: round(one.timestamp() * 1_000) if isinstance(one, datetime) else one for name, one in found.items()}
 
 
 def figures_of(console: Console) -> dict[str, tuple[str, str]]:
@@ -320,14 +321,14 @@ def check_film(console: Console, row: HistoryRow) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
-    fleet: Fleet, consoles: Any, tmp_path: Path
+    fleet: Fleet,
+    consoles: Any,
+    spark: Any,
+    tmp_path: Path,
 ) -> None:
     """One fault, recorded here, and everybody who tells of it: the same microseconds in each phase, the same words."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
-    try:
-        check_java()
-    except NoSpark as error:
-        pytest.skip(str(error))
+    from tests.spark.lakes import build
+
     key = only_set(fleet)
     with load(fleet) as work:
         epoch = kill_master(fleet).epoch
@@ -358,12 +359,10 @@ def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
     row = wait_row(fleet, epoch)
     check_film(console, row)
     assert all(text in console.text(".film .steps") for name, text in printed.items() if name in history)
-    made = rollcall(
-        fleet, "analytics", "run", str(fleet.directory), "--lake", str(tmp_path / "lake"), limit_s=SPARK_DEADLINE_S
-    )
-    assert made.returncode == 0, made.stderr
+    lake = Lake(tmp_path / "lake")
+    build(spark, lake, fleet.directory)
     for table in (SILVER_REIGNS, GOLD_FAILOVERS):
-        found = lake_row(Lake(tmp_path / "lake"), table, epoch)
+        found = lake_row(lake, table, epoch)
         assert {phase: found[f"{phase.replace('-', '_')}_us"] for phase in history} == history, table.path
         for column, name in IN_LAKE.items():
             assert found[column] == listed[name], (table.path, column)

@@ -86,4 +86,11 @@ def test_play_ends_well_as_printed(tmp_path: Path) -> None:
     assert audit.startswith("AUDIT ok"), told
     assert (counts["audited_replicas"], counts["lost"], counts["duplicated"]) == (3, 0, 0)
     assert counts["acked"] > 0
+
+    # Here and not in the whole story of the demo, whose ledger is a hundred times as long, and would be read five times.
+    audit_itself = [sys.executable, "-I", str(ROOT / "deploy" / "local" / "audit.py"), ".demo", "--self-test"]
+    again = subprocess.run(audit_itself, capture_output=True, text=True, check=False, cwd=checkout, timeout=120)
+
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count(": found: ") == 4
     print(f"{len(lines)} lines, {counts['acked']:,} acknowledged, {took_s:.1f} s")

@@ -82,6 +82,15 @@ def wait_taken(fleet: Fleet, version: int) -> None:
     )
 
 
+def wait_told(fleet: Fleet) -> None:
+    """Until the leader knows it: a broker works by a version at once, and says so with its next heartbeat."""
+    wait_until(
+        lambda: fleet.client().settings().brokers_behind == (),
+        deadline_s=10,
+        what="every broker to say by which version it works",
+    )
+
+
 def took_ms(fleet: Fleet, since_ms: float, version: int) -> int:
     """From then (UTC) to the last line of a log that says of a node that it works by this version."""
     wait_taken(fleet, version)
@@ -134,12 +143,7 @@ def test_a_change_of_any_setting_under_load_is_taken_everywhere_on_record_and_un
         wait_taken(fleet, back)
         work.wait_more()
         sent = producer.read_counts(fleet.books)
-    # A broker works by it at once; the leader hears so with its next heartbeat.
-    wait_until(
-        lambda: fleet.client().settings().brokers_behind == (),
-        deadline_s=10,
-        what="every broker to say by which version it works",
-    )
+    wait_told(fleet)
     answer = fleet.client().settings()
     page = fleet.client().events(limit=500, is_newest=True)
     applied = [record for record in page.events if isinstance(record.event, SettingsApplied)]
@@ -160,6 +164,10 @@ def test_a_change_of_any_setting_under_load_is_taken_everywhere_on_record_and_un
 
 
 def test_an_inconsistent_change_is_refused_with_both_values_and_nothing_moves(fleet: Fleet) -> None:
+    heal(fleet)
+    # By the fleet file alone, nobody has taken a version that could move.
+    wait_taken(fleet, changed(fleet, "apply", "handover_ms=1800"))
+    wait_told(fleet)
     before = versions(fleet)
     done = rollcall(fleet, "config", "apply", "heartbeat_timeout_ms=1500", "heartbeat_interval_ms=1000", "--yes")
     counted(code=done.returncode, said=done.stderr.strip())
@@ -173,6 +181,7 @@ def test_an_inconsistent_change_is_refused_with_both_values_and_nothing_moves(fl
     preview = rollcall(fleet, "config", "apply", "--preset", "fast", "--dry-run").stdout
     assert "Worst case of a silent master: 1450 ms." in preview
     assert versions(fleet) == before
+    changed(fleet, "undo")
 
 
 def test_a_master_that_hangs_is_found_by_what_was_set_and_not_by_the_preset(fleet: Fleet) -> None:
