@@ -204,8 +204,10 @@ class SyntheticSet:
 
     def _switchover(self, now_us: int) -> Sequence[SyntheticOperation]:
         serving, state = self.serving, self.state
-        if serving is None or state.master != serving.process.broker_id or not state.is_master_alive:
+        if serving is None or serving.process is not self.master:
             return ()
+        if not (serving.process.is_up and state.is_master_alive):
+            return ()  # It is not heard, so it cannot be told to drain.
         able = [
             process
             for process in self.processes.values()
@@ -246,6 +248,8 @@ class SyntheticSet:
     def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
         """Fix the ends of the logs at the moment in which ``process`` stops to take part."""
         serving = self.serving
+        if fault is Fault.CONTROLLER:
+            return  # It lives and writes on until it is deposed: a session alone stops no write.
         if serving is not None and process is serving.process:
             self.stop_serving(now_us, fault)
         elif serving is not None and process.following == serving.epoch:
@@ -281,8 +285,9 @@ class SyntheticSet:
         serving = self.serving
         if serving is None:
             return process.end
-        grows = process is serving.process or (process.is_up and process.following == serving.epoch)
-        return serving.end_at(now_us) if grows else process.end
+        if process is serving.process:
+            return serving.end_at(now_us if process.is_up else process.last_heard_us)
+        return serving.end_at(now_us) if process.is_up and process.following == serving.epoch else process.end
 
     # --- detection by the leading controller --------------------------------------------------------------------------
 
@@ -408,14 +413,17 @@ class SyntheticSet:
     # --- the SyncStateSet ---------------------------------------------------------------------------------------------
 
     def _schedule_shrink(self, process: Process, when_us: int) -> None:
-        self.later(when_us, lambda _: self._shrink(process))
+        self.later(when_us, lambda now_us: self._shrink(process, now_us))
 
-    def _shrink(self, process: Process) -> Sequence[SyntheticOperation]:
+    def _shrink(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
         """The master proposes to go on without a member that does not follow."""
         serving, state = self.serving, self.state
         if serving is None or process.broker_id not in state.sync_state_set or process is serving.process:
             return ()
         if process.is_up and process.following == serving.epoch:
+            return ()
+        if not serving.process.is_up:
+            self._schedule_shrink(process, now_us + US_PER_S)  # No controller hears its proposal: it tries again.
             return ()
         return [self.alter(tuple(member for member in state.sync_state_set if member != process.broker_id))]
 

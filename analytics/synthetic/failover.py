@@ -65,8 +65,11 @@ class SyntheticFailover:
         previous = event.verdict.previous_master
         old = broker_set.processes.get(previous) if previous is not None else None
         if broker_set.serving is not None:
-            # A living master was moved: it drained first, so its followers hold all that it acknowledged.
-            broker_set.stop_serving(proposed_us, Fault.SWITCHOVER, is_drained=True)
+            # A living master was moved: it drained first, so its followers hold all that it acknowledged. One that is
+            # not heard could not drain.
+            is_heard = broker_set.serving.process.is_up
+            fault = Fault.SWITCHOVER if is_heard else Fault.CONTROLLER
+            broker_set.stop_serving(proposed_us, fault, is_drained=is_heard)
         broker_set.seq = 0
         # As the leader does: where no stamps of its own were better, the core has put in those of the set.
         fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
@@ -165,7 +168,7 @@ class SyntheticFailover:
     def _report_winner(self, push: Push, now_us: int) -> Sequence[SyntheticOperation]:
         broker_set, row, serving = self._set, push.row, self._set.serving
         serves = serving is not None and serving.process is push.winner and serving.epoch == push.epoch
-        if not serves or row.serving_us is not None:
+        if not serves or not push.winner.is_up or row.serving_us is not None:
             return ()
         if broker_set.draws.chance(broker_set.plan.dropped_stamp_share):
             return ()
@@ -255,9 +258,10 @@ class SyntheticFailover:
             row = self._rows[epoch]
             again = self._push(row, proposed_us=-1, sign_us=now_us, committed_us=now_us, notified_us=now_us)
             self._enter_soon(again)
-        elif broker_set.serving is None:
+        else:
             broker_set.lost = None
-            self._begin_serving(process, epoch, now_us)
+            if broker_set.serving is None:
+                self._begin_serving(process, epoch, now_us)
 
     # --- following ---------------------------------------------------------------------------------------------------
 
@@ -305,8 +309,9 @@ class SyntheticFailover:
         if serving is None or serving.epoch != epoch or not process.is_up:
             return ()
         replica = broker_set.replica(process)
-        if replica is None or not replica.is_alive or replica.incarnation != process.incarnation:
-            # Not heard by the controllers yet: the master tries again.
+        is_known = replica is not None and replica.is_alive and replica.incarnation == process.incarnation
+        if not is_known or not serving.process.is_up:
+            # The controllers do not hear one of the two: the master tries again.
             broker_set.later(now_us + US_PER_S, lambda at_us: self._join(process, epoch, at_us), of=process)
             return ()
         operations: list[SyntheticOperation] = []
