@@ -140,9 +140,6 @@ def _link(row: Mapping[str, Any]) -> ChainedEvent:
     return link_of(row["line"].encode(), **places)
 
 
-# --- single elections ------------------------------------------------------------------------------------------------
-
-
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         yield from batch.to_pylist()

@@ -16,8 +16,7 @@ from rollcall_ha.analytics.synthetic.plan import Plan
 
 def run(folder: Path, plan: Plan, *, failovers: int | None, compression: str, master: str, is_json: bool) -> None:
     """Write the plan's history, or one with about so many failovers. Raises ``JobRefused``, ``OSError``."""
-    violations = plan.violations()
-    if violations:
+    if violations := plan.violations():
         raise JobRefused("; ".join(violations))
     if failovers is not None:
         plan = plan.for_failovers(failovers)

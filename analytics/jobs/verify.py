@@ -48,9 +48,8 @@ def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int
         counts = {row["rule"]: row["count"] for row in violations.groupBy("rule").count().collect()}
         shown = [row.asDict() for row in violations.orderBy("fleet", "index", "ordinal").limit(SHOWN_MAX).collect()]
         total = events.count()
-        verdict = verdict_of(total, len(shown))
         facts = {
-            "verdict": verdict,
+            "verdict": verdict_of(total, len(shown)),
             "events": total,
             "fleets": events.select("fleet").distinct().count(),
             "begun_inside": checked.begun_inside.count(),
@@ -60,7 +59,7 @@ def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int
         print(msgspec.json.encode({**facts, "shown": shown}).decode())
     else:
         _print(facts, shown)
-    return 0 if verdict is RecordVerdict.SOUND else 1
+    return 0 if facts["verdict"] is RecordVerdict.SOUND else 1
 
 
 def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]]) -> None:

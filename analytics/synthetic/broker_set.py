@@ -204,10 +204,9 @@ class SyntheticSet:
 
     def _switchover(self, now_us: int) -> Sequence[SyntheticOperation]:
         serving, state = self.serving, self.state
-        if serving is None or serving.process is not self.master:
+        # One that is not heard cannot be told to drain.
+        if serving is None or not (serving.process.is_up and state.is_master_alive):
             return ()
-        if not (serving.process.is_up and state.is_master_alive):
-            return ()  # It is not heard, so it cannot be told to drain.
         able = [
             process
             for process in self.processes.values()
@@ -223,11 +222,12 @@ class SyntheticSet:
 
     def go_silent(self, process: Process, fault: Fault, now_us: int) -> Sequence[SyntheticOperation]:
         """``process`` is not heard from now on; how it comes back is drawn at once."""
-        self._freeze(process, fault, now_us)
+        # A master that a new leader does not hear lives, and writes on until it is deposed.
+        if fault is not Fault.CONTROLLER:
+            self._freeze(process, fault, now_us)
         process.is_up, process.fault, process.fault_us = False, fault, now_us
         process.last_heard_us = now_us - self.draws.within_us(self.interval_us)
-        process.following = NO_EPOCH_YET
-        process.mark = None
+        process.following, process.mark = NO_EPOCH_YET, None
         is_master = process is self.master
         if is_master:
             self.lost = process
@@ -248,8 +248,6 @@ class SyntheticSet:
     def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
         """Fix the ends of the logs at the moment in which ``process`` stops to take part."""
         serving = self.serving
-        if fault is Fault.CONTROLLER:
-            return  # It lives and writes on until it is deposed: a session alone stops no write.
         if serving is not None and process is serving.process:
             self.stop_serving(now_us, fault)
         elif serving is not None and process.following == serving.epoch:

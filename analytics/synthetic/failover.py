@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
 from rollcall_ha.analytics.synthetic.processes import Leader, Process, ServingMaster, SyntheticOperation
@@ -25,8 +25,6 @@ from rollcall_ha.controller.contract.values import Milestone, Phase
 
 if TYPE_CHECKING:
     from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
-
-T = TypeVar("T")
 
 REIGNS_REMEMBERED = 32
 """Past epochs whose start and whose truth may still matter: no replica stays away for longer."""
@@ -239,9 +237,8 @@ class SyntheticFailover:
         if broker_set.outage is not None:
             from_us, fault, old_epoch = broker_set.outage
             broker_set.outage = None
-            is_recorded = epoch != old_epoch
             row = OutageTruth(
-                **broker_set.names, from_us=from_us, to_us=now_us, fault=fault.value, is_recorded=is_recorded
+                **broker_set.names, from_us=from_us, to_us=now_us, fault=fault.value, is_recorded=epoch != old_epoch
             )
             broker_set.truth.outages.append(row)
         for other in broker_set.processes.values():
@@ -331,7 +328,7 @@ def _milestone(epoch: int, phase: Phase, elapsed_us: int, process: Process | Non
     return Milestone(master_epoch=MasterEpoch(epoch), phase=phase, elapsed_us=elapsed_us, **named, **more)
 
 
-def _remember(kept: dict[int, T], epoch: int, value: T) -> None:
+def _remember(kept: dict[int, Any], epoch: int, value: Any) -> None:
     kept[epoch] = value
     if len(kept) > REIGNS_REMEMBERED:
         del kept[next(iter(kept))]
