@@ -10,6 +10,7 @@ what="$2"
 unset PYTHONDONTWRITEBYTECODE
 workers=$(($(nproc) < 4 ? $(nproc) + 1 : 4)) # one more than cores: a third of a test is waiting for a thread or the disk
 failed=()
+culprits=() # tests that failed, with their reasons: where only the end of the output is kept, it must name them
 began=$SECONDS
 summary=()
 
@@ -27,6 +28,7 @@ step() { # step NAME COMMAND...
     wait "$printer" # the lines that are counted below must be there
     local counted
     counted=$(grep -E '[0-9]+ (passed|failed|errors?|skipped)|Success: no issues|All checks passed|files already formatted|Contracts: |^RESULT|^sim:' "$output" | tail -n 1)
+    mapfile -t -O "${#culprits[@]}" culprits < <(grep -E '^(FAILED|ERROR) ' "$output" | cut -c -400)
     rm -f "$output"
     summary+=("$(printf '%-14s %5d s  %-4s  %s' "$name" "$((SECONDS - from))" "$([ "$status" = 0 ] && echo ok || echo FAIL)" "$counted")")
     [ "$status" = 0 ] || failed+=("$name")
@@ -95,6 +97,7 @@ printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"
 printf '%-14s %5d s\n' total "$((SECONDS - began))"
 if [ "${#failed[@]}" != 0 ]; then
+    printf '%s\n' "${culprits[@]:0:20}"
     printf 'FAILED: %s\n' "${failed[*]}"
     exit 1
 fi
