@@ -204,7 +204,7 @@ class SyntheticSet:
 
     def _switchover(self, now_us: int) -> Sequence[SyntheticOperation]:
         serving, state = self.serving, self.state
-        # One that is not heard cannot be told to drain.
+        # A master that no controller hears cannot be told to drain.
         if serving is None or not (serving.process.is_up and state.is_master_alive):
             return ()
         able = [
