@@ -64,7 +64,7 @@ at_first_ack_us bigint as above
 at_full_redundancy_us bigint as above
 detected_us bigint phase: from the first sign of the fault to the detection
 proposed_us bigint phase: from the detection to the proposal
-committed_us bigint phase: from the proposal to the commit
+committed_us bigint phase: from the proposal to the commit; 0 of kind requested, whose old master serves until then
 notified_us bigint phase: from the commit to the push
 promised_us bigint phase: from the push to the winner's durable promise
 role_applied_us bigint phase: to the role

@@ -249,7 +249,7 @@ class Milestone(Value):
 
     ``elapsed_us`` runs on the reporter's own monotonic clock: for a broker from the push that it answers,
     for the leader from the proposal. ``observed_us`` is the leader's: from the first sign of the fault to the arrival
-    of the report.
+    of the report. Where an operator moves a living master both begin with the commit, so COMMITTED is 0 there.
     """
 
     master_epoch: MasterEpoch

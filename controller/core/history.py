@@ -112,8 +112,8 @@ def _uncertainty_us(event: MasterElected) -> int | None:
     """How much earlier than the phases the outage may have begun; None = no bound is known."""
     if event.detection is not None:
         return event.detection.uncertainty_us
-    # Its beginning is the proposal itself: a living master was moved, or there was none before. A master that was lost
-    # without a stamp was lost at some time before it: 40 ms of election would be the record of an outage of 12 minutes.
+    # Its beginning is on record: a living master was moved, or there was none before. A master that was lost without a
+    # stamp was lost at some time before it: 40 ms of election would be the record of an outage of 12 minutes.
     return None if event.verdict.kind in _FOR_A_LOST_MASTER else 0
 
 

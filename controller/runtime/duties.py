@@ -39,6 +39,7 @@ from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, Probe
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty
 from rollcall_ha.controller.runtime.handover_duty import HandoverDuty, PreviewAny
@@ -167,6 +168,10 @@ class LeaderDuties:
         proposed_ns = pending.proposed_ns if is_own and pending is not None else None
         origin_ns = requested_ns if proposed_ns is None else proposed_ns
         fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
+        if event.verdict.kind is ElectionKind.REQUESTED and event.detection is None:
+            # Its old master serves until it is told. From the order, the time that a majority took to commit would be
+            # on record as an outage that nobody felt.
+            origin_ns = now_ns
         origin = Origin(proposed_ns=origin_ns, fault_ns=origin_ns - fault_age_us * NS_PER_US)
         self.milestones.committed(key, event.master_epoch, origin, now_ns)
 

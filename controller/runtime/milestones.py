@@ -5,7 +5,8 @@ Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not
 (``controller.core.history``), proposing (``service``). Times are nanoseconds of one monotonic clock.
 
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
-without a detection (a requested or first election) both count from the proposal.
+without a detection (a first election) both count from the proposal. Where an operator moves a living master both count
+from the commit: the old master serves until it is told.
 Rule 2: a leader that did not see the beginning says nothing about it: ``observed_us`` stays None.
 Rule 3: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
 """

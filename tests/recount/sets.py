@@ -198,7 +198,7 @@ class SetStory:
 
     def _elected(self, event: Event, ends: Mapping[tuple[int, int], Silence]) -> None:
         body, ages = event.body, event.body["ages"]
-        # A living master was moved, or there was none before: the beginning is the proposal itself, and is known.
+        # A living master was moved, or there was none before: the beginning is known.
         alive_us = ages.get("alive")
         if not ages and body["kind"] not in LOST_A_MASTER:
             alive_us = 0

@@ -128,7 +128,7 @@ def test_a_beginning_that_was_not_seen_is_a_lower_and_an_upper_bound(
 
 
 def test_a_failover_whose_fault_nobody_saw_has_no_upper_bound_and_a_requested_election_is_exact() -> None:
-    """What begins with the proposal itself is known from its beginning; a master that was lost was lost before it."""
+    """What begins with the election itself is known from its beginning; a master that was lost was lost before it."""
     fleet = Fleet().serving()
     fleet.silence(1)
     fleet.elect()
