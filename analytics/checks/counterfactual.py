@@ -32,12 +32,7 @@ MAY_NOT_CLAIM = (
     "Without --gaps no false failover on top is claimed, and that is not a zero.",
 )
 
-_CLEAN_KINDS = (
-    ElectionKind.FAILOVER,
-    ElectionKind.HANDOVER,
-    ElectionKind.REQUESTED,
-    ElectionKind.SWITCHOVER,
-)
+_CLEAN_KINDS = (ElectionKind.FAILOVER, ElectionKind.HANDOVER, ElectionKind.REQUESTED, ElectionKind.SWITCHOVER)
 
 _decode = msgspec.json.Decoder(EventRecord).decode
 
@@ -90,9 +85,4 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
     ends = {each.broker_id: (each.last_epoch or 0, each.max_offset or 0) for each in ranking.candidates if each.rank}
     # Regret of the other winner against the same candidates: no candidate is compared with a log of another moment.
     regret = max(ends.values())[1] - ends[ranking.winner][1] if ranking.winner is not None else 0
-    return Replayed(
-        winner=ranking.winner,
-        policy=wanted,
-        is_replayed=may_change,
-        regret_bytes=max(0, regret),
-    )
+    return Replayed(winner=ranking.winner, policy=wanted, is_replayed=may_change, regret_bytes=max(0, regret))

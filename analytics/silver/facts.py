@@ -193,10 +193,7 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
 
 
 def _elections_of_reigns(published: DataFrame) -> DataFrame:
-    coded = {
-        "election_kind": code_of(f.col("kind"), ELECTION_KINDS),
-        "cause_code": code_of(f.col("cause"), CAUSES),
-    }
+    coded = {"election_kind": code_of(f.col("kind"), ELECTION_KINDS), "cause_code": code_of(f.col("cause"), CAUSES)}
     # Without a detection ``cause`` holds the kind, which has no code among causes: back to null, as in the event.
     coded["cause_code"] = f.when(coded["cause_code"] > codes.UNKNOWN, coded["cause_code"])
     return published.select(*_REIGN, *_WINNER, *(coded.get(name, f.col(name)).alias(name) for name in _OF_ELECTION))
