@@ -38,6 +38,10 @@ def filled(root: Path, *, is_clean: bool = True) -> LogOffset:
     while len(log._files.segments) < 3:
         append_all(log, draft(b"x" * 3000))
     end = log.max_offset
+    # Synced and noted here, not when the flush thread comes to it: after a kill the rest is a torn tail.
+    never_synced(log)
+    log._sync()
+    log._do_chores()
     log.close(is_clean=is_clean)
     return end
 

@@ -269,9 +269,9 @@ def test_a_full_disk_refuses_definitely_and_the_put_path_goes_on(broker: LogBrok
     """What found room in the same batch is appended."""
     sink = Sink()
     broker.put.handle(sink, [send(1, 0)])
-    filler = [send(100 + n, body=b"x" * 9_900) for n in range(26)]
+    # Of two segments: the thread that prepares segments may have made the next one already.
+    filler = [send(100 + n, body=b"x" * 9_900) for n in range(52)]
     broker.put.release(broker.log.max_offset)
-    # Before the filler: the thread that prepares segments makes the next one when half of this one is full.
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, old[1]))
