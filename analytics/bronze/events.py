@@ -47,13 +47,6 @@ OPTIONS = {"columnNameOfCorruptRecord": CORRUPT}
 HELD, END = "held", "end"
 """Fields around a text that is parsed (``_held``)."""
 
-FIELDS = (
-    "kind", "master", "masterIncarnation", "masterEpoch", "brokerId", "incarnation", "verdict", "milestone",
-    "detection", "ended", "cause", "reason", "syncStateSet", "syncStateSetEpoch", "triggeredBy", "ageUs", "stoppedUs",
-    "intactness", "remaining", "configuration", "controller", "fleetIncarnation",
-)  # fmt: skip
-"""Fields of an event that columns are made of; each of the other 67 costs time in each line, though it is null."""
-
 NAMES = ("cluster", "day", *BRONZE_EVENTS.key)
 """Columns by which copies of an event meet."""
 
@@ -62,7 +55,7 @@ class Why(StrEnum):
     """Why a text is no event."""
 
     NOT_A_RECORD = "not an event record"
-    """Not JSON, cut off, a value of a wrong type in ``FIELDS``, or one of the fields that name an event is missing."""
+    """Not JSON, cut off, a value of a wrong type, or one of the fields that name an event is missing."""
     TRAILING = "something follows the record on its line"
     VERSION = "schema version is not a positive number"
     RANGE = "a number that names the event is out of range"
@@ -113,9 +106,7 @@ def _held(text: Column) -> Column:
 
 
 def _held_schema() -> StructType:
-    record = event_record_schema()
-    record["event"].dataType = StructType([field for field in record["event"].dataType if field.name in FIELDS])
-    fields = {HELD: record, END: BooleanType(), CORRUPT: StringType()}
+    fields = {HELD: event_record_schema(), END: BooleanType(), CORRUPT: StringType()}
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
@@ -315,7 +306,7 @@ def _election(event: Column) -> dict[str, Column]:
         "fault_age_us": f.coalesce(
             detection["firstSignAgeUs"], signs, detection["detectedAgeUs"], event["ended"]["firstSignAgeUs"]
         ),
-        # Without stamps a living master was moved, or there was none: that begins with the election. But a master that
+        # Without stamps a living master was moved, or there was none: that begins with the proposal. But a master that
         # was lost without a stamp was lost at some time before it.
         "alive_age_us": f.coalesce(
             detection["aliveAgeUs"],
