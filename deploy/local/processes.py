@@ -21,8 +21,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 
 import psutil
@@ -32,6 +34,8 @@ import rollcall_ha
 POLL_INTERVAL_S = 0.01
 PORT_FIRST, PORT_LAST = 20_000, 30_000
 """Free ports are looked for here: below the ephemeral range, clear of RocketMQ's 9876 and 10909-10912."""
+BLOCK_PORTS = 500
+"""Of one process that launches; the first of them is its claim."""
 _CREATED_TOLERANCE_S = 0.05
 
 
@@ -233,15 +237,31 @@ def require_free(host: str, port: int) -> None:
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """``count`` different ports on which no process listens now, from ``PORT_FIRST`` to ``PORT_LAST``."""
-    # Drawn, not counted up: two fleets that are made at the same time would find the same ports free.
-    candidates = list(range(PORT_FIRST, PORT_LAST))
-    random.Random().shuffle(candidates)  # noqa: S311 - nobody gains by a guess; of its own: the tests seed the shared one
-    found: list[int] = []
-    for port in candidates:
-        if len(found) == count:
-            break
-        if is_free(host, port):
-            found.append(port)
+    free = (port for port in islice(_own_ports(), BLOCK_PORTS - 1) if is_free(host, port))
+    found = list(islice(free, count))
     if len(found) < count:
-        raise LauncherError(f"only {len(found)} of {count} ports from {PORT_FIRST} to {PORT_LAST} are free on {host}")
+        raise LauncherError(f"only {len(found)} of {count} ports are free on {host}; {BLOCK_PORTS - 1} were looked at")
     return found
+
+
+@cache
+def _own_ports() -> Iterator[int]:
+    """
+    A block of ports that no other process launches from while this one lives, each port of it in turn.
+
+    A port that is free is not taken by that: two launchers found the same one free before either of their brokers
+    listened there, or while the broker of one of them was down, and the other broker could not start.
+    """
+    firsts = list(range(PORT_FIRST, PORT_LAST, BLOCK_PORTS))
+    random.Random().shuffle(firsts)  # noqa: S311 - nobody gains by a guess; of its own: the tests seed the shared one
+    for first in firsts:
+        claim = socket.socket()
+        # Without SO_REUSEADDR: with it two processes could hold one claim, as neither of them listens.
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+        else:
+            claim.detach()  # held until this process ends
+            return cycle(range(first + 1, first + BLOCK_PORTS))
+    raise LauncherError(f"other processes hold every block of {BLOCK_PORTS} ports from {PORT_FIRST} to {PORT_LAST}")

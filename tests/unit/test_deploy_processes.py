@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,28 @@ def test_free_ports_differ_and_are_below_the_ephemeral_range() -> None:
 
     assert len(set(ports)) == 18
     assert all(PORT_FIRST <= port < PORT_LAST for port in ports)
+
+
+def test_two_launchers_found_the_same_port_free() -> None:
+    """Before the broker of either listened there: the second one could not start. 300 of 10,000 each met nine times."""
+    draw = "from rollcall_ha.deploy.local.processes import free_ports; print(*free_ports(300), flush=True); input()"
+    launchers = [
+        subprocess.Popen([sys.executable, "-c", draw], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        drawn = [set(map(int, launcher.stdout.readline().split())) for launcher in launchers if launcher.stdout]
+    finally:
+        for launcher in launchers:
+            launcher.communicate("\n", timeout=10)
+
+    assert [len(one) for one in drawn] == [300, 300]
+    assert drawn[0].isdisjoint(drawn[1])
+    assert drawn[0].isdisjoint(free_ports(300))
+
+
+def test_a_broker_that_was_down_lost_its_port_to_the_next_fleet_of_its_launcher() -> None:
+    assert set(free_ports(100)).isdisjoint(free_ports(100))
 
 
 def test_wait_without_success_names_what_it_waited_for() -> None:
