@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from rollcall_ha.api.errors import ClientError, RefusedError
 from rollcall_ha.api.identity import Identity
 from rollcall_ha.controller.contract.events import ControllersChangeOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.processes import free_ports, our_environment, python_module, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -30,23 +29,12 @@ DEADLINE_S = 60.0
 NAMES = ("c1", "c2", "c3", "c4", "c5", "c6")
 
 
-def _ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 class Machines:
     """Processes of controllers, and the operator's commands."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        ports = _ports(18)
+        ports = free_ports(18)
         self.addresses = {
             name: [f"127.0.0.1:{port}" for port in ports[at * 3 : at * 3 + 3]] for at, name in enumerate(NAMES)
         }

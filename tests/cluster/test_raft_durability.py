@@ -10,11 +10,9 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ import pytest
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
+from rollcall_ha.deploy.local.processes import free_ports
 from tests.support.raft_certs import make_certificates
 from tests.support.raft_driver import RaftProcess, found, start_node, wait_for
 
@@ -33,11 +32,7 @@ IN_FLIGHT = 16
 
 
 def _free_addresses() -> dict[str, str]:
-    with ExitStack() as stack:
-        sockets = {name: stack.enter_context(socket.socket()) for name in NAMES}
-        for one in sockets.values():
-            one.bind(("127.0.0.1", 0))
-        return {name: f"127.0.0.1:{one.getsockname()[1]}" for name, one in sockets.items()}
+    return {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True)}
 
 
 class Cluster:

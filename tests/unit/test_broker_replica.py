@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +63,7 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, Verdict
+from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
 from rollcall_ha.ha.errors import ErrorCode
@@ -80,10 +80,7 @@ ME = BrokerId(1)
 
 def free_port() -> int:
     """Of loopback, a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 def config_of(directory: Path) -> BrokerConfig:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.connection import (
     LinkClosed,
     RemotingConnection,
@@ -44,19 +45,13 @@ class Echo:
         self.changed.set()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def with_server(
     scenario: Callable[[Echo, RemotingServer, int], Coroutine[None, None, None]], limits: LinkLimits | None = None
 ) -> None:
     async def run() -> None:
         echo = Echo()
         server = RemotingServer(echo, limits=limits)
-        port = free_port()
+        (port,) = free_ports(1)
         await server.start("127.0.0.1", port)
         try:
             async with asyncio.timeout(30):

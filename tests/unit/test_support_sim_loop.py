@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import uvloop
 
 from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
+from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.transport import monotonic_ms
 from rollcall_ha.node.remoting import receive
@@ -52,16 +52,9 @@ class Stage:
         self.told.append(str(what))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def told_by_a_real_loop(program: Program, make: Callable[[], asyncio.AbstractEventLoop], folder: Path) -> list[str]:
     with ThreadPoolExecutor(max_workers=1) as thread:
-        stage = Stage("127.0.0.1", _free_port(), thread, folder)
+        stage = Stage("127.0.0.1", free_ports(1)[0], thread, folder)
         with asyncio.Runner(loop_factory=make) as runner:
             runner.run(program(stage))
     return stage.told
