@@ -3,6 +3,7 @@
 import { follow, get } from "./api.js";
 
 const KEPT = 500;
+const FAILED_MS = 2000;
 export const recent = []; // newest last; the views begin with it
 const listeners = new Set();
 export const listen = (heard) => {
@@ -30,17 +31,22 @@ export async function begin(told, signal) {
 }
 
 // Runs `work` at once after a quiet time, and then at most every `pauseMs`: a failover is seen when it happens, and a storm
-// of events costs the controller one question a second for each who looks.
+// of events costs the controller one question a second for each who looks. Work that failed is done again after a while:
+// by itself nobody would ask before the next event, and the page would show the state before this one.
 export function paced(work, pauseMs, signal) {
   let isRunning = false, isDue = false, timer = 0;
   async function run() {
     isRunning = true;
     isDue = false;
-    await work().catch(() => {});
+    let restMs = pauseMs;
+    await work().catch(() => {
+      isDue = true;
+      restMs = Math.max(pauseMs, FAILED_MS);
+    });
     timer = signal.aborted ? 0 : setTimeout(() => {
       isRunning = false;
       if (isDue) run();
-    }, pauseMs);
+    }, restMs);
   }
   signal.addEventListener("abort", () => clearTimeout(timer));
   return () => {

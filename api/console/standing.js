@@ -11,9 +11,12 @@ const COLUMNS = [["What", "name"], ["Until", "when"], ["By", ""], ["Reason", "wi
 export async function show(main, parts, query, signal) {
   document.title = "Pauses and maintenance · Rollcall";
   const body = h("div");
+  let heard = 0; // index of the newest event that this view was told
   put(main, h("section", { class: "head" }, h("h1", null, "Pauses and maintenance"), h("p", { class: "read" }, "What people have set aside for a while. Each ends by itself.")), body);
   async function load() {
     const [held, paused] = await Promise.all([get("/v1/maintenance?consistency=local", signal), get("/v1/overview?problem=PAUSED&limit=100&consistency=local", signal)]);
+    // An overview is shared for 250 ms: one of before the event that asks for it would stay here until the next event.
+    if (paused.freshness.index < heard) renew();
     const fleet = paused.pause;
     put(body,
       h("h2", null, "Elections"),
@@ -27,7 +30,10 @@ export async function show(main, parts, query, signal) {
   }
   const renew = paced(load, 500, signal);
   const unlisten = listen((records) => {
-    if (records.some((record) => /^(elections|maintenance)-/.test(record.event.kind))) renew();
+    const own = records.filter((record) => /^(elections|maintenance)-/.test(record.event.kind));
+    if (!own.length) return;
+    heard = own.at(-1).index;
+    renew();
   });
   signal.addEventListener("abort", unlisten);
   await load();

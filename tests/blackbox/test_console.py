@@ -427,6 +427,30 @@ def test_a_switchover_that_lasts_longer_than_the_page_waits_is_not_told_as_not_d
     assert len(set(asked)) == 1, "asked anew under one id: no second order"
 
 
+@pytest.mark.parametrize("second", ["from before the pause", "a refusal"])
+def test_a_pause_was_not_shown_if_the_answer_was_older_than_its_event(fleet: Fleet, consoles: Any, second: str) -> None:
+    """An overview is shared for 250 ms, and a busy controller refuses: the page offered "Pause" until the next event."""
+    console, answers = consoles("operator"), []
+
+    def answer(route: Any) -> None:
+        answers.append(route.fetch())
+        if len(answers) == 2 and second == "a refusal":
+            route.fulfill(status=503, json={"code": "NOT_READY", "detail": "busy"})
+        else:
+            route.fulfill(response=answers[0] if len(answers) == 2 else answers[-1])
+
+    console.page.route("**/v1/overview?problem=PAUSED*", answer)
+    console.open("standing")
+    console.wait("text=Elections of the fleet are held")
+    try:
+        assert rollcall(fleet, "pause", "--fleet", "--for", "1h").returncode == 0
+        console.wait("text=Resume the fleet")
+    finally:
+        # Left paused, no other test here would have a successor for its dead master.
+        assert rollcall(fleet, "resume", "--fleet").returncode == 0
+    assert len(answers) >= 3
+
+
 def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: Fleet, consoles: Any) -> None:
     """Also by who looks at a controller that does not lead. Markup in a reason stays text."""
     key = only_set(fleet)
@@ -452,9 +476,13 @@ def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: F
         return told
 
     console.open("standing")
-    assert MARKUP in order("Pause the fleet…")
-    assert MARKUP in seen("elections-paused")
-    order("Resume the fleet…")
+    try:
+        assert MARKUP in order("Pause the fleet…")
+        assert MARKUP in seen("elections-paused")
+        order("Resume the fleet…")
+    except BaseException:
+        rollcall(fleet, "resume", "--fleet")  # for the tests that follow
+        raise
     # All replicas are on one host: no budget is left, and the server says so.
     page.get_by_role("button", name="Begin maintenance of a host…").click(timeout=LIMIT_MS)
     page.fill("#host", "127.0.0.1")
