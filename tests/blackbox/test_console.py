@@ -433,11 +433,11 @@ def test_a_pause_was_not_shown_if_the_answer_was_older_than_its_event(fleet: Fle
     console, answers = consoles("operator"), []
 
     def answer(route: Any) -> None:
-        answers.append(route.fetch())
+        answers.append(route.fetch().json())
         if len(answers) == 2 and second == "a refusal":
             route.fulfill(status=503, json={"code": "NOT_READY", "detail": "busy"})
         else:
-            route.fulfill(response=answers[0] if len(answers) == 2 else answers[-1])
+            route.fulfill(json=answers[0] if len(answers) == 2 else answers[-1])
 
     console.page.route("**/v1/overview?problem=PAUSED*", answer)
     console.open("standing")
@@ -448,7 +448,10 @@ def test_a_pause_was_not_shown_if_the_answer_was_older_than_its_event(fleet: Fle
     finally:
         # Left paused, no other test here would have a successor for its dead master.
         assert rollcall(fleet, "resume", "--fleet").returncode == 0
-    assert len(answers) >= 3
+    console.wait("text=Pause the fleet")
+    # Asked while the page is closed, a question would fail in the test that follows.
+    console.page.unroute_all(behavior="wait")
+    assert len(answers) >= 4
 
 
 def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: Fleet, consoles: Any) -> None:
