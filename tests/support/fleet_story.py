@@ -64,6 +64,8 @@ def heal(fleet: Fleet) -> SetStatus:
         else:
             fleet.restart(name)
     fleet.leader(deadline_s=HEAL_DEADLINE_S)
+    # Two of three have a leader, and the set all its replicas, before the third one listens.
+    fleet.wait_live(fleet.controllers, deadline_s=HEAL_DEADLINE_S)
     # Controllers that were away too still show the dead as members: a restarted broker is ready when it has a role.
     fleet.wait_ready(fleet.brokers, deadline_s=HEAL_DEADLINE_S)
     key = only_set(fleet)
