@@ -142,10 +142,11 @@ def test_a_fleet_is_operated_from_the_machine_of_any_controller(site: Site) -> N
     follower, other = (name for name in CONTROLLERS if name != leader)
     for name in BROKERS:
         site.start(name)
+    # Not ``status --check``: a fleet is in order, too, while no broker has registered, and that set has no history.
     wait_until(
-        lambda: site.ask(follower, "status", "--check").returncode == 0,
+        lambda: site.ask(follower, "wait", "site/broker-a", "--until", "in-sync", "--timeout", "5").returncode == 0,
         deadline_s=DEADLINE_S,
-        what=f"status --check on {follower}",
+        what=f"site/broker-a to be in sync, as {follower} sees it",
     )
     slave = 3 - _newest_reign(site, follower)["toMaster"]
     ordered = site.ask(follower, "elect", "site/broker-a", "--to", str(slave), "--yes", "--reason", "from a follower")
