@@ -26,12 +26,12 @@ from rollcall_ha.analytics.gold.tables import (
     ROUTE_LATE_MS,
 )
 from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.silver.facts import OF_OUTAGE, span_column
+from rollcall_ha.analytics.silver.phases import OF_OUTAGE, span_column
 
 
 def failovers(days: Days) -> DataFrame:
     elected = f.col("elected_at_ms")
-    wanted = days.only_since(days.tables["reigns"].where("is_failover"))
+    wanted = days.only_since(days.tables["phases"].where("is_failover"))
     joined = (
         with_cleanings(days, wanted)
         .join(_triggers(days).hint("shuffle_hash"), ["set_id", "triggered_seq"], "left")

@@ -21,7 +21,7 @@ SET = ("fleet", "cluster", "broker_set")
 
 @dataclass(slots=True, kw_only=True)
 class Days:
-    """Silver by name, later ``failovers`` and ``sets_daily`` too, all ``in_ms``, and the first wanted day."""
+    """Silver and ``phases`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``; the first wanted day."""
 
     tables: dict[str, DataFrame]
     since: dt.date | None

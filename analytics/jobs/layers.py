@@ -33,7 +33,6 @@ from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_QUALITY, GOLD
 from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
 from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.session import OPEN_FILES_MAX
 from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
@@ -44,6 +43,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
+    SILVER_PHASES,
     SILVER_REIGNS,
     SILVER_SILENCES,
     SILVER_STOPS,
@@ -244,10 +244,11 @@ class Layers:
         """
         ``LakeWriter.put`` of a table by day.
 
-        In a lake of many days the rows of a day are brought together first: else each task writes a small file into
-        nearly every one, and a task has no more than ``OPEN_FILES_MAX`` open at once.
+        The rows of a day are brought together first. Else each row goes to another day's file than the one before it:
+        with thirty files of thirty columns open at once that costs twice what the shuffle does, and each task leaves a
+        file of its own in every day.
         """
-        if len(self._writer.files(BRONZE_EVENTS)) > OPEN_FILES_MAX:
+        if len(self._writer.files(BRONZE_EVENTS)) > 1:
             rows = rows.hint("rebalance", table.partition)
         self._writer.put(table, rows, removed=removed)
 
@@ -273,7 +274,7 @@ class Layers:
 
     def _put_days(self, differing: Iterable[str], built: Mapping[str, Partitions]) -> None:
         """The daily tables, from the first day that may have changed (rule 4)."""
-        tables = {table.name: in_ms(self._writer.read(self._spark, table)) for table in SILVER}
+        tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in (*SILVER, SILVER_PHASES)}
         since = self._gold_since(differing, tables["horizons"], built) if built else None
         days = gold_days.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:

@@ -24,7 +24,8 @@ from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver import facts as silver
-from rollcall_ha.analytics.silver.facts import SPANS, span_column
+from rollcall_ha.analytics.silver.phases import SPANS, span_column
+from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 
 ROWS_MAX = 500
 """Rows that are shown; the lake's tables have them all."""
@@ -59,12 +60,13 @@ def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
 
 
 def timeline(events: DataFrame) -> DataFrame:
-    """One row per reign, oldest first: ``silver.reigns`` with the set's names and the election's requester."""
+    """One row per reign, oldest first: ``silver.phases`` with the set's names and the election's requester."""
     elections = events.where(events["kind"] == KINDS["master-elected"])
     asked = elections.select("set_id", "seq", "cluster", "broker_set", "requested_by").withColumnRenamed(
         "seq", "elected_seq"
     )
-    reigns = in_ms(silver.reigns(in_ms(events))).join(asked, ["set_id", "elected_seq"])
+    phases = SILVER_PHASES.rows(events.sparkSession, lambda _: silver.reigns(in_ms(events)))
+    reigns = in_ms(phases).join(asked, ["set_id", "elected_seq"])
     return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)
 
 

@@ -1,10 +1,10 @@
 """
-Silver, one row per occurrence: reigns with their phases and their ends, cleanings, changes of leader, callers.
+Silver, one row per occurrence: reigns with their stamps and their ends, cleanings, changes of leader, callers.
 
-Here: column expressions over bronze events. Not here: intervals (``intervals``), views (``tables``), publishing
-(``jobs.layers``).
+Here: column expressions over bronze events. Not here: phases, which follow from stamps (``phases``), intervals
+(``intervals``), views (``tables``), publishing (``jobs.layers``).
 
-Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
+Rule 1: rows are narrow: writing one costs more than finding it, and what follows from its columns is a view's.
 Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
 row takes part like one more event. So a later run, or a stream, reads new days only.
 Rule 3: events of a reign are many and narrow: they are shuffled once, as numbers, to the partition of their set; there
@@ -24,6 +24,7 @@ from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
 from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver.intervals import CHANGES_SET, GONE, US_PER_MS
+from rollcall_ha.analytics.silver.phases import LEADER_PHASES, WINNER_PHASES, stamp_column
 from rollcall_ha.analytics.silver.tables import (
     SILVER_BROKER_SETS,
     SILVER_CALLERS,
@@ -33,15 +34,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_REIGNS,
 )
 from rollcall_ha.controller.contract.values import Phase
-from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
-
-LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
-WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
-SPANS = (Phase.DETECTED, Phase.PROPOSED, *LEADER_PHASES, *WINNER_PHASES)
-"""Phases of a failover that have a duration, in their order."""
-
-OF_OUTAGE = SPANS[:-1]
-"""Those of the outage; the first acknowledgement comes when somebody sends, and that may be an hour later."""
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
@@ -82,16 +75,6 @@ _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "
 _OF_MILESTONE = ("phase", "elapsed_us", "observed_us", "waited_us", "entered_at_ms")
 _OF_REPORT = (*_OF_MILESTONE, "graded_seq", *_OF_GRADE)
 """A report on a reign after its election: a milestone, the winner's entry, or a grade."""
-
-
-def span_column(phase: Phase) -> str:
-    """Name of a phase's duration, in microseconds."""
-    return f"{phase.value.replace('-', '_')}_us"
-
-
-def stamp_column(phase: Phase) -> str:
-    """Name of a phase's stamp, in microseconds on its reporter's clock."""
-    return f"at_{phase.value.replace('-', '_')}_us"
 
 
 _LEAST = {
@@ -206,7 +189,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
     ]
     known[_STAMPED.index(Phase.SERVING)]["observed_us"] = f.col("total_us")
-    known[_STAMPED.index(Phase.FIRST_ACK)]["waited_us"] = f.col("waited_us")
+    known[_STAMPED.index(Phase.FIRST_ACK)]["waited_us"] = f.col("told_wait_us")
     known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
     graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}
     known.append(graded | {"grade_code": code_of(f.col("grade"), GRADES)})
@@ -245,80 +228,19 @@ def _with_neighbours(folded: DataFrame) -> DataFrame:
 
 
 def _finished(folded: DataFrame) -> DataFrame:
-    spans, backward = _spans()
-    with_words = folded.withColumns(
+    return folded.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("elected_at_ms")),
             "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
+            "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), word_of(f.col("election_kind"), ELECTION_KINDS)),
             "end_kind": word_of(f.col("end_kind_code"), ELECTION_KINDS),
+            "end_cause": f.coalesce(
+                word_of(f.col("end_cause_code"), CAUSES), word_of(f.col("end_kind_code"), ELECTION_KINDS)
+            ),
             "lost_at_ms": f.col("ended_at_ms") - f.floor(f.col("end_fault_age_us") / US_PER_MS),
             "grade": word_of(f.col("grade_code"), GRADES),
-            **spans,
-            "backward_stamps": backward,
-        }
-    )
-    durations = [f.col(span_column(phase)) for phase in SPANS]
-    attributed, missing = f.lit(0).cast("bigint"), f.lit(0)
-    for phase, duration in zip(SPANS, durations, strict=True):
-        # A first election has no fault: its missing detection is no gap in the record.
-        is_due = f.col("is_failover") if phase in (Phase.DETECTED, Phase.PROPOSED) else f.lit(True)
-        if phase in OF_OUTAGE:
-            attributed = attributed + f.coalesce(duration, f.lit(0))
-        missing = missing + f.when(is_due & duration.isNull(), 1).otherwise(0)
-    dominating = f.lit(None).cast("string")
-    longest = f.greatest(*durations[: len(OF_OUTAGE)])
-    # Backwards, so that of two equal phases the earlier one wins: ties must not depend on the plan.
-    for phase, duration in reversed(list(zip(OF_OUTAGE, durations[: len(OF_OUTAGE)], strict=True))):
-        dominating = f.when(duration == longest, phase.value).otherwise(dominating)
-    grade, felt = f.col("grade"), f.least("told_wait_us", "first_ack_us")
-    return with_words.withColumns(
-        {
-            "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), f.col("kind")),
-            "end_cause": f.coalesce(word_of(f.col("end_cause_code"), CAUSES), f.col("end_kind")),
-            "unattributed_us": f.col("total_us") - attributed,
-            "total_us_max": f.col("total_us") + _uncertainty(),
-            # A wait that is longer began before SERVING, and is part of the outage.
-            "waited_us": f.when(f.col("told_wait_us").isNotNull() & f.col("first_ack_us").isNotNull(), felt),
-            "dominating_phase": dominating,
-            "missing_phases": missing,
-            # An unknown loss stays null. As 0 it would make the sum of a month look proven.
-            "loss_bytes": f.when(grade == Grade.PROVEN.value, f.lit(0).cast("bigint")).when(
-                grade != Grade.UNKNOWN.value, f.col("bound_bytes")
-            ),
         }
     ).select(*SILVER_REIGNS.of_ms())
-
-
-def _spans() -> tuple[dict[str, Column], Column]:
-    """
-    The difference of each stamp to the one before it on its clock, null where it is missing or goes back; and how many
-    go back.
-    """
-    fault, detected = f.col("fault_age_us"), f.col("detected_age_us")
-    is_detection_valid = fault >= detected
-    spans = {
-        span_column(Phase.DETECTED): f.when(is_detection_valid, fault - detected),
-        span_column(Phase.PROPOSED): detected,
-    }
-    backward = f.when(~is_detection_valid, 1).otherwise(0)
-    for phases in (LEADER_PHASES, WINNER_PHASES):
-        before: Column = f.lit(0).cast("bigint")
-        for phase in phases:
-            stamp = f.col(stamp_column(phase))
-            # A stamp that goes back is left out, and the next one is measured from the last good one: else one skewed
-            # stamp would make a negative phase and a phase that is too long.
-            is_valid = stamp >= before
-            spans[span_column(phase)] = f.when(is_valid, stamp - before)
-            backward = backward + f.when(~is_valid, 1).otherwise(0)
-            before = f.when(is_valid, stamp).otherwise(before)
-    return spans, backward
-
-
-def _uncertainty() -> Column:
-    """How much earlier than its first sign the fault may have been; null = no bound is known."""
-    # ``greatest`` skips nulls: an unknown bound would become "the fault was seen".
-    earlier_us = f.col("alive_age_us") - f.coalesce("fault_age_us", f.lit(0))
-    return f.when(earlier_us.isNotNull(), f.greatest(f.lit(0).cast("bigint"), earlier_us))
 
 
 def broker_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:

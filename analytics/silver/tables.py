@@ -1,10 +1,13 @@
-"""The tables and views of silver: values only. Not here: how rows of tables are made (``facts``, ``intervals``)."""
+"""The tables and views of silver: values only. Not here: how rows of tables are made (``facts``,
+``intervals``), how phases follow from stamps (``phases``).
+"""
 
 from __future__ import annotations
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, KINDS, PHASES, sql_word_of
 from rollcall_ha.analytics.lake.tables import table, view
+from rollcall_ha.analytics.silver.phases import PHASES_SELECT, stamp_column
 from rollcall_ha.controller.contract.values import Phase
 
 _NAMES = """
@@ -34,7 +37,7 @@ cleaned_at timestamp stamp of the last one, if it took the whole set away; null 
 
 SILVER_REIGNS = table(
     "silver/reigns",
-    "One row per masterEpoch: a failover with its phases where is_failover, else a first or wanted election.",
+    "One row per masterEpoch: a failover where is_failover, else a first or wanted election. Its phases are in phases.",
     "set_id master_epoch",
     f"""{_SET}
 master_epoch bigint the epoch that began
@@ -62,25 +65,11 @@ at_role_applied_us bigint as above
 at_serving_us bigint as above
 at_first_ack_us bigint as above
 at_full_redundancy_us bigint as above
-detected_us bigint phase: from the first sign of the fault to the detection
-proposed_us bigint phase: from the detection to the proposal
-committed_us bigint phase: from the proposal to the commit; 0 of kind requested, whose old master serves until then
-notified_us bigint phase: from the commit to the push
-promised_us bigint phase: from the push to the winner's durable promise
-role_applied_us bigint phase: to the role
-serving_us bigint phase: to serving
-first_ack_us bigint phase: to the first acknowledgement
 total_us bigint outage, timed by the leader alone: first sign of the fault to the report of SERVING (RTO)
-total_us_max bigint the same from the last sure sign of life; equal if the fault was seen; null = no bound is known
-waited_us bigint of first_ack_us: what a sender waited; null = no client says it. The rest nobody was sending
-unattributed_us bigint total_us minus the phases before the first acknowledgement
-dominating_phase string phase with the greatest duration; of equal ones the earliest
-missing_phases int phases of the eight without a duration; the two of detection count for failovers only
-backward_stamps int stamps that lie before the one before them on their clock: quarantined
+told_wait_us bigint how long a sender says that it waited for the first acknowledgement; null = none says it
 route_converged_us bigint latest report that routes converged, on the leader's clock from the first sign of the fault
 entered_at timestamp stamp of the winner's entry into its epoch
 grade string proven, bounded, unknown, refuted; null = not graded yet. The newest grade counts
-loss_bytes bigint bytes lost at most: 0 if proven, the bound if bounded or refuted; null = unknown
 bound_bytes bigint as graded
 cut_bytes bigint bytes that the old master threw away; null = not back yet
 graded_seq bigint seq of the newest grade
@@ -94,6 +83,37 @@ lost_at timestamp first sign of the fault that ended it (next election minus its
 end_triggered_seq bigint seq of the event that triggered the next election
 previous_failover_at timestamp stamp of the set's last failover before this reign; null = none
 """,
+)
+
+_STAMPS = tuple(map(stamp_column, Phase))
+_BUT_STAMPS = "\n".join(
+    f"{one.name} {one.kind} {one.meaning}" for one in SILVER_REIGNS.columns if one.name not in _STAMPS
+)
+
+SILVER_PHASES = view(
+    "silver/phases",
+    "One row per reign: what reigns knows of it but the stamps, and the phases that these tell.",
+    "set_id master_epoch",
+    f"""
+{_BUT_STAMPS}
+detected_us bigint phase: from the first sign of the fault to the detection
+proposed_us bigint phase: from the detection to the proposal
+committed_us bigint phase: from the proposal to the commit; 0 of kind requested, whose old master serves until then
+notified_us bigint phase: from the commit to the push
+promised_us bigint phase: from the push to the winner's durable promise
+role_applied_us bigint phase: to the role
+serving_us bigint phase: to serving
+first_ack_us bigint phase: to the first acknowledgement
+total_us_max bigint total_us from the last sure sign of life; equal if the fault was seen; null = no bound is known
+waited_us bigint of first_ack_us: what a sender waited; null = no client says it. The rest nobody was sending
+unattributed_us bigint total_us minus the phases before the first acknowledgement
+dominating_phase string phase with the greatest duration; of equal ones the earliest
+missing_phases int phases of the eight without a duration; the two of detection count for failovers only
+backward_stamps int stamps that lie before the one before them on their clock: quarantined
+loss_bytes bigint bytes lost at most: 0 if proven, the bound if bounded or refuted; null = unknown
+""",
+    of=(SILVER_REIGNS,),
+    select=PHASES_SELECT,
 )
 
 _KIND = sql_word_of("election_kind", ELECTION_KINDS)
@@ -304,4 +324,4 @@ SILVER = (
     SILVER_HORIZONS,
 )
 
-SILVER_VIEWS = (SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS)
+SILVER_VIEWS = (SILVER_PHASES, SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS)

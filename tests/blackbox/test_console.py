@@ -22,7 +22,7 @@ import pytest
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
+from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 from rollcall_ha.api.cli import output
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Phase
@@ -59,7 +59,7 @@ IN_LAKE = {
     "loss_bytes": "lossBytes",
     "cut_bytes": "cutBytes",
 }
-"""Columns of ``silver/reigns`` and ``gold/failovers``, and the same in history."""
+"""Columns of ``silver/phases`` and ``gold/failovers``, and the same in history."""
 MARKUP = "<img src=x onerror=alert(1)>"
 WATCH = """
 window.__complaints = [];
@@ -361,7 +361,7 @@ def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
     assert all(text in console.text(".film .steps") for name, text in printed.items() if name in history)
     lake = Lake(tmp_path / "lake")
     build(spark, lake, fleet.directory)
-    for table in (SILVER_REIGNS, GOLD_FAILOVERS):
+    for table in (SILVER_PHASES, GOLD_FAILOVERS):
         found = lake_row(lake, table, epoch)
         assert {phase: found[f"{phase.replace('-', '_')}_us"] for phase in history} == history, table.path
         for column, name in IN_LAKE.items():

@@ -18,7 +18,7 @@ from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_QUIET_DAILY, G
 from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
-from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
+from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS, SILVER_PHASES
 from rollcall_ha.controller.contract.commands import CleanReplicas, RevokeCertificate, TakeLeadership
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
@@ -75,7 +75,7 @@ def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
     events = in_ms(events_of(spark, [journal]))
     tables = {
         "broker_sets": silver.broker_sets(events),
-        "reigns": silver.reigns(events),
+        "phases": SILVER_PHASES.rows(spark, lambda _: silver.reigns(events)),
         "silences": intervals.silences(events),
         "cleanings": silver.cleanings(events),
         "leaderships": silver.leaderships(events),

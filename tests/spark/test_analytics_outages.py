@@ -17,7 +17,7 @@ from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_CLEANINGS,
-    SILVER_REIGNS,
+    SILVER_PHASES,
     SILVER_SILENCES,
     SILVER_STOPS,
 )
@@ -109,7 +109,7 @@ def lake(spark: Any, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_bounds_and_waits_are_those_of_history(spark: Any, fleet: Fleet, lake: Lake) -> None:
     """An outage that began at some time within 500 ms is no point, and 31 s without a sender are no outage."""
     history = {row.master_epoch: row for row in history_of(fleet.records)}
-    rows = {row["master_epoch"]: row for row in lake.read(spark, SILVER_REIGNS).collect()}
+    rows = {row["master_epoch"]: row for row in lake.read(spark, SILVER_PHASES).collect()}
     names = ("kind", "total_us", "total_us_max", "waited_us", "unattributed_us")
     assert {epoch: tuple(row[name] for name in names) for epoch, row in rows.items()} == {
         epoch: tuple(getattr(row, name) for name in names) for epoch, row in history.items()

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.jobs import timeline
-from rollcall_ha.analytics.silver.facts import SPANS, span_column
+from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from rollcall_ha.controller.core.history import history_of
 from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import lines_of, story, write_journals

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics.lake.session import NoSpark, check_java
-from rollcall_ha.analytics.silver.facts import SPANS, span_column
+from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
 from tests.support.fleet_trials import kill_master
 

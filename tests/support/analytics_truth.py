@@ -17,7 +17,7 @@ from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import in_ms
-from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_REIGNS
+from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_PHASES
 from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS
 
 PERCENTS = (50, 90, 95, 99)
@@ -148,7 +148,7 @@ def compare(spark: Any, lake: Lake, truth: Path) -> Comparison:
     tables = {name: spark.read.parquet(str(truth / name)) for name in TRUTH_ROWS}
     reigns = tables["reigns"].persist()
     real = reigns.select(*_KEY, *(f.col(name).alias(f"true_{name}") for name in (*EXACT, "regret_bytes", "is_false")))
-    found = in_ms(lake.read(spark, SILVER_REIGNS).join(lake.read(spark, SILVER_BROKER_SETS), "set_id")).select(
+    found = in_ms(lake.read(spark, SILVER_PHASES).join(lake.read(spark, SILVER_BROKER_SETS), "set_id")).select(
         *_KEY, *EXACT
     )
     judged = lake.read(spark, GOLD_FAILOVERS).select(

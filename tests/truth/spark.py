@@ -1,7 +1,7 @@
 """
 The same rows out of Spark.
 
-Here: the fleet's journals through ``rollcall analytics``, and what of ``silver.reigns`` and ``silver.stops`` differs from
+Here: the fleet's journals through ``rollcall analytics``, and what of ``silver.phases`` and ``silver.stops`` differs from
 ``history``. Not here: whether either is true (``recorded``).
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX, in_ms
-from rollcall_ha.analytics.silver.facts import SPANS, span_column
-from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_STOPS
+from rollcall_ha.analytics.silver.phases import SPANS, span_column
+from rollcall_ha.analytics.silver.tables import SILVER_PHASES, SILVER_STOPS
 from rollcall_ha.deploy.local import analytics_demo
 from tests.truth.faults import Stage
 
@@ -34,7 +34,7 @@ REIGN = {
     "lossBytes": "loss_bytes",
     "cutBytes": "cut_bytes",
 }
-"""Key of a row of history -> column of ``silver.reigns``, as ``in_ms`` gives it."""
+"""Key of a row of history -> column of ``silver.phases``, as ``in_ms`` gives it."""
 
 STOP = {
     "masterEpoch": "master_epoch",
@@ -60,7 +60,7 @@ def differences(stage: Stage, history: Callable[[Stage], dict[str, Any]]) -> tup
     analytics_demo.analyse("run", str(directory / "journals"), "--lake", str(directory / "lake"))
     with spark_session(app="record truth", master="local[1]") as spark:
         lake = Lake(directory / "lake")
-        reigns = {row["master_epoch"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_REIGNS)).collect()}
+        reigns = {row["master_epoch"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_PHASES)).collect()}
         stops = {row["seq"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_STOPS)).collect()}
     return compare(told, reigns, stops)
 
@@ -85,7 +85,7 @@ def compare(
 
 
 def _reign(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of history in the columns of ``silver.reigns``; a phase that it does not name has no duration."""
+    """A row of history in the columns of ``silver.phases``; a phase that it does not name has no duration."""
     durations = {span["phase"]: span["durationUs"] for span in row["phases"]}
     return {column: row.get(name) for name, column in REIGN.items()} | {
         span_column(phase): durations.get(phase.value) for phase in SPANS

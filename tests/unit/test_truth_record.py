@@ -103,7 +103,7 @@ def test_a_disagreement_counts_if_it_is_still_there_at_a_second_look(
 def test_a_row_that_spark_gives_differently_is_found() -> None:
     """And one that only one side has; the count says how much was compared."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
-    from rollcall_ha.analytics.silver.facts import SPANS, span_column
+    from rollcall_ha.analytics.silver.phases import SPANS, span_column
     from tests.truth.spark import REIGN, STOP, compare
 
     spans = {span_column(phase): 3 for phase in SPANS}
