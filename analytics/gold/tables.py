@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, table, view
-from rollcall_ha.analytics.silver.tables import SILVER_ELECTIONS, SILVER_HORIZONS
+from rollcall_ha.analytics.silver.phases import SPANS, span_column
+from rollcall_ha.analytics.silver.tables import SILVER_ELECTIONS, SILVER_HORIZONS, SILVER_PHASES
 from rollcall_ha.controller.contract.verdicts import Grade
 
 ALL = "*"
@@ -62,11 +63,16 @@ _AVAILABILITY = _divided("(CAST(available_ms AS decimal(20, 0)) * 1000000)", "ob
 _DAY_MS = 86_400_000
 _TIMES = ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms", "memberless_ms")
 
+_OF_PHASES = f"""
+{" ".join(map(span_column, SPANS))} total_us total_us_max waited_us unattributed_us dominating_phase missing_phases
+backward_stamps grade loss_bytes cut_bytes regret_bytes
+"""
+
 GOLD_FAILOVERS = table(
     "gold/failovers",
-    "One row per failover (silver.reigns where is_failover), judged.",
+    "One row per failover (silver.phases where is_failover), judged.",
     "fleet cluster broker_set master_epoch",
-    """
+    f"""
 cluster string cluster
 day date UTC date of the election
 fleet string fleet incarnation
@@ -77,25 +83,7 @@ kind string failover or unclean
 cause string timeout, dead-at-once, replaced, goodbye, revoked, or the kind where nothing was stamped
 from_master int deposed master
 to_master int winner
-detected_us bigint phases as in silver.reigns
-proposed_us bigint
-committed_us bigint
-notified_us bigint
-promised_us bigint
-role_applied_us bigint
-serving_us bigint
-first_ack_us bigint
-total_us bigint RTO: first sign of the fault to SERVING
-total_us_max bigint RTO from the last sure sign of life; equal if the fault was seen; null = no bound is known
-waited_us bigint what a sender waited after that; null = not told
-unattributed_us bigint RTO minus the phases
-dominating_phase string phase with the greatest duration
-missing_phases int phases without a duration
-backward_stamps int quarantined stamps
-grade string proven, bounded, unknown, refuted; null = not graded
-loss_bytes bigint lost at most; null = unknown
-cut_bytes bigint thrown away by the old master; null = not back
-regret_bytes bigint how much more than the winner an eligible candidate held
+{SILVER_PHASES.lines(_OF_PHASES)}
 lost_at timestamp begin of the outage: election minus fault age, else finding of the master's silence, else the election
 served_at timestamp end of the outage (silver.reigns.served_at); null = never served
 outage_ms bigint served_at - lost_at; never served: up to the next election or the set's cleaning, else horizon

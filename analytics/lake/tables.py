@@ -76,6 +76,11 @@ class LakeTable:
         """In the order in which files and plain readers have them."""
         return tuple(column.name for column in self.columns)
 
+    def lines(self, names: str) -> str:
+        """The columns of these names as ``columns_of`` reads them, for a table that has them, too."""
+        known = {one.name: f"{one.name} {one.kind} {one.meaning}" for one in self.columns}
+        return "\n".join(known[name] for name in names.split())
+
     def json_schema(self) -> dict[str, Any]:
         """The type of a row with the meanings as comments, in the JSON of Spark and Delta."""
         return {

@@ -166,17 +166,7 @@ GRADES = view(
     "report/grades",
     "Grades of loss by cause.",
     "cause",
-    """
-cause string as gold.failovers.cause
-failovers bigint how many
-proven bigint grade proven
-bounded bigint grade bounded
-unknown bigint grade unknown
-refuted bigint grade refuted: an alarm
-ungraded bigint no grade
-loss_bytes bigint sum, where known
-cut_bytes bigint thrown away by old masters that are back
-""",
+    GOLD_FAILOVERS_DAILY.lines("cause failovers proven bounded unknown refuted ungraded loss_bytes cut_bytes"),
     of=(GOLD_FAILOVERS_DAILY,),
     select="""
 SELECT cause, sum(failovers) AS failovers, sum(proven) AS proven, sum(bounded) AS bounded, sum(unknown) AS unknown,
@@ -215,14 +205,7 @@ CALLERS = view(
     "report/callers",
     "Who did what: people and programs first, then brokers, the newest first.",
     "caller proved_by kind",
-    """
-caller string admin:alice, broker:broker-a-1
-proved_by string certificate, token, signature, nothing
-kind string kind of the event
-events bigint how many
-first_at timestamp earliest stamp
-last_at timestamp latest stamp
-""",
+    SILVER_CALLERS.lines("caller proved_by kind events first_at last_at"),
     of=(SILVER_CALLERS,),
     # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
     select="""

@@ -228,19 +228,17 @@ def _with_neighbours(folded: DataFrame) -> DataFrame:
 
 
 def _finished(folded: DataFrame) -> DataFrame:
-    return folded.withColumns(
-        {
-            "day": f.to_date(f.timestamp_millis("elected_at_ms")),
-            "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
-            "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), word_of(f.col("election_kind"), ELECTION_KINDS)),
-            "end_kind": word_of(f.col("end_kind_code"), ELECTION_KINDS),
-            "end_cause": f.coalesce(
-                word_of(f.col("end_cause_code"), CAUSES), word_of(f.col("end_kind_code"), ELECTION_KINDS)
-            ),
-            "lost_at_ms": f.col("ended_at_ms") - f.floor(f.col("end_fault_age_us") / US_PER_MS),
-            "grade": word_of(f.col("grade_code"), GRADES),
-        }
-    ).select(*SILVER_REIGNS.of_ms())
+    kind, end_kind = (word_of(f.col(code), ELECTION_KINDS) for code in ("election_kind", "end_kind_code"))
+    columns = {
+        "day": f.to_date(f.timestamp_millis("elected_at_ms")),
+        "kind": kind,
+        "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), kind),
+        "end_kind": end_kind,
+        "end_cause": f.coalesce(word_of(f.col("end_cause_code"), CAUSES), end_kind),
+        "lost_at_ms": f.col("ended_at_ms") - f.floor(f.col("end_fault_age_us") / US_PER_MS),
+        "grade": word_of(f.col("grade_code"), GRADES),
+    }
+    return folded.withColumns(columns).select(*SILVER_REIGNS.of_ms())
 
 
 def broker_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:

@@ -85,17 +85,14 @@ previous_failover_at timestamp stamp of the set's last failover before this reig
 """,
 )
 
-_STAMPS = tuple(map(stamp_column, Phase))
-_BUT_STAMPS = "\n".join(
-    f"{one.name} {one.kind} {one.meaning}" for one in SILVER_REIGNS.columns if one.name not in _STAMPS
-)
+_BUT_STAMPS = " ".join(name for name in SILVER_REIGNS.column_names if name not in map(stamp_column, Phase))
 
 SILVER_PHASES = view(
     "silver/phases",
     "One row per reign: what reigns knows of it but the stamps, and the phases that these tell.",
     "set_id master_epoch",
     f"""
-{_BUT_STAMPS}
+{SILVER_REIGNS.lines(_BUT_STAMPS)}
 detected_us bigint phase: from the first sign of the fault to the detection
 proposed_us bigint phase: from the detection to the proposal
 committed_us bigint phase: from the proposal to the commit; 0 of kind requested, whose old master serves until then
@@ -151,6 +148,10 @@ FROM events WHERE kind IN ({KINDS["master-elected"]}, {KINDS["election-failed"]}
 """,
 )
 
+_OF_TENURE = """
+elected_seq elected_at served_at ended_at ended_seq next_epoch end_kind end_cause lost_at end_triggered_seq
+"""
+
 SILVER_TENURES = view(
     "silver/tenures",
     "One row per reign of one master, from election to the next.",
@@ -158,16 +159,7 @@ SILVER_TENURES = view(
     f"""{_NAMES}{_SET}
 master_epoch bigint its epoch
 broker_id int the master
-elected_seq bigint seq of its election
-elected_at timestamp stamp of its election
-served_at timestamp as in reigns
-ended_at timestamp
-ended_seq bigint
-next_epoch bigint
-end_kind string
-end_cause string
-lost_at timestamp
-end_triggered_seq bigint
+{SILVER_REIGNS.lines(_OF_TENURE)}
 """,
     of=(SILVER_REIGNS, SILVER_BROKER_SETS),
     select="SELECT *, to_master AS broker_id FROM reigns JOIN broker_sets USING (set_id)",
