@@ -21,7 +21,7 @@ import pytest
 
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 from rollcall_ha.api.cli import output
 from rollcall_ha.controller.contract.ids import MasterEpoch
@@ -248,11 +248,19 @@ def printed_phases(text: str) -> dict[str, str]:
 
 
 def lake_row(lake: Lake, table: LakeTable, epoch: int) -> dict[str, Any]:
-    """The row of a reign, as any reader of Delta tables finds it; instants as milliseconds."""
+    """The row of a reign, as any reader of Delta tables and their views finds it; instants as milliseconds."""
+    import duckdb
     from deltalake import DeltaTable
 
-    rows = DeltaTable(lake.folder(table.path), version=lake.snapshot().version(table.path)).to_pyarrow_table()
-    (found,) = (row for row in rows.to_pylist() if row["master_epoch"] == epoch)
+    snapshot = lake.snapshot()
+    with duckdb.connect() as database:
+        for one in table.of if isinstance(table, LakeView) else (table,):
+            held = DeltaTable(lake.folder(one.path), version=snapshot.version(one.path))
+            database.register(one.name, held.to_pyarrow_dataset())
+        if isinstance(table, LakeView):
+            database.execute(f"CREATE VIEW {table.name} AS {table.statement()}")
+        rows = database.sql(f"SELECT * FROM {table.name} WHERE master_epoch = {epoch}").to_arrow_table()
+    (found,) = rows.to_pylist()
     return {name: round(one.timestamp() * 1_000) if isinstance(one, datetime) else one for name, one in found.items()}
 
 

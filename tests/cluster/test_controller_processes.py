@@ -71,6 +71,12 @@ def test_a_follower_passes_requests_on_within_200_ms(fleet: Fleet) -> None:
     """The leader's answer, with its name, for reads and orders; and every controller's status in one answer."""
     leader = fleet.leader()
     for follower in set(fleet.controllers) - {leader}:
+        # A leader leads before the last follower has heard of it: until then that one answers 503.
+        wait_until(
+            lambda name=follower: "x-rollcall-leader" in _ask(fleet, name, "GET", "/v1/status").headers,  # type: ignore[misc]
+            deadline_s=DEADLINE_S,
+            what=f"{follower} to know its leader",
+        )
         for method, path in (("GET", "/v1/status"), ("POST", "/v1/sets/demo/x/elect")):
             began = time.monotonic()
             answer = _ask(fleet, follower, method, path, json={} if method == "POST" else None)
