@@ -20,6 +20,8 @@ Rule 6 (R7, R8): a set that waits for an operator or for reports is not tried.
 Rule 7: RocketMQ brokers ask for their first election themselves and report no ``entered``: the duty neither proposes
 the one nor waits for the other.
 Rule 8: while elections are paused, the one that is withheld is proposed once, and again when the pause is over.
+Rule 9: a pending election is for the masterEpoch in which its need arose. The newest state may be ahead of the changes
+that the duty was told: an operator has elected broker 3, and the attempt of before would replace it while it enters.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class PendingElection:
     """One set without a serving master, and the attempts for it."""
 
     set_key: SetKey
+    master_epoch: MasterEpoch
+    """The epoch whose master is lost; of a later one it says nothing (Rule 9)."""
     since_ns: int
     triggered_by: EventRef | None = None
     stamps: Stamps | None = None
@@ -142,8 +146,14 @@ class ElectionDuty:
             self._drop(key)
             return self._propose_queued(now_ns)
         pending = self._pending.get(key)
-        if pending is None:
-            pending = PendingElection(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
+        if pending is None or pending.master_epoch != view.master_epoch:
+            pending = PendingElection(
+                set_key=key,
+                master_epoch=view.master_epoch,
+                since_ns=now_ns,
+                triggered_by=triggered_by,
+                reason=_reason(view),
+            )
             self._pending[key] = pending
         pending.is_ahead = False
         pending.triggered_by = pending.triggered_by or triggered_by
@@ -176,7 +186,11 @@ class ElectionDuty:
         if view is None or session is None or not (is_masters and is_known and is_free):
             return []
         pending = PendingElection(
-            set_key=key, since_ns=now_ns, stamps=session.stamps(), reason=_gone(silence.broker_id)
+            set_key=key,
+            master_epoch=view.master_epoch,
+            since_ns=now_ns,
+            stamps=session.stamps(),
+            reason=_gone(silence.broker_id),
         )
         pending.is_ahead = True
         self._pending[key] = pending
@@ -271,6 +285,7 @@ class ElectionDuty:
             return
         pending = PendingElection(
             set_key=key,
+            master_epoch=entering.master_epoch,
             since_ns=now_ns,
             reason=f"broker {entering.master} did not enter masterEpoch {entering.master_epoch} "
             f"within {limit or f'{self._timing.entered_deadline_ms} ms'}",
@@ -294,6 +309,10 @@ class ElectionDuty:
             pending, view = self._pending.get(key), self._view_of(key)
             if pending is None or view is None or pending.retry_at_ns > now_ns:
                 continue  # a pause: ``tick`` puts it into the queue again
+            if view.master_epoch != pending.master_epoch:
+                # Else the election would be held a second time, 30 ms after the operator's, and history would have the
+                # outage twice. ``set_changed`` is about to be told, and ends this need.
+                continue
             actions += self._propose(view, pending, now_ns)
         return actions
 

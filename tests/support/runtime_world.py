@@ -147,14 +147,15 @@ class World:
         assert isinstance(reply, Elected | Refused)
         return reply
 
-    def apply(self, command: AnyCommand, evidence: Evidence | None = None) -> AnyReply:
-        """Commit one operation and let the duties hear of it."""
+    def apply(self, command: AnyCommand, evidence: Evidence | None = None, *, is_told: bool = True) -> AnyReply:
+        """Commit one operation and let the duties hear of it; not told: only the newest state shows it so far."""
         self.index += 1
         payload = encode_operations([self._operation(command, evidence)])
         applied = self._machine.apply(self.state, payload, term=1, index=self.index)
         self.state = applied.state
         self.records += applied.records
-        self.do(self.duties.handle_applied(applied.records, self.now_ns))
+        if is_told:
+            self.do(self.duties.handle_applied(applied.records, self.now_ns))
         return applied.replies[0]
 
     def do(self, actions: list[Action]) -> None:

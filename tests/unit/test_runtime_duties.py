@@ -12,6 +12,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
+    ElectUnclean,
     MarkAlive,
     MarkSilent,
     RecordMilestones,
@@ -19,7 +20,7 @@ from rollcall_ha.controller.contract.commands import (
 )
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.replies import Condition, Elected
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
 from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause, StopReason
@@ -424,6 +425,29 @@ def test_nobody_eligible_is_on_record_once_and_retried_on_return() -> None:
     assert len(_silences(world)) == 3
     assert world.the_view(KEY).sync_state_set == (slaves[0].broker_id,)
     assert master.broker_id != slaves[0].broker_id
+
+
+def test_a_waiting_election_replaced_the_master_that_an_operator_had_just_elected() -> None:
+    """The tick saw the operator's winner in the newest state before its change was told, and held a second election."""
+    world, (first, *others) = _world()
+    world.pass_ms(3_500, *others)
+    second = next(one for one in others if one.broker_id == world.the_view(KEY).master)
+    world.enter(second)
+    world.pass_ms(5_000, first)
+    view = world.the_view(KEY)
+    assert view.condition is Condition.NO_ELIGIBLE_REPLICA
+    assert world.duties.elections.pending_count == 1
+    evidence = world.duties.sessions.evidence(view, now_ns=world.now_ns, triggered_by=None, stamps=None, draw=0)
+    told = len(world.records)
+    reply = world.apply(ElectUnclean(set_key=KEY, accepted_loss_bytes=0), evidence, is_told=False)
+    assert isinstance(reply, Elected), reply
+    since = len(world.proposals)
+    world.pass_ms(1_500, first)
+    assert not [one for one in world.proposals[since:] if isinstance(one.command, ElectMaster)]
+    world.do(world.duties.handle_applied(world.records[told:], world.now_ns))
+
+    assert world.duties.elections.pending_count == 0
+    assert world.the_view(KEY).master_epoch == reply.verdict.master_epoch
 
 
 def test_winner_that_does_not_enter_is_replaced() -> None:
