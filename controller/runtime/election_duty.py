@@ -62,7 +62,7 @@ class PendingElection:
 
     set_key: SetKey
     master_epoch: MasterEpoch
-    """The epoch whose master is lost; of a later one it says nothing (Rule 9)."""
+    """The epoch whose master is lost, or did not enter."""
     since_ns: int
     triggered_by: EventRef | None = None
     stamps: Stamps | None = None
@@ -74,6 +74,10 @@ class PendingElection:
     is_ahead: bool = False
     """Proposed together with the silence of the master, which has not been applied yet (Rule 5)."""
     reason: str = ""
+
+    def is_of(self, view: SetView) -> bool:
+        """Whether its need is that of the set as the newest state shows it (Rule 9)."""
+        return self.master_epoch == view.master_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,7 @@ class ElectionDuty:
             self._drop(key)
             return self._propose_queued(now_ns)
         pending = self._pending.get(key)
-        if pending is None or pending.master_epoch != view.master_epoch:
+        if pending is None or not pending.is_of(view):
             pending = PendingElection(
                 set_key=key,
                 master_epoch=view.master_epoch,
@@ -309,7 +313,7 @@ class ElectionDuty:
             pending, view = self._pending.get(key), self._view_of(key)
             if pending is None or view is None or pending.retry_at_ns > now_ns:
                 continue  # a pause: ``tick`` puts it into the queue again
-            if view.master_epoch != pending.master_epoch:
+            if not pending.is_of(view):
                 # Else the election would be held a second time, 30 ms after the operator's, and history would have the
                 # outage twice. ``set_changed`` is about to be told, and ends this need.
                 continue

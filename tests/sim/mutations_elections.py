@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import RankPart
 from rollcall_ha.controller.core.state import bound_to
 from rollcall_ha.epoch.model import NO_EPOCH
-from tests.sim.mutation import Function, Mutation
+from tests.sim.mutation import Function, Mutation, constant
 
 
 def _offset_before_epoch(original: Function) -> Function:
@@ -115,6 +115,17 @@ ELECTIONS: tuple[Mutation, ...] = (
             "tests/property/test_core_laws.py::test_r3_what_an_election_was_told_to_be_confirmed_is_missed_in_every_later_restart",
         ),
         once_unnoticed="the known confirm is not raised at an election",
+    ),
+    Mutation(
+        name="election-of-an-earlier-epoch",
+        what="an election that waits since an earlier epoch replaces the winner that an operator has elected meanwhile",
+        target="rollcall_ha.controller.runtime.election_duty:PendingElection.is_of",
+        mutate=constant(True),
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_a_waiting_election_replaced_the_master_that_an_operator_had_just_elected",
+            "tests/unit/test_runtime_duties.py::test_the_loss_of_an_operators_winner_was_taken_for_the_loss_before_it",
+        ),
+        once_unnoticed="an election that waits is held in whatever epoch the set has come to",
     ),
     Mutation(
         name="acked-end-not-reported",

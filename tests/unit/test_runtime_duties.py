@@ -427,12 +427,14 @@ def test_nobody_eligible_is_on_record_once_and_retried_on_return() -> None:
     assert master.broker_id != slaves[0].broker_id
 
 
-def test_a_waiting_election_replaced_the_master_that_an_operator_had_just_elected() -> None:
-    """The tick saw the operator's winner in the newest state before its change was told, and held a second election."""
+def _elected_by_hand() -> tuple[World, Replica, int]:
+    """
+    Nobody could be elected, and an operator elected the one that lives, uncleanly: the newest state shows it, and the
+    duties have not been told. The replica, and from which record on they have not.
+    """
     world, (first, *others) = _world()
     world.pass_ms(3_500, *others)
-    second = next(one for one in others if one.broker_id == world.the_view(KEY).master)
-    world.enter(second)
+    world.enter(next(one for one in others if one.broker_id == world.the_view(KEY).master))
     world.pass_ms(5_000, first)
     view = world.the_view(KEY)
     assert view.condition is Condition.NO_ELIGIBLE_REPLICA
@@ -441,13 +443,37 @@ def test_a_waiting_election_replaced_the_master_that_an_operator_had_just_electe
     told = len(world.records)
     reply = world.apply(ElectUnclean(set_key=KEY, accepted_loss_bytes=0), evidence, is_told=False)
     assert isinstance(reply, Elected), reply
-    since = len(world.proposals)
-    world.pass_ms(1_500, first)
+    return world, first, told
+
+
+def test_a_waiting_election_replaced_the_master_that_an_operator_had_just_elected() -> None:
+    """The tick saw the operator's winner in the newest state before its change was told, and held a second election."""
+    world, winner, told = _elected_by_hand()
+    epoch, since = world.the_view(KEY).master_epoch, len(world.proposals)
+    world.pass_ms(1_500, winner)
     assert not [one for one in world.proposals[since:] if isinstance(one.command, ElectMaster)]
     world.do(world.duties.handle_applied(world.records[told:], world.now_ns))
 
     assert world.duties.elections.pending_count == 0
-    assert world.the_view(KEY).master_epoch == reply.verdict.master_epoch
+    assert (world.the_view(KEY).master, world.the_view(KEY).master_epoch) == (winner.broker_id, epoch)
+
+
+def test_the_loss_of_an_operators_winner_was_taken_for_the_loss_before_it() -> None:
+    """Both changes are told at once: the election that waits is for the new epoch, and says who was lost in it."""
+    world, winner, told = _elected_by_hand()
+    lost = MarkSilent(
+        set_key=KEY,
+        broker_id=winner.broker_id,
+        incarnation=winner.incarnation,
+        session_ordinal=winner.ordinal,
+        cause=SilenceCause.TIMEOUT,
+    )
+    world.apply(lost, is_told=False)
+    world.do(world.duties.handle_applied(world.records[told:], world.now_ns))
+
+    pending = world.duties.elections.pending_of(KEY)
+    assert pending is not None
+    assert pending.reason == f"broker {winner.broker_id} is gone"
 
 
 def test_winner_that_does_not_enter_is_replaced() -> None:
