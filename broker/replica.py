@@ -518,7 +518,7 @@ class Replica:
 
     def report_milestone(self, action: ReportMilestone) -> None:
         """Part of the record."""
-        self.session.report(action.milestone)
+        self.session.report(action.milestone, reached_at_us=action.reached_at_us)
 
     async def say_goodbye(self, clean_mark: CleanMark) -> None:
         ordinal, broker_id = self.session.ordinal, self._registration.broker_id

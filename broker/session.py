@@ -168,7 +168,8 @@ class ControllerSession:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they began."""
-        self._milestones: deque[Milestone] = deque(maxlen=MILESTONES_MAX)
+        self._milestones: deque[tuple[Milestone, int]] = deque(maxlen=MILESTONES_MAX)
+        """Each with the microsecond of ``now_us`` at which it was reached."""
         self._is_reporting = False
         self._clock = ClockOffset()
         self._transit_us = 0
@@ -227,11 +228,15 @@ class ControllerSession:
         except (RemotingError, msgspec.MsgspecError) as error:
             raise SessionUnavailable(str(error)) from error
 
-    def report(self, milestone: Milestone) -> None:
-        """Send it with the next batch, which leaves in the next turn of the loop if a session is open."""
+    def report(self, milestone: Milestone, *, reached_at_us: int) -> None:
+        """
+        Send it with the next batch, which leaves in the next turn of the loop if a session is open.
+
+        ``reached_at_us``: on the clock ``now_us``.
+        """
         if len(self._milestones) == MILESTONES_MAX:
             self.counters.milestones_dropped += 1
-        self._milestones.append(milestone)
+        self._milestones.append((milestone, reached_at_us))
         self._report_soon()
 
     def report_link(self, report: LinkReport) -> None:
@@ -485,13 +490,15 @@ class ControllerSession:
             await asyncio.sleep(0)
             while self._milestones and self.is_open:
                 batch = tuple(self._milestones)[:MILESTONES_PER_BATCH_MAX]
-                await self.ask(
-                    RequestCode.SESSION_MILESTONES, RecordMilestones(set_key=self._set_key, milestones=batch)
-                )
-                for milestone in batch:
+                # SERVING waits here for PROMISED to be committed. Without its age an outage of 20 ms was one of 60 ms
+                # on record.
+                sent_at_us = self._now_us()
+                aged = tuple(replace(one, age_us=max(0, sent_at_us - at_us)) for one, at_us in batch)
+                await self.ask(RequestCode.SESSION_MILESTONES, RecordMilestones(set_key=self._set_key, milestones=aged))
+                for waiting in batch:
                     # While the batch was under way, a full queue may have dropped its oldest: taken off unseen, newer
                     # ones would go that were never sent.
-                    if self._milestones and self._milestones[0] is milestone:
+                    if self._milestones and self._milestones[0] is waiting:
                         self._milestones.popleft()
         except SessionUnavailable:
             pass  # kept; sent again when a session opens

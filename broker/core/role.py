@@ -558,9 +558,11 @@ class RoleMachine:
         """Each phase of an epoch once, ``at_us`` or now; ``details`` are fields of the milestone."""
         if self._facts.broker_id is None:
             return
-        milestone = self._phases.reach(phase, self._facts.broker_id, self._now_us if at_us is None else at_us)
+        reached_at_us = self._now_us if at_us is None else at_us
+        milestone = self._phases.reach(phase, self._facts.broker_id, reached_at_us)
         if milestone is not None:
-            self._actions.append(ReportMilestone(milestone=msgspec.structs.replace(milestone, **details)))
+            milestone = msgspec.structs.replace(milestone, **details)
+            self._actions.append(ReportMilestone(milestone=milestone, reached_at_us=reached_at_us))
 
     def _note_in_sync(self) -> None:
         facts, view = self._facts, self._facts.view

@@ -391,6 +391,8 @@ class ReportMilestone:
     """Over the session, in batches, as soon as there is one."""
 
     milestone: Milestone
+    reached_at_us: int
+    """On the machine's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,8 @@ EVENTS_SINCE: dict[type[Event], int] = {
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
-    Milestone: {"waited_us": 2},
+    # ``age_us`` gets into no entry: the leader takes it off.
+    Milestone: {"waited_us": 2, "age_us": 4},
     Barrier: {"heard_within_ms": 2},
     RegisterReplica: {"held_us": 2},
     SayGoodbye: {"stopped_us": 2},

@@ -249,7 +249,8 @@ class Milestone(Value):
 
     ``elapsed_us`` runs on the reporter's own monotonic clock: for a broker from the push that it answers,
     for the leader from the proposal. ``observed_us`` is the leader's: from the first sign of the fault to the arrival
-    of the report. Where an operator moves a living master both begin with the commit, so COMMITTED is 0 there.
+    of the report, less its ``age_us``. Where an operator moves a living master both begin with the commit, so COMMITTED
+    is 0 there.
     """
 
     master_epoch: MasterEpoch
@@ -269,6 +270,12 @@ class Milestone(Value):
     FIRST_ACK: the longest time that a send of this first release had waited, from when its sender was handed it.
 
     UNSET and None = no sender of them said it: RocketMQ's clients do not.
+    """
+    age_us: int | UnsetType = UNSET
+    """
+    On its way from a broker: how long before the report was sent it was reached, on the broker's monotonic clock.
+
+    The leader takes it off ``observed_us``, and proposes the milestone without it. UNSET: an older broker does not say.
     """
 
 

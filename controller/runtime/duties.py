@@ -172,8 +172,9 @@ class LeaderDuties:
             # Its old master serves until it is told. From the order, the time that a majority took to commit would be
             # on record as an outage that nobody felt.
             origin_ns = now_ns
-        origin = Origin(proposed_ns=origin_ns, fault_ns=origin_ns - fault_age_us * NS_PER_US)
-        self.milestones.committed(key, event.master_epoch, origin, now_ns)
+        fault_ns = origin_ns - fault_age_us * NS_PER_US
+        origin = Origin(proposed_ns=origin_ns, fault_ns=fault_ns, committed_ns=now_ns)
+        self.milestones.committed(key, event.master_epoch, origin)
 
     def handle_requested(self, key: SetKey, now_ns: int) -> None:
         """An election was submitted for somebody else: its milestones count from here."""

@@ -8,7 +8,9 @@ Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` f
 without a detection (a first election) both count from the proposal. Where an operator moves a living master both count
 from the commit: the old master serves until it is told.
 Rule 2: a leader that did not see the beginning says nothing about it: ``observed_us`` stays None.
-Rule 3: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
+Rule 3: a broker's milestone is observed when it was reached: at the arrival of its report, less the age that the broker
+tells, and not before the commit, of which it had to hear first.
+Rule 4: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
@@ -34,6 +37,7 @@ class Origin:
 
     proposed_ns: int
     fault_ns: int
+    committed_ns: int
 
 
 class Milestones:
@@ -51,12 +55,12 @@ class Milestones:
         self._pending.clear()
         self._pending_count = 0
 
-    def committed(self, key: SetKey, epoch: MasterEpoch, origin: Origin, applied_ns: int) -> None:
+    def committed(self, key: SetKey, epoch: MasterEpoch, origin: Origin) -> None:
         """An election was applied here, while this controller leads."""
         self._origins[key, epoch] = origin
         if len(self._origins) > ORIGINS_MAX:
             del self._origins[next(iter(self._origins))]
-        self._add(key, epoch, Phase.COMMITTED, applied_ns)
+        self._add(key, epoch, Phase.COMMITTED, origin.committed_ns)
 
     def notified(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> None:
         """The notice of this epoch was handed to the winner's connection."""
@@ -65,12 +69,12 @@ class Milestones:
             self._add(key, epoch, Phase.NOTIFIED, now_ns)
 
     def observe(self, command: RecordMilestones, now_ns: int) -> RecordMilestones:
-        """The same milestones with the leader's own measure of when they arrived."""
+        """The same milestones with the leader's own measure of when they were reached (rule 3)."""
         return msgspec.structs.replace(
             command,
             milestones=tuple(
                 msgspec.structs.replace(
-                    milestone, observed_us=self._observed_us(command.set_key, milestone.master_epoch, now_ns)
+                    milestone, age_us=UNSET, observed_us=self._observed_us(command.set_key, milestone, now_ns)
                 )
                 for milestone in command.milestones
             ),
@@ -89,9 +93,14 @@ class Milestones:
         for milestone in command.milestones:
             self._put(command.set_key, milestone)
 
-    def _observed_us(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> int | None:
-        origin = self._origins.get((key, epoch))
-        return None if origin is None else max(0, now_ns - origin.fault_ns) // NS_PER_US
+    def _observed_us(self, key: SetKey, milestone: Milestone, now_ns: int) -> int | None:
+        origin = self._origins.get((key, milestone.master_epoch))
+        if origin is None:
+            return None
+        age_us = milestone.age_us if isinstance(milestone.age_us, int) else 0
+        # An age that is no time, of a broker's mistake or lie, would end the outage before it began, or after now.
+        reached_ns = min(now_ns, max(origin.committed_ns, now_ns - age_us * NS_PER_US))
+        return max(0, reached_ns - origin.fault_ns) // NS_PER_US
 
     def _add(self, key: SetKey, epoch: MasterEpoch, phase: Phase, now_ns: int) -> None:
         origin = self._origins[key, epoch]

@@ -314,7 +314,8 @@ def test_the_first_ack_is_on_record_with_the_wait_of_its_sender(tmp_path: Path) 
         async with running(tmp_path) as replica:
             milestones: list[Milestone] = []
 
-            def report(milestone: Milestone) -> None:
+            def report(milestone: Milestone, *, reached_at_us: int) -> None:
+                assert reached_at_us <= replica._parts.now_us()
                 milestones.append(milestone)
 
             async def ask(code: RequestCode, command: Value) -> AnyReply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -11,24 +12,28 @@ import pytest
 from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
 from rollcall_ha.broker.core.session import Beat, Dial, SessionMachine, SessionState
 from rollcall_ha.broker.session import ControllerSession, SessionOwner
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
     ControllerName,
+    MasterEpoch,
     SessionOrdinal,
     SetKey,
 )
-from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, Done, Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import Positions, StoredView
+from rollcall_ha.controller.contract.values import Milestone, Phase, Positions, StoredView, Value
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.node.certified import PeerCertificate, PeerKind
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.links import CloseCause
 from rollcall_ha.node.tls import Credentials
 from tests.support.fleet_certs import FleetCertificates
+from tests.support.ha_replica import until
 
 TIMING = PRESETS[Preset.FAST]
 NOW_MS = 1_000
@@ -228,3 +233,35 @@ def test_a_session_leaves_a_link_that_shows_an_old_certificate(
         session._wall_ms = lambda: peer.own.expires_at_ms
         session._judge_again()
         assert link.close_cause is CloseCause.EXPIRED
+
+
+def test_a_milestone_that_waits_for_the_batch_before_it_says_for_how_long() -> None:
+    """SERVING waited until PROMISED was committed, and the controllers took the wait for a part of the outage."""
+
+    async def story() -> None:
+        now_us, answered = 1_000, asyncio.Event()
+        sent: list[list[tuple[Phase, object]]] = []
+        session = ControllerSession(
+            machine=beating(), owner=cast("SessionOwner", None),
+            set_key=SetKey(ClusterName("demo"), BrokerName("broker-a")),
+            rpc_timeout_ms=1, now_us=lambda: now_us, held_since_us=0,
+        )  # fmt: skip
+
+        async def ask(code: RequestCode, command: Value) -> AnyReply:
+            assert (code, type(command)) == (RequestCode.SESSION_MILESTONES, RecordMilestones)
+            sent.append([(one.phase, one.age_us) for one in cast("RecordMilestones", command).milestones])
+            await answered.wait()
+            return Done()
+
+        session.ask = ask  # type: ignore[method-assign]
+        for phase, reached_at_us in ((Phase.PROMISED, 900), (Phase.SERVING, 1_000)):
+            milestone = Milestone(master_epoch=MasterEpoch(1), phase=phase, elapsed_us=1)
+            session.report(milestone, reached_at_us=reached_at_us)
+            await until(lambda: len(sent) == 1)
+        now_us = 41_000
+        answered.set()
+        await until(lambda: len(sent) == 2)
+
+        assert sent == [[(Phase.PROMISED, 100)], [(Phase.SERVING, 40_000)]]
+
+    asyncio.run(story())

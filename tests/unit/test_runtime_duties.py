@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -26,6 +27,7 @@ from rollcall_ha.controller.contract.timing import PRESETS
 from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.registration import SHOWN_EPOCH_MAX, SHOWN_NUMBER_MAX
 from rollcall_ha.controller.runtime.actions import ProposeCommand
+from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_controller import SilentBrokers
@@ -543,6 +545,24 @@ def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
 
     assert observed.observed_us is not None
     assert 3_000_000 <= observed.observed_us == recorded[1].observed_us
+
+
+@pytest.mark.parametrize(
+    ("age_us", "expected_us"),
+    [(UNSET, 60_000), (0, 60_000), (42_000, 18_000), (10_000_000, 7_000), (-5, 60_000)],
+    ids=["of an older broker", "sent at once", "behind another report", "before the commit", "in the future"],
+)
+def test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage(
+    age_us: int | UnsetType, expected_us: int
+) -> None:
+    """A master that served after 18 ms, and told it behind another report, had 60 ms on record: 36 were felt."""
+    milestones, epoch = Milestones(), MasterEpoch(2)
+    milestones.committed(KEY, epoch, Origin(proposed_ns=2_000_000, fault_ns=1_000_000, committed_ns=8_000_000))
+    reached = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=9_000, age_us=age_us)
+
+    (observed,) = milestones.observe(RecordMilestones(set_key=KEY, milestones=(reached,)), 61_000_000).milestones
+
+    assert observed == msgspec.structs.replace(reached, age_us=UNSET, observed_us=expected_us)
 
 
 def test_time_between_the_leaders_stamp_and_the_notices_own_belonged_to_no_phase(
