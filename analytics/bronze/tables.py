@@ -29,7 +29,7 @@ broker_id int elected master, reporter, or the replica that the event is about; 
 incarnation_hash bigint xxhash64 of that replica's incarnation
 phase int milestone: code of the phase (codes.PHASES)
 elapsed_us bigint milestone: on the reporter's clock, since the proposal (leader) or the push (broker)
-observed_us bigint milestone: on the leader's clock, from the first sign of the fault to the report
+observed_us bigint milestone: on the leader's clock, from the first sign of the fault to when the phase was reached
 cut_from bigint truncation: first byte that was cut
 cut_to bigint truncation: end of the log before the cut
 released bigint truncation: highest end that the replica ever acknowledged

@@ -12,7 +12,8 @@ that would keep one waiting, or have it refused, has stood in the way for ``stal
 less, and is no stop.
 Rule 3: a stop begins at able, and ends with the first release behind it, or, if nothing waits, when nothing stands in
 the way of a release any more. So its length is what a sender felt, not when somebody looked.
-Rule 4: a look that comes ``stall_ms`` late means that this process stood still: it acknowledged nothing meanwhile.
+Rule 4: a look that comes ``stall_ms`` late means that this process stood still: it acknowledged nothing meanwhile. A
+release since the look before belongs to the end that it is nearer to: before the standstill, or of acks read behind it.
 Rule 5: a reign that begins with too few in sync begins with a stop, however short: for a sender the outage goes on. Not
 with an empty log: a set that is being founded has taken nothing yet.
 All times are microseconds of one monotonic clock.
@@ -142,7 +143,7 @@ class WriteWatch:
             self._able_us = self._looked_us = now_us
         late_us, looked_us = now_us - self._looked_us, self._looked_us
         self._looked_us = now_us
-        obstacle = _obstacle(facts)
+        obstacle, able_us = _obstacle(facts), self._able_us
         # A clock of its own may be a turn of the loop ahead of the stamps: never a stop from the future.
         self._able_us = min(now_us, max(self._able_us, facts.released_us, self._heard_us(facts, obstacle, now_us)))
         if self.stop is not None:
@@ -152,7 +153,11 @@ class WriteWatch:
             return self._begin(facts, *obstacle, now_us)
         if late_us > self._stall_us:
             # Rule 4. The acks of that time are in the sockets, unread: by them its members would be to blame.
-            began_us = min(self._able_us, max(looked_us, facts.released_us))
+            if facts.released_us - looked_us <= now_us - facts.released_us:
+                began_us = min(self._able_us, max(looked_us, facts.released_us))
+            else:
+                # Begun with this release, which ended it, a standstill of 4 s would be a stop of half a millisecond.
+                began_us = min(able_us, looked_us)
             detail = f"this broker's process stood still for {late_us / 1_000_000:.1f} s"
             stop = self._begin(facts, StopReason.NOT_ACKNOWLEDGED, detail, began_us)
             self._maybe_end(stop, facts, obstacle, now_us)

@@ -39,6 +39,14 @@ def _epochs_are_not_compared(original: Function) -> Function:
     return mutated
 
 
+def _ages_are_not_heard(original: Function) -> Function:
+    def mutated(collector: Any, key: Any, milestone: Any, now_ns: int) -> int | None:
+        observed_us: int | None = original(collector, key, replace(milestone, age_us=0), now_ns)
+        return observed_us
+
+    return mutated
+
+
 def _survivors_of_an_unclean_election(original: Function) -> Function:
     def mutated(case: Any, ranking: Any, winner: Any, **named: Any) -> MasterElected:
         event: MasterElected = original(case, ranking, winner, **named)
@@ -126,6 +134,17 @@ ELECTIONS: tuple[Mutation, ...] = (
             "tests/unit/test_runtime_duties.py::test_the_loss_of_an_operators_winner_was_taken_for_the_loss_before_it",
         ),
         once_unnoticed="an election that waits is held in whatever epoch the set has come to",
+    ),
+    Mutation(
+        name="wait-of-a-report-is-outage",
+        what="the time that a report waited at its broker counts as outage",
+        target="rollcall_ha.controller.runtime.milestones:Milestones._observed_us",
+        mutate=_ages_are_not_heard,
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage[behind another report]",
+            "tests/unit/test_gateway_broker_port.py::test_the_record_of_a_reign_does_not_count_how_long_its_report_waited",
+        ),
+        once_unnoticed="the leader times the arrival of each report",
     ),
     Mutation(
         name="acked-end-not-reported",

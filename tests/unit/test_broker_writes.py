@@ -252,6 +252,21 @@ def test_a_process_that_stood_still_does_not_blame_its_slaves() -> None:
     assert reign.one.ended_us == reign.now_us
 
 
+def test_a_standstill_whose_acks_were_read_before_the_look_was_half_a_millisecond_on_record() -> None:
+    """Everything stood still for 4 s; the acks that lay in the sockets released what waited, and the stop began with that."""
+    reign = Reign()
+    reign.run(300, *BOTH)
+    reign.release()
+    reign.look()
+    began_us = reign.now_us
+    released_us = reign.after(4_000).now_us
+    reign.hear(*BOTH)
+    reign.set(released_us=released_us)
+    reign.after(1).look()
+    assert (reign.one.began_us, reign.one.ended_us) == (began_us, released_us)
+    assert reign.watch.stop is None
+
+
 def test_what_was_before_a_reign_served_is_no_stop_of_it() -> None:
     reign = Reign()
     reign.run(2_000)

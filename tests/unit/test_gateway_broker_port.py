@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.commands import (
     ReportWrites,
     SayGoodbye,
 )
+from rollcall_ha.controller.contract.events import MilestoneReached
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId, SessionOrdinal
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, IdGranted, Refused, Registered
@@ -50,6 +51,7 @@ from tests.support.runtime_controller import (
     Group,
     broker_id_body,
     heartbeat_body,
+    recorded,
     register_body,
     running_group,
     until,
@@ -201,6 +203,33 @@ def test_session_hears_of_its_election_at_once(tmp_path: Path) -> None:
         view = msgspec.json.decode(answer.body, type=HeartbeatAck).view
         assert view is not None
         assert view.master_epoch == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_the_record_of_a_reign_does_not_count_how_long_its_report_waited(tmp_path: Path) -> None:
+    """A report of an hour ago, as the broker says, ends the outage at the commit of the election: not when it arrives."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        peer = Peer()
+        link = await port.link(peer)
+        await _open_session(link, 1, expected=1)
+        await link.request(RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(heartbeat_body(1)), timeout_ms=2_000)
+        await until(lambda: peer.notices and peer.notices[-1].view.master)
+        (told,) = milestones(1).milestones
+        command = RecordMilestones(set_key=KEY, milestones=(replace(told, age_us=3_600_000_000),))
+        assert await _ask(link, RequestCode.SESSION_MILESTONES, command) == Done()
+
+        def reached(phase: Phase) -> list[Milestone]:
+            events = [record.event for record in port.leader.journal.read(None, limit=100).records]
+            found = [event.milestone for event in events if isinstance(event, MilestoneReached)]
+            return [one for one in found if one.phase is phase]
+
+        await until(lambda: reached(Phase.COMMITTED))
+        await recorded(port.leader)
+        (committed,), (serving,) = reached(Phase.COMMITTED), reached(Phase.SERVING)
+        assert (serving.observed_us, serving.age_us) == (committed.observed_us, msgspec.UNSET)
 
     _run(tmp_path, scenario)
 

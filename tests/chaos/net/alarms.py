@@ -60,7 +60,7 @@ class Happened:
     """When the fleet was whole again."""
 
     def is_of(self, role: str) -> bool:
-        """Whether it was about the ``role``, master or leader; about anybody, if empty."""
+        """Whether it was about the ``role``, master, leader or controller; about anybody, if empty."""
         return re.search(rf"\b{role}\b", f"{self.scenario} {self.hit}") is not None
 
 
@@ -81,7 +81,7 @@ class Cause:
     by: frozenset[str]
     why: str
     role: str = ""
-    """Of the fault's victim: master or leader; empty: whoever it is."""
+    """Of the fault's victim: master, leader or controller; empty: whichever it is."""
     is_owed: bool = False
     """Whether they have to."""
     or_instead: str = ""
@@ -134,6 +134,8 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
             is_owed=True, late_s=LATE_S + 1.5, why="the leader hears one of two",
         ),
         Cause(by=_of("loss", whom=_CONTROLLER), why="answers come too late"),
+        # Heard for two seconds of each three and a half: three looks in a row may fall into what is left of them.
+        Cause(by=frozenset({"flapping plug"}), role="controller", why="its link breaks, and is made anew in the next cut"),
         Cause(by=_SHAPES, why="the leader hears one of two at the most"),
         Cause(by=_ROLLING, why="one is down while it is restarted"),
     ),

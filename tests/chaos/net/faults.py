@@ -246,7 +246,7 @@ def flapping_plug(stage: Stage) -> Iterator[None]:
     """Out and in, of a node that the client sends nothing to: of the master it would be the client's link too (rule 2)."""
     master = stage.fleet.master(stage.key)
     name = stage.draw.choice([name for name in stage.nodes() if name != master])
-    stage.hit.append(name)
+    stage.hit.append(f"{name}{' (controller)' if name in stage.fleet.controllers else ''}")
     with stage.machines.flapping(stage.fleet.machine(name), down_s=FLAP_DOWN_S, up_s=FLAP_UP_S):
         yield
     stage.machines.heal()
