@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.truth import faults, spark
 from tests.truth.faults import Fault, SkipError, Stage
 from tests.truth.recorded import Recorded, judge, recorded
-from tests.truth.samples import Sampled, Sampler, first, get
+from tests.truth.samples import Sampled, Sampler, get
 
 DEFAULT_DIRECTORY = Path(".truth")
 SEGMENT_BYTES = 1 << 20
@@ -198,38 +197,38 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
 
 
 def idle_row(stage: Stage) -> Line:
-    """The master of a set that nobody writes to dies; the first message comes much later."""
+    """The master of a set that nobody writes to dies; knocks time the outage, and the first message comes much later."""
     stage.heal()
-    before, epoch = history(stage), stage.epoch()
+    before = history(stage)
     samples = sampler(stage)
-    path = f"/v1/sets/{stage.key.cluster}/{stage.key.name}"
-    endpoints = [stage.fleet.rest(name) for name in stage.fleet.controllers]
-    leader = next(one for one in endpoints if get(one, path)[0] == HTTPStatus.OK)
-    name = stage.master()
-    began_ns = time.monotonic_ns()
-    stage.fleet.processes.signal(name, signal.SIGKILL)
-
-    def is_served() -> bool:
-        status, body = get(leader, path)
-        view = json.loads(body)["set"]["view"] if status == 200 else {}
-        return bool(view and view["masterEpoch"] > epoch and view["hasEntered"])
-
-    felt_ms = (first(is_served, limit_s=UP_DEADLINE_S) - began_ns) / 1e6
     samples.start()
-    stage.pause()
-    stage.heal()
-    stage.pause()
-    watch = Stopwatch(stage, "send", body_bytes=16)
     try:
-        watch.wait_more()
+        knocks = Stopwatch(stage, "knock", body_bytes=16)
+        try:
+            knocks.wait_more()
+            since_ns = time.monotonic_ns()
+            stage.fleet.processes.signal(stage.master(), signal.SIGKILL)
+            stage.pause()
+            stage.heal()
+            knocks.wait_more()
+        finally:
+            knocks.stop()
+        felt_ms = knocks.longest_ms(since_ns)
+        stage.pause()
+        asked_ns = time.monotonic_ns()
+        sends = Stopwatch(stage, "send", body_bytes=16)
+        try:
+            sends.wait_more()
+        finally:
+            sends.stop()
     finally:
         sampled = samples.stop()
-        watch.stop()
     found = recorded(*new_since(stage, before))
-    verdict = judge(found, felt_ms=felt_ms, with_sends=True, expected=FAILOVER)
-    return Line(
-        name="idle set", mode="idle", felt_ms=felt_ms, found=found, complaints=verdict.complaints, sampled=sampled
-    )
+    complaints = judge(found, felt_ms=felt_ms, with_sends=False, expected=FAILOVER).complaints
+    waited_ms = (sends.events()[0] - asked_ns) / 1e6
+    if found.waited_ms > waited_ms:
+        complaints += (f"a sender waited {waited_ms:,.0f} ms, {found.waited_ms:,.0f} are on record",)
+    return Line(name="idle set", mode="idle", felt_ms=felt_ms, found=found, complaints=complaints, sampled=sampled)
 
 
 def broken(name: str, mode: str, error: Exception) -> Line:

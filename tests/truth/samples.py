@@ -16,7 +16,6 @@ import http.client
 import json
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -158,13 +157,3 @@ def _metrics(leader: Endpoint) -> str | None:
         return None
     found = re.findall(r'rollcall_sets_by_condition\{condition="([a-z-]+)"\} ([0-9.]+)', body.decode())
     return next((condition for condition, count in found if float(count) == 1), None)
-
-
-def first(condition: Callable[[], bool], *, limit_s: float) -> int:
-    """CLOCK_MONOTONIC in ns when ``condition`` was first seen. Raises ``TimeoutError``."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > limit_s:
-            raise TimeoutError(f"not within {limit_s} s")
-        time.sleep(0.005)
-    return time.monotonic_ns()
