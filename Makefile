@@ -45,7 +45,7 @@ lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still
 check: $(STAMP)  ## format, lint, types, import arrows, fast tests: about 80 s on two cores
 	@deploy/check.sh $(BIN) fast
 
-test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; 20 to 26 minutes on two cores
+test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; 18 to 28 minutes on two cores
 	@$(MAKE) --no-print-directory setup
 	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
 
