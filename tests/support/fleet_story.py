@@ -166,9 +166,13 @@ def judge(fleet: Fleet, *, audit_deadline_s: float = AUDIT_DEADLINE_S) -> dict[s
         ends = {replica.max_offset for replica in status.replicas}
         return len(ends) == 1 and None not in ends and ends == {one.confirm_offset for one in status.replicas}
 
-    key = only_set(fleet)
-    level = fleet.wait_set(key, is_level, what="all replicas at the same confirmed end", deadline_s=HEAL_DEADLINE_S)
-    wait_until(lambda: _has_stored(fleet, level), deadline_s=HEAL_DEADLINE_S, what="the confirmed end on disk")
+    # Both by one status: it is a heartbeat old, and of an end from before a short load the disks would never be.
+    fleet.wait_set(
+        only_set(fleet),
+        lambda status: is_level(status) and _has_stored(fleet, status),
+        what="all replicas at the same confirmed end, which is on disk",
+        deadline_s=HEAL_DEADLINE_S,
+    )
     done = subprocess.run(
         [sys.executable, "-I", str(Path(audit.__file__)), str(fleet.directory), "--json"],
         capture_output=True,
