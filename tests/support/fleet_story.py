@@ -161,18 +161,7 @@ def judge(fleet: Fleet, *, audit_deadline_s: float = AUDIT_DEADLINE_S) -> dict[s
     Fails unless every acknowledged message is on every replica exactly once, and logs and epoch files are equal.
     """
     status = heal(fleet)
-
-    def is_level(status: SetStatus) -> bool:
-        ends = {replica.max_offset for replica in status.replicas}
-        return len(ends) == 1 and None not in ends and ends == {one.confirm_offset for one in status.replicas}
-
-    # Both by one status: it is a heartbeat old, and of an end from before a short load the disks would never be.
-    fleet.wait_set(
-        only_set(fleet),
-        lambda status: is_level(status) and _has_stored(fleet, status),
-        what="all replicas at the same confirmed end, which is on disk",
-        deadline_s=HEAL_DEADLINE_S,
-    )
+    wait_settled(fleet)
     done = subprocess.run(
         [sys.executable, "-I", str(Path(audit.__file__)), str(fleet.directory), "--json"],
         capture_output=True,
@@ -188,11 +177,26 @@ def judge(fleet: Fleet, *, audit_deadline_s: float = AUDIT_DEADLINE_S) -> dict[s
     return found
 
 
-def _has_stored(fleet: Fleet, level: SetStatus) -> bool:
+def wait_settled(fleet: Fleet) -> SetStatus:
+    """
+    Return the status by which all replicas have the same confirmed end, and the disks have it too.
+
+    A status is a heartbeat old. Two waits, first for such a status and then for its end on disk, waited for an end of before
+    a short load, which the disks had left behind.
+    """
+
+    def is_settled(status: SetStatus) -> bool:
+        ends = {end for replica in status.replicas for end in (replica.max_offset, replica.confirm_offset)}
+        return len(ends) == 1 and ends == {_stored(fleet)}
+
+    what = "all replicas at the same confirmed end, which is on disk"
+    return fleet.wait_set(only_set(fleet), is_settled, what=what, deadline_s=HEAL_DEADLINE_S)
+
+
+def _stored(fleet: Fleet) -> int:
     """Checkpoints are a flush interval old: read at once, those of a fleet's first second say that nothing is confirmed."""
     (replicas,) = audit.broker_directories(fleet.directory).values()
-    stored = max(audit.read_confirm(path) for path in replicas.values())
-    return stored == max(replica.confirm_offset or 0 for replica in level.replicas)
+    return max(audit.read_confirm(path) for path in replicas.values())
 
 
 def wait_row(fleet: Fleet, epoch: MasterEpoch, condition: Callable[[HistoryRow], bool] = is_complete) -> HistoryRow:
