@@ -1,7 +1,7 @@
 """
 The verbs of ``rollcall analytics``: names, options, help and exit codes.
 
-Here: the surface. Not here: the work (``jobs``). ``api.cli.main`` mounts ``app``; it is a program of its own as well:
+Here: the surface. Not here: the work (``jobs``). ``cli.main`` mounts ``app``; it is a program of its own as well:
 ``python -m rollcall_ha.analytics.cli VERB``.
 
 Rule 1: neither Spark nor pandas nor pyarrow is imported before a verb runs: ``--help`` answers at once, and without

@@ -19,9 +19,9 @@ from enum import Enum, auto
 
 import msgspec
 
-from rollcall_ha.api.addresses import base_url
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import BadAnswer, ClientError
+from rollcall_ha.client.addresses import base_url
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import BadAnswer, ClientError
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.values import EventRef

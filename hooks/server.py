@@ -25,8 +25,8 @@ import msgspec
 from prometheus_client import Metric, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.views import ControllerStatus

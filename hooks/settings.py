@@ -2,7 +2,7 @@
 The settings of the hooks: ``hooks.toml``, as one checked value.
 
 Here: the keys, what is wrong with them, secrets. Not here: what is delivered when (``notices``, ``desk``), the callers'
-files (``api.identity``).
+files (``client.identity``).
 
 Rule 1: a secret is in a file of its owner alone, or in the environment: never in the settings, which lie beside code,
 nor on a command line, which every user of a machine can read.
@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rollcall_ha.api.addresses import base_url
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.addresses import base_url
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.hooks.notices import Kind, Notice
 from rollcall_ha.node.config import ConfigError, is_loopback, split_address
 

@@ -2,7 +2,7 @@
 The private certificate authority of a fleet: made once, kept apart from all machines, signs everything else.
 
 Here: making it, reading it, issuing certificates, reading what was issued. Not here: names (``certified``), use of
-certificates (``tls``), which certificates a fleet needs (``api.cli.founding``), where they lie (``api.cli.issuing``).
+certificates (``tls``), which certificates a fleet needs (``cli.founding``), where they lie (``cli.issuing``).
 
 Rule 1: a certificate names one process or person by its URI name; only a controller's names hosts, too, so that a
 caller of its REST port who compares host names cannot be met by a broker.

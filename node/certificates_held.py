@@ -2,7 +2,7 @@
 The certificates that a process shows and sees, with their ends, for metrics and status pages.
 
 Here: which ones count, and their metrics. Not here: renewal (``tls``, ``credentials``), warnings for people
-(``api.cli.tables``).
+(``cli.tables``).
 
 Rule: each name is listed once, with the certificate that ends last: a link that shows an older one is about to go.
 """

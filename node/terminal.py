@@ -1,7 +1,7 @@
 """
 Text that a terminal shows and does not obey.
 
-Here: control characters, written out. Not here: tables, formats (``api.cli.output``).
+Here: control characters, written out. Not here: tables, formats (``cli.output``).
 """
 
 from __future__ import annotations

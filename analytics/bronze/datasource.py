@@ -44,7 +44,7 @@ from rollcall_ha.analytics.bronze.journals import Share, Text, read_share
 from rollcall_ha.analytics.bronze.lines import file_of, find_journals
 from rollcall_ha.analytics.bronze.live import End, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.analytics.bronze.schema import event_record_schema
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.identity import Identity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
 
     def record(self) -> LiveRecord:
-        """Of the controllers, asked as the options say. Close it. Raises ``api.identity.IdentityError``."""
+        """Of the controllers, asked as the options say. Close it. Raises ``client.identity.IdentityError``."""
         authority, certificate, token = (
             Path(text) if text else None for text in (self.authority, self.certificate, self.token_file)
         )

@@ -2,7 +2,7 @@
 Reading the event record of a live control plane page by page: every event once, or an error with the reason.
 
 Here: positions, ranges, the choice of a controller, waiting for one that is behind, holes. Not here: Spark
-(``datasource``), HTTP (``api.client``).
+(``datasource``), HTTP (``client.client``).
 Rule 1: an event's place is (Raft index, ordinal); it is the same on every controller and for ever. A ``Mark`` is the
 place where reading goes on: everything before it was read.
 Rule 2: a range is read when an event at or after its end was seen, or when a controller whose record reaches that far
@@ -18,9 +18,9 @@ from itertools import pairwise
 
 import msgspec
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import BadAnswer, ClientError
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import BadAnswer, ClientError
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.values import EventRef
 

@@ -35,7 +35,7 @@ from rollcall_ha.analytics.lake.session import check_java, spark_session
 from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.identity import Identity
 
 FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"

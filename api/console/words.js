@@ -1,5 +1,5 @@
 // Values as people read them. Sizes, durations and times are written as the command line writes them
-// (api/cli/output.py): the same fact has the same figure wherever it is read.
+// (cli/output.py): the same fact has the same figure wherever it is read.
 
 import { h } from "./dom.js";
 

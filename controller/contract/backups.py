@@ -2,7 +2,7 @@
 A backup of the controllers' replicated state: one file of numbered lines.
 
 Here: the documents of the file, its lines and their checksums, the answer that a backup is read by. Not here: reading
-the state of a controller (``controller.runtime.backups``), writing the file (``api.cli.backup``), judging it
+the state of a controller (``controller.runtime.backups``), writing the file (``cli.backup``), judging it
 (``controller.core.backup_walk``), encryption (``node.sealing``).
 
 Format: each line is the CRC-32 of the rest as 8 hex digits, a blank, a document. Line 1 is the header; then the items

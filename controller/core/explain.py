@@ -2,7 +2,7 @@
 The decision record of one epoch, rendered from its own events.
 
 Here: ``explain`` and the rules that are checked again on the record. Not here: reading the journal, text for a terminal
-(``api.cli``).
+(``cli``).
 
 Rule: an explanation rests on the record alone. That of an old epoch is the same today and in a year.
 """

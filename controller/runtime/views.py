@@ -2,7 +2,7 @@
 The status of sets for operators: replicated state joined with the leader's soft state.
 
 Here: ``SetStatus``, its problems and the failure budget. Not here: replicated views (``controller.core.views``), text
-(``api.cli``). Pure: the time is an argument.
+(``cli``). Pure: the time is an argument.
 
 Rule 1: a fact that this controller has not heard is ``None``, never a guess from replicated state.
 Rule 2: problems are of a closed vocabulary, the worst first; an empty tuple means that nothing needs an operator.

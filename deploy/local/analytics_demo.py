@@ -196,7 +196,7 @@ def analyse(*arguments: str) -> None:
     """Run a job of ``rollcall analytics`` with its output on ours. Raises ``LauncherError`` if it fails."""
     say(f"\n$ {rollcall()} analytics {' '.join(arguments)}")
     done = subprocess.run(
-        python_module("rollcall_ha.api.cli.main", "analytics", *arguments),
+        python_module("rollcall_ha.cli.main", "analytics", *arguments),
         check=False,
         env=our_environment(),
         timeout=SPARK_DEADLINE_S,

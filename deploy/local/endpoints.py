@@ -1,7 +1,7 @@
 """
 Where to ask a process by HTTP, and whether through TLS.
 
-Here: one address with what its questions need. Not here: the controllers' typed client (``api.client``), which nodes
+Here: one address with what its questions need. Not here: the controllers' typed client (``client.client``), which nodes
 there are (``fleet``).
 """
 

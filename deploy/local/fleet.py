@@ -27,9 +27,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.views import ControllerStatus, SetStatus
@@ -125,7 +125,7 @@ class Fleet:
         arguments += [text for network in layout.rocketmq for text in ("--rocketmq", network)]
         arguments += [*(["--rocketmq-keys"] if layout.rocketmq_keys else []), "--rocketmq-tls", layout.rocketmq_tls]
         done = subprocess.run(
-            python_module("rollcall_ha.api.cli.main", *arguments),
+            python_module("rollcall_ha.cli.main", *arguments),
             capture_output=True,
             text=True,
             timeout=INIT_DEADLINE_S,
@@ -190,7 +190,7 @@ class Fleet:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of a command of the CLI, as the operator gives it: in ``commands_environment``."""
-        return self.inside(sites.OPERATOR, python_module("rollcall_ha.api.cli.main", *arguments))
+        return self.inside(sites.OPERATOR, python_module("rollcall_ha.cli.main", *arguments))
 
     def commands_environment(self) -> dict[str, str]:
         """Environment in which the CLI is about this fleet; on machines the operator's disk says it all."""

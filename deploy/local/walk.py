@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rollcall_ha.api.client import Client
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.values import host_of
 from rollcall_ha.deploy.local import sites

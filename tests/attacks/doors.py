@@ -125,7 +125,7 @@ def revoke(scene: Scene, papers: Papers) -> None:
     """By the command line, as an operator does; returns when every process had time to hear of it (2 s)."""
     command = ("certs", "revoke", str(papers.certificate), "--reason", "stolen", "--yes")
     done = subprocess.run(
-        python_module("rollcall_ha.api.cli.main", *command),
+        python_module("rollcall_ha.cli.main", *command),
         capture_output=True, text=True, check=False, timeout=30, env=our_environment(), cwd=scene.fleet.directory,
     )  # fmt: skip
     if done.returncode:

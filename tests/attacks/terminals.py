@@ -43,7 +43,7 @@ def shown_by(scene: Scene, *arguments: str, controllers: str = "") -> str:
     """What the command line prints, on both of its streams."""
     named = ("--controllers", controllers) if controllers else ()
     done = subprocess.run(
-        python_module("rollcall_ha.api.cli.main", *named, *arguments),
+        python_module("rollcall_ha.cli.main", *named, *arguments),
         capture_output=True, check=False, timeout=30, env=our_environment(), cwd=scene.fleet.directory,
     )  # fmt: skip
     return (done.stdout + done.stderr).decode()

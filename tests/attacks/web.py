@@ -82,7 +82,7 @@ def token_of(scene: Scene, role: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "token"
         done = subprocess.run(
-            python_module("rollcall_ha.api.cli.main", "tokens", "issue", "--role", role, "--name", "mallory", "--out", str(file)),
+            python_module("rollcall_ha.cli.main", "tokens", "issue", "--role", role, "--name", "mallory", "--out", str(file)),
             capture_output=True, text=True, check=False, timeout=30, env=our_environment(), cwd=scene.fleet.directory,
         )  # fmt: skip
         if done.returncode:

@@ -23,7 +23,7 @@ from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES
-from rollcall_ha.api.cli import output
+from rollcall_ha.cli import output
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow

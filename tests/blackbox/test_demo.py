@@ -47,7 +47,7 @@ def run(directory: Path, *arguments: str, timeout_s: float = 120) -> subprocess.
 
 
 def rollcall(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(directory, "-m", "rollcall_ha.api.cli.main", *arguments)
+    return run(directory, "-m", "rollcall_ha.cli.main", *arguments)
 
 
 @pytest.fixture

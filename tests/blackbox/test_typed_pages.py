@@ -100,7 +100,7 @@ def founded(directory: Path) -> Iterator[Desk]:
     # Of this process alone: ports are the same on every machine, and two runs may be on one computer.
     hosts = [f"127.{1 + pid % 250}.{pid // 250 % 250}.{number}" for number in (1, 2, 3)]
     machines = [text for number, host in enumerate(hosts, start=1) for text in ("--machine", f"m{number}={host}")]
-    init = python_module("rollcall_ha.api.cli.main", "init", "--directory", str(directory), "--name", "prod")
+    init = python_module("rollcall_ha.cli.main", "init", "--directory", str(directory), "--name", "prod")
     subprocess.run([*init, *machines, "--brokers", f"{SET}=3"], capture_output=True, check=True, env=our_environment())
     # The empty machine on which a backup is restored.
     (directory / "new" / "data").mkdir(parents=True)
@@ -130,7 +130,7 @@ def environment(directory: Path, hosts: list[str]) -> dict[str, str]:
     programs, home = directory / "bin", directory / "home"
     programs.mkdir()
     home.mkdir()
-    (programs / "rollcall").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m rollcall_ha.api.cli.main "$@"\n')
+    (programs / "rollcall").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m rollcall_ha.cli.main "$@"\n')
     (programs / "rollcall").chmod(0o755)
     kept = {name: value for name, value in our_environment().items() if not name.startswith(("ROLLCALL", "XDG"))}
     rest = [f"{host}:9200" for host in hosts]

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from rollcall_ha.api.errors import ClientError
-from rollcall_ha.api.moves import master_of, spare_of
+from rollcall_ha.cli.plans import master_of, spare_of
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import host_of

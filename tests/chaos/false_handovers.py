@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import HistoryPage

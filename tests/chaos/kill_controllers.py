@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError, RefusedError
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError, RefusedError
 from rollcall_ha.controller.contract.commands import ApplyBrokerId
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
 from rollcall_ha.deploy.local import ledger

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.values import SwitchoverEnd
 from rollcall_ha.controller.contract.views import SwitchoverAnswer, SwitchoverRow

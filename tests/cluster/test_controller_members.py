@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError, RefusedError
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError, RefusedError
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.events import ControllersChangeOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.deploy.local.processes import free_ports, our_environment, python_module, wait_until
@@ -48,7 +48,7 @@ class Machines:
 
     def rollcall(self, *words: str, code: int | None = 0) -> str:
         done = subprocess.run(
-            python_module("rollcall_ha.api.cli.main", *words),
+            python_module("rollcall_ha.cli.main", *words),
             capture_output=True,
             text=True,
             timeout=DEADLINE_S * 2,
@@ -150,7 +150,7 @@ def test_controllers_go_from_one_to_three_to_five_to_three_while_they_are_killed
         machines.start(name)
         adding = subprocess.Popen(
             python_module(
-                "rollcall_ha.api.cli.main", "--controllers", machines.addresses["c1"][2], "--authority", "tls/ca.pem",
+                "rollcall_ha.cli.main", "--controllers", machines.addresses["c1"][2], "--authority", "tls/ca.pem",
                 "--identity", "tls/admin.pem", "controllers", "add", name, *_options(machines, name),
             ),
             env=our_environment(), cwd=machines.directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

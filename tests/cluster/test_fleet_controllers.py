@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError, RefusedError
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError, RefusedError
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, RegisterCode
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet

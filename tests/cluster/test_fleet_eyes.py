@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from rollcall_ha.api.cli.watching import ENTER, HOME, LEAVE
+from rollcall_ha.cli.watching import ENTER, HOME, LEAVE
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.deploy.local.endpoints import Endpoint

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rollcall_ha.api.errors import RefusedError
+from rollcall_ha.client.errors import RefusedError
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import SwitchoverEnd
 from rollcall_ha.deploy.local import producer

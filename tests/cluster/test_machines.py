@@ -38,7 +38,7 @@ BROKERS = ("broker-a-1", "broker-a-2")
 RAFT, SESSIONS, REST, LISTEN, HA, HEALTH = 9300, 9100, 9200, 10911, 10912, 9400
 DEADLINE_S = 40.0
 COMMAND_SECONDS_MAX = 20.0
-CLI = "rollcall_ha.api.cli.main"
+CLI = "rollcall_ha.cli.main"
 
 
 class Site:

@@ -96,7 +96,7 @@ def prepare(directory: Path) -> None:
         ("issue", "client", "--kind", "client", "--into", str(directory / "tls")),
     ):
         arguments = ("certs", *order, "--config", str(file), "--authority-directory", str(directory / "tls"))
-        command = python_module("rollcall_ha.api.cli.main", *arguments)
+        command = python_module("rollcall_ha.cli.main", *arguments)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=DEADLINE_S, env=our_environment())
     text = file.read_text()
     (directory / OLDER).write_text(text)
@@ -113,7 +113,7 @@ def fleet(release: Path, tmp_path: Path) -> Iterator[MixedFleet]:
         arguments += ["--controller", f"{name}={one.raft},{one.broker},{one.rest}"]
     for name, broker in plan.file.brokers.items():
         arguments += ["--broker", f"{name}={broker.listen},{broker.ha},{broker.health}"]
-    subprocess.run(by_release(release, "rollcall_ha.api.cli.main", *arguments), check=True, timeout=DEADLINE_S)
+    subprocess.run(by_release(release, "rollcall_ha.cli.main", *arguments), check=True, timeout=DEADLINE_S)
     prepare(tmp_path / "fleet")
     with MixedFleet(tmp_path / "fleet") as found:
         found.release = release

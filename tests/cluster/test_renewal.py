@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.config import FLEET_FILE_NAME

@@ -9,13 +9,28 @@ import msgspec
 import pytest
 import typer.main
 
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.timing import PRESETS, Timing
 from tests.docs import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])
-TOPS = ("analytics", "api", "broker", "controller", "deploy", "epoch", "ha", "hooks", "node", "tests", "docs", "adr")
+TOPS = (
+    "analytics",
+    "api",
+    "broker",
+    "cli",
+    "client",
+    "controller",
+    "deploy",
+    "epoch",
+    "ha",
+    "hooks",
+    "node",
+    "tests",
+    "docs",
+    "adr",
+)
 
 
 def words(document: Path, pattern: str) -> list[str]:

@@ -21,7 +21,7 @@ import msgspec
 import typer.main
 
 from rollcall_ha.analytics.cli import app as analytics_app
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.node import config
 from tests.docs.cited_numbers import CODE, ROOT, other_files, python_files

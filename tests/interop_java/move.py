@@ -121,7 +121,7 @@ class Move:
     def _rollcall(self, *words: str) -> str:
         """What a command prints. Raises ``LauncherError`` if it ends with another code than 0."""
         done = subprocess.run(
-            python_module("rollcall_ha.api.cli.main", *words),
+            python_module("rollcall_ha.cli.main", *words),
             capture_output=True,
             text=True,
             timeout=COMMAND_DEADLINE_S,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.faults import kill_and_see
 from rollcall_ha.deploy.local.fleet import Fleet, on_machines

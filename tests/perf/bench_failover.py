@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout

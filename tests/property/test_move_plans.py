@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rollcall_ha.api.moves import Plan, heirs, master_of, plan_drain, plan_rebalance, why_not
+from rollcall_ha.cli.plans import Plan, heirs, master_of, plan_drain, plan_rebalance, why_not
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import (

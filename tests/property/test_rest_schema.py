@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from rollcall_ha.api.client import Client
 from rollcall_ha.api.rest import guard
 from rollcall_ha.api.rest.limits import PROVED
 from rollcall_ha.api.rest.roles import OPEN, allowed
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.core.tokens import digest_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli.backup import BackupFile
+from rollcall_ha.cli.backup import BackupFile
 from rollcall_ha.controller.contract.backups import BackupHeader, PartName, document_of, line_of
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName

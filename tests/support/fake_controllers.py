@@ -247,7 +247,7 @@ class FakeControllers:
     requests: list[tuple[str, httpx.Request]] = field(default_factory=list)
 
     def transport(self) -> httpx.MockTransport:
-        """For ``api.client.Client(transport=...)``."""
+        """For ``client.client.Client(transport=...)``."""
         return httpx.MockTransport(self._handle)
 
     def _handle(self, request: httpx.Request) -> httpx.Response:

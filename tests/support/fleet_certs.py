@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from rollcall_ha.api.cli.issuing import AUTHORITY_DIRECTORY, AUTHORITY_FILE, KEY_FILE
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.cli.issuing import AUTHORITY_DIRECTORY, AUTHORITY_FILE, KEY_FILE
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.node.authority import Authority

@@ -7,8 +7,8 @@ import socket
 import threading
 from pathlib import Path
 
-from rollcall_ha.api.identity import Identity
 from rollcall_ha.api.rest.listening import RestServer
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.node.certified import PeerKind
 from tests.support.fleet_certs import FleetCertificates
 from tests.support.rest_callers import caller, certificate

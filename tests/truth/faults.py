@@ -75,7 +75,7 @@ class Stage:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The CLI, as a program."""
         return subprocess.run(
-            python_module("rollcall_ha.api.cli.main", *arguments),
+            python_module("rollcall_ha.cli.main", *arguments),
             capture_output=True, text=True, check=False, timeout=HEAL_S, env=self.fleet.commands_environment(),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.analytics.bronze.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
-from rollcall_ha.api.errors import Unreachable
+from rollcall_ha.client.errors import Unreachable
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.values import EventRef, Phase
 from tests.support.core_builders import Fleet

@@ -10,9 +10,9 @@ import httpx
 import msgspec
 import pytest
 
-from rollcall_ha.api.addresses import base_url
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.client.addresses import base_url
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.views import SetAnswer
@@ -272,7 +272,7 @@ def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
     code = (
         "import sys, threading\n"
         "sys.setswitchinterval(1e-6)\n"
-        "from rollcall_ha.api.client import Client\n"
+        "from rollcall_ha.client.client import Client\n"
         "from tests.support.fake_controllers import NAMES, FakeControllers, fleet_status\n"
         "fake = FakeControllers({(name, 'GET', '/v1/status'): fleet_status(name) for name in NAMES})\n"
         "reached = Client(NAMES, transport=fake.transport()).survey()\n"

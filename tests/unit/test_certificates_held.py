@@ -10,7 +10,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
-from rollcall_ha.api.cli.tables import ControllerRow, certificates_ending, judge, status_report
+from rollcall_ha.cli.tables import ControllerRow, certificates_ending, judge, status_report
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.views import (
     CertificateStatus,

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from typer.testing import Result
 
-from rollcall_ha.api import client
-from rollcall_ha.api.cli import certs as certs_module
-from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli import certs as certs_module
+from rollcall_ha.cli import context
+from rollcall_ha.cli.main import app
+from rollcall_ha.client import client
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import RevokedCertificate
 from rollcall_ha.controller.contract.views import CertificatesAnswer, Freshness

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 import rollcall_ha
 from rollcall_ha.analytics.cli import app as analytics_app
-from rollcall_ha.api.cli import context, tables
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
+from rollcall_ha.cli import context, tables
+from rollcall_ha.cli.main import app
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
@@ -581,7 +581,7 @@ def test_the_shell_completes_commands_and_options() -> None:
             "COMP_CWORD": str(len(typed)),
         }
         done = subprocess.run(
-            [sys.executable, "-m", "rollcall_ha.api.cli.main"],
+            [sys.executable, "-m", "rollcall_ha.cli.main"],
             env={**os.environ, **words},
             capture_output=True,
             text=True,
@@ -603,7 +603,7 @@ def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
 def test_help_imports_nothing_heavy(option: str) -> None:
     """It is fast because neither HTTP, nor servers, nor tables of the contract are imported for it."""
     code = (
-        "import sys\nfrom rollcall_ha.api.cli.main import app\n"
+        "import sys\nfrom rollcall_ha.cli.main import app\n"
         f"try: app(args=['{option}'])\nexcept SystemExit: pass\n"
         "heavy = {'httpx', 'fastapi', 'pysyncobj', 'pydantic', 'cryptography', 'yaml', 'uvloop', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
@@ -617,7 +617,7 @@ def test_help_imports_nothing_heavy(option: str) -> None:
 def test_analytics_verbs_are_listed_and_only_then_imported() -> None:
     """The help of the verbs needs neither Spark nor pandas, and another command's help does not need the verbs."""
     code = (
-        "import sys\nfrom rollcall_ha.api.cli.main import app\n"
+        "import sys\nfrom rollcall_ha.cli.main import app\n"
         "def run(*arguments):\n    try: app(args=list(arguments))\n    except SystemExit: pass\n"
         "run('--help')\nassert 'rollcall_ha.analytics.cli' not in sys.modules\n"
         "run('analytics', '--help')\n"
@@ -655,7 +655,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     gone = subprocess.run(
-        [sys.executable, "-m", "rollcall_ha.api.cli.main", "--help"],
+        [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
         stdout=write_end,
         stderr=subprocess.PIPE,
         check=False,
@@ -665,7 +665,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     assert (gone.returncode, gone.stderr) == (141, "")
     with Path("/dev/full").open("wb") as full:
         none_left = subprocess.run(
-            [sys.executable, "-m", "rollcall_ha.api.cli.main", "--help"],
+            [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from rollcall_ha.api.cli import context, contexts
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli import context, contexts
+from rollcall_ha.cli.main import app
 from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.fleet_certs import FleetCertificates

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from msgspec.structs import replace as changed
 
-from rollcall_ha.api.cli import context, probing
-from rollcall_ha.api.cli.diagnosis import (
+from rollcall_ha.cli import context, probing
+from rollcall_ha.cli.diagnosis import (
     CertificateFacts,
     ControllerFacts,
     DiskFacts,
@@ -31,10 +31,10 @@ from rollcall_ha.api.cli.diagnosis import (
     Severity,
     diagnose,
 )
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.cli.probing import Looked, Port, PortState, look_at
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.cli.main import app
+from rollcall_ha.cli.probing import Looked, Port, PortState, look_at
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rollcall_ha.api.cli import founding
-from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of
+from rollcall_ha.cli import founding
+from rollcall_ha.cli.main import app
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api.cli.main import app
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
+from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.telemetry import Telemetry
@@ -126,7 +126,7 @@ def test_another_process_of_the_fleet_on_the_port_does_not_pass_for_the_node(
 def test_a_plain_port_does_not_pass_for_a_secured_one(
     tmp_path: Path, secured: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollcall_ha.api.cli.health.ANSWER_S_MAX", 0.1)
+    monkeypatch.setattr("rollcall_ha.cli.health.ANSWER_S_MAX", 0.1)
     assert secured.name == NODE
     with serving(None) as port:
         assert ask(fleet_file(tmp_path, port), "broker-a-1")[0] == 4

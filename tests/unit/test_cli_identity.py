@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api import client as client_module
-from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.identity import Identity
+from rollcall_ha.cli import context
+from rollcall_ha.cli.main import app
+from rollcall_ha.client import client as client_module
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.identity import Identity
 from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.fleet_certs import FleetCertificates

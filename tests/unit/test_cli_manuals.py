@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from rollcall_ha.api.cli import manpages
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.cli.shells import Shell
+from rollcall_ha.cli import manpages
+from rollcall_ha.cli.main import app
+from rollcall_ha.cli.shells import Shell
 from tests.support.cli import CliRunner
 
 PAGES = manpages.pages(app)
@@ -125,7 +125,7 @@ def completed(shell: Shell, *typed: str) -> str:
         Shell.FISH: {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }
     done = subprocess.run(
-        [sys.executable, "-m", "rollcall_ha.api.cli.main"],
+        [sys.executable, "-m", "rollcall_ha.cli.main"],
         env={**os.environ, "_ROLLCALL_COMPLETE": f"complete_{shell}", **asked[shell]},
         capture_output=True,
         text=True,
@@ -162,7 +162,7 @@ def test_the_shell_itself_takes_its_script(shell: Shell, tmp_path: Path) -> None
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here: 1 of {len(Shell)} shells not tried")
     program = tmp_path / "rollcall"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rollcall_ha.api.cli.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rollcall_ha.cli.main "$@"\n')
     program.chmod(0o755)
     done = subprocess.run(
         [shell, "-c", TRIED[shell]],

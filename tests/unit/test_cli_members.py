@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import context, members
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.cli.output import Format
+from rollcall_ha.cli import context, members
+from rollcall_ha.cli.main import app
+from rollcall_ha.cli.output import Format
 from rollcall_ha.controller.contract.events import AnyEvent, ControllersChangeOrdered, LeadershipTransferOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import MembershipVerb
@@ -125,7 +125,7 @@ def test_add_says_what_to_look_at_when_the_new_one_gets_no_vote(
 ) -> None:
     terminal.leader.looks_until_it_votes = 10**9
     ticks = iter(range(10_000))
-    monkeypatch.setattr("rollcall_ha.api.cli.members.time.monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr("rollcall_ha.cli.members.time.monotonic", lambda: float(next(ticks)))
     ran = terminal.run("add", "c4", *PORTS, "--timeout", "5")
     assert ran.exit_code == context.CommandExit.TIMED_OUT
     assert "c4 has no vote after 5 s; is it running, and linked?" in ran.stderr

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import moving
-from rollcall_ha.api.cli.moving import Batch, BatchOptions, Outcome, Runner
-from rollcall_ha.api.errors import ClientError, NoLeader, OutcomeUnknown, RefusedError
-from rollcall_ha.api.moves import plan_drain
+from rollcall_ha.cli import moving
+from rollcall_ha.cli.moving import Batch, BatchOptions, Outcome, Runner
+from rollcall_ha.cli.plans import plan_drain
+from rollcall_ha.client.errors import ClientError, NoLeader, OutcomeUnknown, RefusedError
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.values import ElectionPause, EventRef, SwitchoverEnd
 from rollcall_ha.controller.contract.views import SetAnswer, SetPage, SetStatus, SwitchoverAnswer, SwitchoverRow

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import yaml
 
-from rollcall_ha.api.cli import output
-from rollcall_ha.api.cli.output import Column, Report, Table
+from rollcall_ha.cli import output
+from rollcall_ha.cli.output import Column, Report, Table
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import context, settings
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
+from rollcall_ha.cli import context, settings
+from rollcall_ha.cli.main import app
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.replies import Done
 from rollcall_ha.controller.contract.settings import KEYS, AppliedSettings, changes, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset

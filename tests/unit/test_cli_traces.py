@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from opentelemetry.sdk.trace import ReadableSpan
 
-from rollcall_ha.api.cli import context, traces
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
+from rollcall_ha.cli import context, traces
+from rollcall_ha.cli.main import app
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryPage, HistoryRow, PhaseSpan
 from tests.support.cli import CliRunner

@@ -9,11 +9,11 @@ import pytest
 import typer
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import context, waiting
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.cli.waiting import Until, missing, wait_for
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import NoLeader, RefusedError, Unreachable
+from rollcall_ha.cli import context, waiting
+from rollcall_ha.cli.main import app
+from rollcall_ha.cli.waiting import Until, missing, wait_for
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import NoLeader, RefusedError, Unreachable
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.views import SetAnswer, SetStatus
 from tests.support.cli import CliRunner

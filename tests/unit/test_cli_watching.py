@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import watching
-from rollcall_ha.api.cli.output import Format, Report
-from rollcall_ha.api.cli.tables import status_report
-from rollcall_ha.api.cli.watching import ENTER, LEAVE, change_of, framed, watch
-from rollcall_ha.api.errors import Unreachable
+from rollcall_ha.cli import watching
+from rollcall_ha.cli.output import Format, Report
+from rollcall_ha.cli.tables import status_report
+from rollcall_ha.cli.watching import ENTER, LEAVE, change_of, framed, watch
+from rollcall_ha.client.errors import Unreachable
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.views import FleetStatus
 from tests.support.fake_controllers import fleet_status

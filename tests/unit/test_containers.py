@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import rollcall_ha
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli.main import app
 from rollcall_ha.node.config import BrokerSection, ControllerSection, FleetFile, load_fleet_file, split_address
 from tests.support.cli import CliRunner
 

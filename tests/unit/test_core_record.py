@@ -6,8 +6,8 @@ import pytest
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from rollcall_ha.api.cli import output
-from rollcall_ha.api.cli.decisions import explanation_report
+from rollcall_ha.cli import output
+from rollcall_ha.cli.decisions import explanation_report
 from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import Unreachable
+from rollcall_ha.client.client import Client
+from rollcall_ha.client.errors import Unreachable
 from rollcall_ha.controller.contract.events import EventRecord, chain_of
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.values import EventRef

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from rollcall_ha.api.cli.main import app
+from rollcall_ha.cli.main import app
 from rollcall_ha.deploy.local.walk import OFFLINE, PLANS
 
 

@@ -15,12 +15,12 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import Result
 
-from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
 from rollcall_ha.api.rocketmq.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
 from rollcall_ha.api.rocketmq.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
 from rollcall_ha.api.rocketmq.moving.replay import replay
+from rollcall_ha.cli import context
+from rollcall_ha.cli.main import app
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from rollcall_ha.api.cli import entry
+from rollcall_ha.cli import entry
 from rollcall_ha.deploy import lock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ NOT_IMPORTED = {"pandas"}
 """pyspark imports it when it runs."""
 NAMESPACE = "opentelemetry"
 """A module of many distributions, which are named after their part of it."""
-OF_OTLP = ROOT / "api" / "cli" / "traces.py"
+OF_OTLP = ROOT / "cli" / "traces.py"
 """The one file of the extra ``otlp``."""
 
 
@@ -161,7 +161,7 @@ sys.meta_path.insert(0, Forbid())
 """
 USE_CLIENT = """
 import asyncio, httpx
-from rollcall_ha.api.client import Client
+from rollcall_ha.client.client import Client
 from rollcall_ha.broker.client.producer import Producer, SendFailedError
 
 fresh = {"readFrom": "c1", "term": 1, "index": 2, "ageMs": 3, "isAuthoritative": True, "isStale": False}

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 import pytest
 
-from rollcall_ha.api.cli import backup as taking
-from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.client import Client
+from rollcall_ha.cli import backup as taking
+from rollcall_ha.cli import context
+from rollcall_ha.cli.main import app
+from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.backups import BackupPage
 from rollcall_ha.controller.core.snapshot import decode_state
 from rollcall_ha.controller.runtime import backups

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.api.cli.tables import PROBLEM_WORDS
 from rollcall_ha.api.rest.console import HEADERS, MEDIA_TYPES, POLICY, load_files
+from rollcall_ha.cli.tables import PROBLEM_WORDS
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.runtime_controller import NAMES, Controller, running_group

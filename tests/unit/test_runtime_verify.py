@@ -277,7 +277,7 @@ def test_nothing_to_read_is_not_sound(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_command_runs_it_without_a_fleet(tmp_path: Path) -> None:
     """Whole processes: the exit codes and both forms, in a folder with nothing else."""
     data = journal(tmp_path, lines_of(RECORDS))
-    command = [sys.executable, "-m", "rollcall_ha.api.cli.main", "verify", str(data)]
+    command = [sys.executable, "-m", "rollcall_ha.cli.main", "verify", str(data)]
     told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     as_json = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, check=False, cwd=tmp_path)
 

@@ -38,10 +38,10 @@ ALLOWED: dict[str, int] = {}
 SLEEPERS = {"rollcall_ha.controller.replication.raft.log"}
 """The Raft thread, which is nobody's loop, pauses after a tick that failed: nothing would wake it."""
 
-TALKERS = ("rollcall_ha.api.cli", "rollcall_ha.deploy", "rollcall_ha.analytics")
+TALKERS = ("rollcall_ha.cli", "rollcall_ha.deploy", "rollcall_ha.analytics")
 """Programs that may print: people read their output."""
 
-HOST_NAMES = {"broker.example:9", "controller.example", "hooks.toml"}
+HOST_NAMES = {"broker.example:9", "controller.example", "hooks.toml", "client.pem", "client.key"}
 """Texts that look like a module without the namespace."""
 
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.views import HistoryPage
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.machines import MachinesError

@@ -332,7 +332,7 @@ def wiped(stage: Stage) -> Iterator[None]:
 
 
 def _cleaned(stage: Stage, old: list[BrokerId]) -> bool:
-    from rollcall_ha.api.errors import ClientError
+    from rollcall_ha.client.errors import ClientError
 
     with suppress(ClientError):
         stage.fleet.client().clean(stage.key, broker_ids=old, reason="its disk is gone")

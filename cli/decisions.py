@@ -1,0 +1,258 @@
+"""
+Answers that tell one decision: an election before or after it happened, the record of an epoch, a refusal.
+
+Here: pure functions from values of ``controller.contract`` to ``Report``. Not here: lists (``tables``).
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from rollcall_ha.cli import output
+from rollcall_ha.cli.output import Mood, Report, Table
+from rollcall_ha.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
+from rollcall_ha.controller.contract.verdicts import (
+    CandidateOutcome,
+    CandidateVerdict,
+    ElectionKind,
+    LossVerdict,
+    Verdict,
+)
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem, SwitchoverAnswer
+
+_CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
+
+
+def candidate_table(verdict: Verdict) -> Table:
+    """Every replica of the set with its reason, the winner first, the excluded last."""
+    order = list(CandidateOutcome)
+    ranked = sorted(
+        verdict.candidates,
+        key=lambda found: (found.rank is None, found.rank or 0, order.index(found.outcome), found.broker_id),
+    )
+    return Table(columns=_CANDIDATE_COLUMNS, rows=tuple(_candidate_row(found) for found in ranked))
+
+
+def _candidate_row(found: CandidateVerdict) -> tuple[str, ...]:
+    return (
+        output.NOT_APPLICABLE if found.rank is None else str(found.rank),
+        str(found.broker_id),
+        str(found.outcome),
+        output.number(found.last_epoch),
+        output.number(found.max_offset),
+        output.age_ms(found.heartbeat_age_ms),
+        str(found.priority),
+        found.reason,
+    )
+
+
+def change_line(verdict: Verdict) -> str:
+    """``masterEpoch 7 -> 8, SyncStateSet {1,2} -> {2}, SyncStateSetEpoch 12 -> 13``."""
+    return (
+        f"masterEpoch {verdict.previous_epoch} -> {verdict.master_epoch}, "
+        f"SyncStateSet {output.id_set(verdict.previous_set)} -> {output.id_set(verdict.sync_state_set)}, "
+        f"SyncStateSetEpoch {verdict.previous_set_epoch} -> {verdict.sync_state_set_epoch}"
+    )
+
+
+def preview_report(preview: ElectionPreview) -> Report:
+    verdict = preview.verdict
+    ages = [found.heartbeat_age_ms for found in verdict.candidates if found.heartbeat_age_ms is not None]
+    oldest = f", oldest heartbeat {output.age_ms(max(ages))}" if ages else ""
+    evidence = f"Policy {verdict.policy}, evidence at index {output.number(preview.freshness.index)}{oldest}."
+    parts: list[str | Table] = [evidence, candidate_table(verdict)]
+    parts.append(f"Then: {change_line(verdict)}.  Loss: {_loss_forecast(preview)}.")
+    first = f"Would elect broker {verdict.winner}."
+    return Report(document=preview, verdict=first, read=read_line(preview.freshness), parts=tuple(parts))
+
+
+def clean_preview_report(preview: OrderPreview) -> Report:
+    """What ``clean`` would forget, and what the set would be then."""
+    lines = []
+    for event in preview.events:
+        if isinstance(event, ReplicasCleaned):
+            master = "no master" if event.master is None else f"master {event.master}"
+            lines.append(
+                f"Would forget replicas {output.id_set(event.broker_ids)}; {output.id_set(event.remaining)} remain, "
+                f"with {master}, masterEpoch {event.master_epoch}, SyncStateSet {output.id_set(event.sync_state_set)}."
+            )
+    return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
+
+
+def switchover_preview_report(preview: OrderPreview) -> Report:
+    """What ``switchover`` would order."""
+    lines = [
+        f"Would switch over from broker {event.master} to {event.target} in masterEpoch {event.master_epoch}: it is "
+        f"{output.size(event.lag_bytes)} behind; not done within {event.deadline_ms:,} ms, broker {event.master} "
+        "serves again."
+        for event in preview.events
+        if isinstance(event, SwitchoverOrdered)
+    ]
+    return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
+
+
+def switchover_report(answer: SwitchoverAnswer) -> Report:
+    """``switchover``, at its end."""
+    row, name = answer.row, answer.view.set_key.name
+    rows = [
+        ("order to election", row.elected_ms),
+        ("order to entered", row.entered_ms),
+        ("order to its end", row.took_ms),
+    ]
+    shown = [(what, output.duration_us(None if took_ms is None else took_ms * 1_000)) for what, took_ms in rows]
+    shown.insert(0, ("no sends before the election", output.duration_us(row.drained_us)))
+    table = Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(shown))
+    follow = f"Next: rollcall history {name}"
+    if row.end is SwitchoverEnd.DONE:
+        first = f"OK  broker {row.to_master} is master of {name} in masterEpoch {row.epoch}, no more {row.from_master}"
+        return Report(document=answer, verdict=first, mood=Mood.GOOD, parts=(table, follow))
+    if row.end is None:
+        first = f"GOES ON  {name} switches over from broker {row.from_master} to {row.to_master}"
+        return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
+    master = "no master" if answer.view.master is None else f"broker {answer.view.master}"
+    first = f"NOT DONE  {row.end}: {row.reason}; {name} has {master}"
+    return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
+
+
+def _loss_forecast(preview: ElectionPreview) -> str:
+    verdict = preview.verdict
+    note = preview.grade_note or "0 bytes"
+    if verdict.kind is ElectionKind.UNCLEAN:
+        return f"~{output.size(verdict.estimated_loss_bytes)}; {note}"
+    return note
+
+
+def elected_report(answer: Elected) -> Report:
+    """``elect``, ``elect --unclean`` and ``bootstrap``, done."""
+    verdict = answer.verdict
+    name = answer.view.set_key.name
+    epoch = verdict.master_epoch
+    first = f"OK  broker {verdict.winner} is master of {name} in masterEpoch {epoch}"
+    follow = f"Next: rollcall explain {name} {epoch}"
+    read = f"applied at index {output.number(answer.view.index)}"
+    parts = (f"Then: {change_line(verdict)}.", candidate_table(verdict), follow)
+    names = (str(answer.view.set_key),)
+    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts, names=names)
+
+
+def refusal_report(problem: Problem) -> Report:
+    """A definite no: the code, both values, the reason of every replica if there is one, the remedy."""
+    parts: list[str | Table] = []
+    values = (("requested", problem.requested), ("current", problem.current))
+    if told := "; ".join(f"{name} {value}" for name, value in values if value is not None):
+        parts.append(told)
+    if problem.verdict is not None and problem.verdict.candidates:
+        parts.append(candidate_table(problem.verdict))
+    if problem.hint:
+        parts.append(f"What to do: {problem.hint}")
+    first = f"REFUSED  {problem.code}: {problem.detail}"
+    return Report(document=problem, verdict=first, mood=Mood.BAD, parts=tuple(parts))
+
+
+def explanation_report(found: Explanation) -> Report:
+    """``explain SET EPOCH``: the decision record, from its own events."""
+    row = found.row
+    name = found.set_key.name
+    origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
+    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, from {origin} to broker {row.to_master}: {row.cause}"
+    parts: list[str | Table] = [
+        f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {_ref(found.election)}."
+    ]
+    event = found.election.event
+    if isinstance(event, MasterElected):
+        parts += _election_parts(event)
+    parts += _phase_parts(found)
+    parts += _loss_parts(found.loss)
+    if found.invariants:
+        rules = Table(columns=output.columns("INVARIANTS"), rows=tuple((line,) for line in found.invariants))
+        parts.append(rules)
+    parts.append(Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in found.events)))
+    return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
+
+
+def _caller(record: EventRecord) -> str:
+    """With what was shown as proof and from where: this is the page for the one decision that went wrong."""
+    caller = record.principal
+    if caller is UNSET or not caller.serial:
+        return caller_text(record)
+    return f"{caller} ({caller.proved_by} {caller.serial}{f', from {caller.address}' if caller.address else ''})"
+
+
+def _ref(record: EventRecord) -> str:
+    return f"{record.term}.{record.index}.{record.ordinal}"
+
+
+def _election_parts(event: MasterElected) -> list[str | Table]:
+    evidence = event.evidence
+    rows = tuple(
+        (
+            str(replica.broker_id),
+            str(replica.incarnation)[:8],
+            str(replica.session_ordinal),
+            output.age_ms(replica.heartbeat_age_ms),
+            output.yes_no(replica.is_ready),
+            str(replica.last_epoch) if replica.last_epoch >= 0 else "none",
+            output.number(replica.max_offset),
+            output.number(replica.confirm_offset),
+            output.number(replica.released),
+        )
+        for replica in evidence.replicas
+    )
+    columns = output.columns(
+        ">BROKER", "INCARNATION", ">SESSION", ">HEARD", "READY", ">EPOCH", ">MAX OFFSET", ">CONFIRM", ">RELEASED"
+    )
+    against = (
+        f"Evidence, read at index {output.number(evidence.read_at_index)}, against masterEpoch {evidence.master_epoch} "
+        f"and SyncStateSetEpoch {evidence.sync_state_set_epoch}:"
+    )
+    reason = [f"Reason given: {event.reason}"] if event.reason else []
+    return [
+        *reason,
+        f"Then: {change_line(event.verdict)}.",
+        against,
+        Table(columns=columns, rows=rows),
+        candidate_table(event.verdict),
+    ]
+
+
+def _phase_parts(found: Explanation) -> list[str | Table]:
+    row = found.row
+    if not row.phases:
+        return []
+    spans = spans_of(row)
+    after_us = spans.pop(Phase.FIRST_ACK, None)
+    rows: list[tuple[str, str]] = [
+        (str(phase), output.duration_us(duration_us)) for phase, duration_us in spans.items()
+    ]
+    if row.unattributed_us:
+        rows.append(("unexplained", output.duration_us(row.unattributed_us)))
+    if row.total_us is not None:
+        rows.append(("outage, timed independently", outage(row)))
+    if after_us is not None:
+        rows.append(("then, to the first acknowledgement", output.duration_us(after_us)))
+    if row.waited_us is not None:
+        rows.append(("of this, a sender waited", output.duration_us(row.waited_us)))
+    parts: list[str | Table] = [Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(rows))]
+    if Phase.FAULT in row.missing:
+        parts.append("The first sign of the fault was not seen: the outage is given by its bounds.")
+    if unstamped := [phase for phase in row.missing if phase is not Phase.FAULT]:
+        parts.append("No stamp yet: " + ", ".join(unstamped))
+    return parts
+
+
+def _loss_parts(loss: LossVerdict | None) -> list[str | Table]:
+    if loss is None:
+        return ["Proof: none yet; the new master has not reported that it entered."]
+    bound = "" if loss.bound_bytes is None else f", at most {output.size(loss.bound_bytes)} lost"
+    cut = (
+        ""
+        if loss.cut_bytes is None
+        else f"; the old master cut {output.size(loss.cut_bytes)} that was never acknowledged"
+    )
+    lines: list[str | Table] = [f"Proof: {loss.grade}{bound}{cut}"]
+    lines += [f"  + {fact}" for fact in loss.facts]
+    lines += [f"  - missing: {fact}" for fact in loss.missing]
+    return lines

@@ -1,0 +1,511 @@
+"""
+What is wrong with a fleet, by facts that were gathered: findings, each with a severity, both values and a remedy.
+
+Here: pure judgement. Not here: gathering (``doctor``, ``probing``), how the page looks (``doctor_page``).
+
+Rule 1: a finding names what was found, what was expected and what to do; without the last, it is a complaint.
+Rule 2: what was not looked at is said and counted, and is no finding: nobody shall take it for healthy.
+Rule 3: names, addresses and serial numbers only. A page that is attached to a report holds no key and no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from rollcall_ha.cli import output
+from rollcall_ha.cli.probing import Looked, PortState
+from rollcall_ha.cli.tables import PROBLEM_WORDS
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
+from rollcall_ha.node.certified import WARNING_DAYS, utc_text
+
+CLOCK_OFF_MS_MAX = 1_000
+"""Between two machines. Stamps in the record are of these clocks, and certificates begin and end by them."""
+FREE_PERCENT_MIN = 10
+FREE_BYTES_MIN = 1_000_000_000
+FREE_BYTES_CRITICAL = 100_000_000
+"""Of a disk with a data directory. Below, a segment of the log may be the last one that fits."""
+DAY_MS = 86_400_000
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    CRITICAL = "critical"
+    """Something does not serve, or what it shows cannot be believed."""
+    WARNING = "warning"
+    """It serves, and the next fault, or the next days, may end that."""
+    NOTE = "note"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing that is not as it should be."""
+
+    severity: Severity
+    subject: str
+    """A node, a port of it, a set, or ``fleet``."""
+    found: str
+    expected: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerFacts:
+    """One controller; ``status`` None: it did not answer, and ``trouble`` says why."""
+
+    name: str
+    address: str
+    status: FleetStatus | None
+    trouble: str = ""
+    clock_off_ms: int | None = None
+    """Its clock minus that of this machine; None: its answer does not tell."""
+    clock_doubt_ms: int = 0
+    """The truth is at most this far away: half of the time that the answer took."""
+    newest: EventRef | None = None
+    """The end of its journal on disk."""
+    journal_trouble: str = ""
+    """Why its journal could not be read, or what it lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFacts:
+    """The disk under a data directory of this machine."""
+
+    node: str
+    directory: str
+    free_bytes: int
+    total_bytes: int
+    journal_bytes: int | None = None
+    """Size of a controller's events; None: it is a broker."""
+    journal_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFacts:
+    """A certificate that some process shows, or the caller's own."""
+
+    name: str
+    serial: str
+    expires_at_ms: int
+    expires_in_ms: int
+    """By the clock of who told it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """What the fleet file here says."""
+
+    path: str
+    fleet_name: str
+    timing: str
+    is_insecure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that was gathered."""
+
+    now_ms: int
+    """UTC of this machine."""
+    controllers: tuple[ControllerFacts, ...]
+    sets: tuple[SetStatus, ...] = ()
+    """By the leader's word, or by that of the controller that has applied most."""
+    ports: tuple[Looked, ...] = ()
+    disks: tuple[DiskFacts, ...] = ()
+    own_certificates: tuple[CertificateFacts, ...] = ()
+    revoked: frozenset[str] = frozenset()
+    """Serial numbers."""
+    file: FileFacts | None = None
+    skipped: tuple[str, ...] = ()
+    """What was not looked at, with the reason."""
+
+    @property
+    def answering(self) -> tuple[ControllerFacts, ...]:
+        return tuple(one for one in self.controllers if one.status is not None)
+
+
+_ORDER = {severity: place for place, severity in enumerate(Severity)}
+
+
+def diagnose(facts: Facts) -> tuple[Finding, ...]:
+    """All findings, the worst first."""
+    found = [
+        *_quorum(facts),
+        *_members(facts),
+        *_sets(facts.sets),
+        *_ports(facts.ports),
+        *_certificates(facts),
+        *_versions(facts),
+        *_settings(facts),
+        *_clocks(facts),
+        *_disks(facts.disks),
+        *_journals(facts.answering),
+    ]
+    return tuple(sorted(found, key=lambda one: _ORDER[one.severity]))
+
+
+# --- quorum ----------------------------------------------------------------------------------------------------------
+
+
+def _quorum(facts: Facts) -> Iterator[Finding]:
+    total, alive = len(facts.controllers), len(facts.answering)
+    needed = total // 2 + 1
+    leaders = [one.name for one in facts.answering if one.status is not None and one.status.controller.has_authority]
+    if not leaders:
+        yield Finding(
+            severity=Severity.CRITICAL,
+            subject="fleet",
+            found=f"no controller leads with authority; {alive} of {total} answer",
+            expected=f"one leads, and {needed} of {total} are up",
+            remedy="start the controllers that are down; brokers keep serving meanwhile, and nobody is elected",
+        )
+    for one in facts.controllers:
+        if one.status is None:
+            yield Finding(
+                severity=Severity.WARNING if alive >= needed else Severity.CRITICAL,
+                subject=one.name,
+                found=f"controller does not answer: {one.trouble}",
+                expected=f"{total} of {total} answer; {alive} do, and {needed} are needed",
+                remedy=f"start it on its machine (rollcall controller {one.name}), and read its log",
+            )
+        elif one.status.controller.differing:
+            names = ", ".join(one.status.controller.differing)
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=one.name,
+                found=f"its state {one.status.controller.state_digest[:12]} differs from that of {names}",
+                expected="the same entries make the same state",
+                remedy="keep the data directories of all controllers, and report it",
+            )
+
+
+def _members(facts: Facts) -> Iterator[Finding]:
+    told = (one.status.controller for one in facts.answering if one.status is not None)
+    leader = next((one for one in told if one.has_authority), None)
+    # A silent one that no file names is known by its address only: it may be any of them.
+    if leader is None or not leader.voters or any(one.name == one.address for one in facts.controllers):
+        return
+    known = {ControllerName(one.name) for one in facts.controllers}
+    voters = ", ".join(leader.voters)
+    for name in sorted({*leader.voters} - known):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject=name,
+            found=f"it votes, and was not asked; known here: {', '.join(sorted(known))}",
+            expected=f"all that vote are known here: {voters}",
+            remedy="add it to the fleet file of every machine, and its address to contexts (docs/controllers.md)",
+        )
+    for name in sorted(known - {*leader.voters, *leader.learners}):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject=name,
+            found="it is known here, and is no member by the leader's log",
+            expected=f"one that votes: {voters}",
+            remedy=f"rollcall controllers add {name}; or stop it, and take it out of fleet files and contexts",
+        )
+
+
+# --- sets ------------------------------------------------------------------------------------------------------------
+
+_LOST = frozenset({"BELOW_MIN_IN_SYNC", "MASTER_NOT_SERVING", "WRITES_STOPPED"})
+
+
+def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
+    for status in sets:
+        view = status.view
+        # A tombstone: it has no master, and never shall.
+        if view.condition is Condition.CLEANED:
+            continue
+        key, expected = str(view.set_key), view.configuration.expected_replicas
+        in_sync = f"in sync {output.id_set(view.sync_state_set)} of {expected}"
+        if view.condition is not Condition.SERVING:
+            master = "no master" if view.master is None else f"master {view.master}"
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=key,
+                found=f"{master}, {view.condition}: {view.condition_reason or 'no reason is told'}; {in_sync}",
+                expected="a master that serves",
+                remedy=f"start its brokers; rollcall explain {key} tells why nobody was elected",
+            )
+        for problem in status.problems:
+            if problem in _LOST and view.condition is Condition.SERVING:
+                yield Finding(
+                    severity=Severity.CRITICAL,
+                    subject=key,
+                    found=f"{PROBLEM_WORDS[problem]}; {in_sync}",
+                    expected=f"min_in_sync is {view.configuration.effective_min_in_sync}, and writes are taken",
+                    remedy="start the brokers that are not in sync; they follow by themselves",
+                )
+        for replica in status.replicas:
+            if not replica.is_alive:
+                yield Finding(
+                    severity=Severity.WARNING,
+                    subject=f"{key} broker {replica.broker_id}",
+                    found=f"gone; last heard {output.age_ms(replica.seen_age_ms)} ago at {replica.address}",
+                    expected=f"{expected} replicas in sync; the set has {len(view.sync_state_set)}",
+                    remedy=f"start it; an id that never comes back: rollcall clean {key} --broker {replica.broker_id}",
+                )
+            elif not (replica.is_in_sync or replica.is_learner):
+                yield Finding(
+                    severity=Severity.WARNING,
+                    subject=f"{key} broker {replica.broker_id}",
+                    found=f"alive and not in sync, {output.size(replica.lag_bytes)} behind",
+                    expected="in the SyncStateSet",
+                    remedy=f"wait while it catches up: rollcall wait {key} --until in-sync; then read its log",
+                )
+
+
+# --- ports -----------------------------------------------------------------------------------------------------------
+
+_PORT_WORDS = {
+    PortState.REFUSED: ("nobody listens there", "start the node, or correct its address in the fleet file"),
+    PortState.SILENT: ("it is silent", "start the machine, and open the port in what stands before it"),
+    PortState.UNREACHABLE: ("there is no way to it", "correct its address in the fleet file, or the name in DNS"),
+    PortState.NOT_OURS: (
+        "something else has it, or the fleet is insecure there",
+        "find the program on that machine (ss -tlnp), end it, and start the node",
+    ),
+    PortState.WRONG_AUTHORITY: (
+        "its certificate is of another authority",
+        "look whether ca.pem is this fleet's (--authority); give the node a certificate: rollcall certs renew",
+    ),
+    PortState.EXPIRED: ("its certificate has expired", "rollcall certs renew, and copy its files"),
+    PortState.UNPROVEN: (
+        "its certificate does not hold",
+        "look at the clock here; rollcall certs renew, and copy its files",
+    ),
+}
+
+
+def _ports(ports: Iterable[Looked]) -> Iterator[Finding]:
+    for one in ports:
+        subject = f"{one.port.node} {one.port.kind} {one.port.address}"
+        expected = one.port.expected or ("a certificate of the fleet" if one.port.is_tls else "it takes connections")
+        if one.state in _PORT_WORDS:
+            words, remedy = _PORT_WORDS[one.state]
+            shown = f"; it shows {one.name}, until {utc_text(one.shown.expires_at_ms)}" if one.shown else ""
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=subject,
+                found=f"{words}: {one.trouble}{shown}",
+                expected=expected,
+                remedy=remedy,
+            )
+        elif one.shown is not None and one.port.expected and one.name != one.port.expected:
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=subject,
+                found=f"it shows the certificate of {one.name}",
+                expected=expected,
+                remedy="another node of the fleet has this port: correct the address in the fleet file, or its files",
+            )
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def certificates_of(facts: Facts) -> tuple[CertificateFacts, ...]:
+    """Each certificate once, by its serial number; the next to end first."""
+    known = {one.serial: one for one in facts.own_certificates}
+    for looked in facts.ports:
+        if looked.shown is not None:
+            ends = looked.shown.expires_at_ms
+            known[looked.shown.serial] = CertificateFacts(
+                name=looked.name,
+                serial=looked.shown.serial,
+                expires_at_ms=ends,
+                expires_in_ms=ends - facts.now_ms,
+            )
+    for controller in facts.answering:
+        assert controller.status is not None
+        for told in controller.status.controller.certificates:
+            known[told.serial] = CertificateFacts(
+                name=told.name, serial=told.serial, expires_at_ms=told.expires_at_ms, expires_in_ms=told.expires_in_ms
+            )
+    return tuple(sorted(known.values(), key=lambda one: (one.expires_at_ms, one.name)))
+
+
+def _certificates(facts: Facts) -> Iterator[Finding]:
+    for one in certificates_of(facts):
+        name = one.name.rpartition("/")[2] or one.serial
+        subject = f"certificate of {one.name or 'nobody'}, {one.serial[:12]}"
+        if one.serial in facts.revoked:
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=subject,
+                found="it is revoked, and shown",
+                expected="no process has a revoked certificate",
+                remedy=f"if {name} is to go on: rollcall certs issue {name}, and copy its files; else end it",
+            )
+        if one.expires_in_ms <= 0:
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=subject,
+                found=f"it expired at {utc_text(one.expires_at_ms)}",
+                expected=f"at least {WARNING_DAYS} days are left",
+                remedy=f"rollcall certs renew {name}, and copy its files",
+            )
+        elif one.expires_in_ms < WARNING_DAYS * DAY_MS:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=subject,
+                found=f"it expires in {one.expires_in_ms / DAY_MS:.1f} days, at {utc_text(one.expires_at_ms)}",
+                expected=f"at least {WARNING_DAYS} days are left",
+                remedy=f"rollcall certs renew {name}, and copy its files",
+            )
+    for controller in facts.answering:
+        assert controller.status is not None
+        if complaint := controller.status.controller.certificate_complaint:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=controller.name,
+                found=f"it goes on with its old certificate: {complaint}",
+                expected="the files on its disk are those in use",
+                remedy=f"rollcall certs renew {controller.name}, and copy both of its files",
+            )
+
+
+# --- versions and settings -------------------------------------------------------------------------------------------
+
+
+def _versions(facts: Facts) -> Iterator[Finding]:
+    told = {one.name: one.status.controller for one in facts.answering if one.status is not None}
+    if not told:
+        return
+    highest = max(status.feature_level for status in told.values())
+    for name, status in told.items():
+        if status.feature_level < highest:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=name,
+                found=f"its program has feature level {status.feature_level}",
+                expected=f"feature level {highest}, as the newest controller's program",
+                remedy="upgrade it (docs/upgrading.md)",
+            )
+    lowest, in_force = min(one.feature_level for one in told.values()), max(one.fleet_level for one in told.values())
+    if in_force < lowest:
+        yield Finding(
+            severity=Severity.NOTE,
+            subject="fleet",
+            found=f"feature level {in_force} is in force",
+            expected=f"feature level {lowest}, which every controller's program that answers has",
+            remedy="rollcall raise-level, when no controller of the older version may come back",
+        )
+
+
+def _settings(facts: Facts) -> Iterator[Finding]:
+    told = [(one.name, one.status) for one in facts.answering if one.status is not None]
+    values: dict[str, list[tuple[str, str]]] = {
+        "fleet.name": [(name, status.fleet_name) for name, status in told],
+        "fleet.timing": [(name, status.timing) for name, status in told],
+        "fleet.insecure": [(name, str(status.controller.is_insecure).lower()) for name, status in told],
+        "fleet.incarnation": [(name, str(status.controller.fleet_incarnation)) for name, status in told],
+    }
+    if facts.file is not None:
+        file = facts.file
+        values["fleet.name"].append((file.path, file.fleet_name))
+        values["fleet.timing"].append((file.path, file.timing))
+        values["fleet.insecure"].append((file.path, str(file.is_insecure).lower()))
+    for key, pairs in values.items():
+        if len({value for _, value in pairs}) > 1:
+            yield Finding(
+                severity=Severity.CRITICAL if key == "fleet.incarnation" else Severity.WARNING,
+                subject=key,
+                found=", ".join(f"{name}: {value}" for name, value in pairs),
+                expected="the same everywhere",
+                remedy="give every machine the same fleet file, and restart the node that has the other value",
+            )
+    insecure = [name for name, status in told if status.controller.is_insecure]
+    whose = ", ".join(insecure) or "by the fleet file"
+    if insecure or (facts.file is not None and facts.file.is_insecure):
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="fleet",
+            found=f"insecure: ports are plain and believe whoever connects ({whose})",
+            expected="every port has TLS and asks for a certificate",
+            remedy="found it with certificates (rollcall init without --insecure): docs/certificates.md",
+        )
+
+
+# --- clocks, disks, journals -----------------------------------------------------------------------------------------
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    told = [(one, one.clock_off_ms) for one in facts.answering if one.clock_off_ms is not None]
+    # The median of three or more, not this machine: a laptop that is wrong would accuse the whole fleet.
+    has_middle = len(told) > 2
+    middle = sorted(off for _, off in told)[len(told) // 2] if has_middle else 0
+    expected = f"at most {CLOCK_OFF_MS_MAX:,} ms"
+    remedy = "let NTP set the clocks of all machines (chronyc tracking); stamps of the record are of these clocks"
+    for one, off in told:
+        if abs(off - middle) - one.clock_doubt_ms > CLOCK_OFF_MS_MAX:
+            against = "the middle of all controllers'" if has_middle else "this machine's"
+            found = f"its clock is {off - middle:+,} ms from {against}, give or take {one.clock_doubt_ms:,} ms"
+            yield Finding(severity=Severity.WARNING, subject=one.name, found=found, expected=expected, remedy=remedy)
+    if abs(middle) > CLOCK_OFF_MS_MAX + max((one.clock_doubt_ms for one, _ in told), default=0):
+        found = f"its clock is {-middle:+,} ms from the middle of all controllers'"
+        yield Finding(severity=Severity.NOTE, subject="this machine", found=found, expected=expected, remedy=remedy)
+    for one in facts.answering:
+        assert one.status is not None
+        if step_ms := one.status.controller.clock_step_ms:
+            yield Finding(
+                severity=Severity.NOTE,
+                subject=one.name,
+                found=f"the clock of entries stepped by {step_ms:+,} ms within the last hour",
+                expected="no step",
+                remedy="let NTP slew the clock; durations on record are not by this clock, stamps are",
+            )
+
+
+def _disks(disks: Sequence[DiskFacts]) -> Iterator[Finding]:
+    for one in disks:
+        percent = 100 * one.free_bytes / max(1, one.total_bytes)
+        room = f"{output.size(one.free_bytes)} free of {output.size(one.total_bytes)} ({percent:.0f} %)"
+        if one.free_bytes < FREE_BYTES_CRITICAL or percent < FREE_PERCENT_MIN or one.free_bytes < FREE_BYTES_MIN:
+            yield Finding(
+                severity=Severity.CRITICAL if one.free_bytes < FREE_BYTES_CRITICAL else Severity.WARNING,
+                subject=f"{one.node} disk",
+                found=f"{room} under {one.directory}",
+                expected=f"{FREE_PERCENT_MIN} % and {output.size(FREE_BYTES_MIN)} are free",
+                remedy="free some room, or give it a larger disk: a master with a full one acknowledges no write",
+            )
+        if one.journal_bytes is not None and one.journal_bytes > one.journal_limit_bytes:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=f"{one.node} journal",
+                found=f"{output.size(one.journal_bytes)} of events under {one.directory}",
+                expected=f"at most {output.size(one.journal_limit_bytes)}, by fleet.event_bytes",
+                remedy="look whether the controller runs: it removes the oldest events by itself",
+            )
+
+
+def _journals(answering: Sequence[ControllerFacts]) -> Iterator[Finding]:
+    ends = [one.newest.index for one in answering if one.newest is not None]
+    newest = max(ends, default=0)
+    for one in answering:
+        if one.journal_trouble:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=f"{one.name} journal",
+                found=one.journal_trouble,
+                expected="every event is on its disk",
+                remedy="it fetches what it lacks from the others while they have it; look at its log",
+            )
+        assert one.status is not None
+        applied, own = one.status.controller.applied_index, 0 if one.newest is None else one.newest.index
+        # Asked one after the other: an event between two questions is in the second answer only, and its entry is not
+        # applied by the first controller's word.
+        if own < newest <= applied:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=f"{one.name} journal",
+                found=f"it ends at index {own:,} on disk, and the controller has applied {applied:,}",
+                expected=f"index {newest:,}, as another controller's",
+                remedy="look at the disk and the log of this controller",
+            )

@@ -1,0 +1,99 @@
+"""
+The commands ``rollcall hooks``: names, options, help.
+
+Here: options. Not here: what they do (``rollcall_ha.hooks``, a program of its own, reached by exec).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from rollcall_ha.cli.backup_app import PlainOption, PlainOutput
+
+app = typer.Typer(
+    help="Webhooks and commands on elections, losses, stops of writes: a process of its own.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+FileOption = Annotated[Path, typer.Option("--file", help="The settings.")]
+SETTINGS = Path("hooks.toml")
+
+
+def _verb(name: str, *arguments: str, output: PlainOutput = PlainOutput.TABLE) -> NoReturn:
+    from rollcall_ha.cli import run
+
+    told = ["--json"] if output is PlainOutput.JSON else []
+    run.module("rollcall_ha.hooks", name, *told, *arguments)
+
+
+@app.command("run")
+def hooks_run(
+    *,
+    file: FileOption = SETTINGS,
+    accept_fleet: Annotated[
+        str,
+        typer.Option(metavar="INCARNATION", help="Read the record of this fleet from its end on, in place of ours."),
+    ] = "",
+) -> None:
+    """Follow the record of a fleet, and deliver, in this process; any number of controllers may be away."""
+    _verb("run", f"--file={file}", *([f"--accept-fleet={accept_fleet}"] if accept_fleet else []))
+
+
+@app.command("check")
+def hooks_check(
+    file: Annotated[Path, typer.Argument(help="The settings.")] = SETTINGS, output: PlainOption = PlainOutput.TABLE
+) -> None:
+    """Judge a file of settings, and whether what it names is here; nothing is asked or sent."""
+    _verb("check", f"--file={file}", output=output)
+
+
+@app.command("test")
+def hooks_test(
+    name: Annotated[str, typer.Argument(help="A hook of the settings.")],
+    *,
+    file: FileOption = SETTINGS,
+    output: PlainOption = PlainOutput.TABLE,
+) -> None:
+    """Deliver a test event now, once. Exit code 1: it was not taken."""
+    _verb("test", f"--file={file}", "--", name, output=output)
+
+
+@app.command("dead-letters")
+def hooks_dead_letters(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
+    """Deliveries that were given up, oldest first, each with its last reason."""
+    _verb("dead-letters", f"--file={file}", output=output)
+
+
+@app.command("retry")
+def hooks_retry(
+    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one dead letter.")] = None,
+    *,
+    is_all: Annotated[bool, typer.Option("--all", help="Every one.")] = False,
+    file: FileOption = SETTINGS,
+    output: PlainOption = PlainOutput.TABLE,
+) -> None:
+    """Let dead letters wait again, behind what waits; the running process hears of it within a second."""
+    arguments = [*(["--all"] if is_all else []), *(["--", identity] if identity is not None else [])]
+    _verb("retry", f"--file={file}", *arguments, output=output)
+
+
+@app.command("take")
+def hooks_take(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
+    """
+    Alerts of rollcall analytics stream, from standard input to the hooks that want them.
+
+    The running process delivers them as it delivers events: signed, again after a failure, in order per set.
+    """
+    _verb("take", f"--file={file}", output=output)
+
+
+@app.command("secret")
+def hooks_secret(
+    file: Annotated[Path, typer.Argument(help="Where it is written, with mode 0600; it must not exist.")],
+) -> None:
+    """Write a new secret for signatures; it is never printed."""
+    _verb("secret", "--", str(file))

@@ -1,0 +1,586 @@
+"""
+The command ``rollcall``: names, options and help of every command.
+
+Here: the surface. Not here: what commands do (``reads``, ``orders``, ``run``, ``founding``) and how answers look
+(``tables``, ``decisions``).
+Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rollcall_ha import __version__
+from rollcall_ha.cli import (
+    backup_app,
+    certs_app,
+    config_app,
+    context,
+    contexts_app,
+    controllers_app,
+    hooks_app,
+    maintenance_app,
+    moving_app,
+    tokens_app,
+)
+from rollcall_ha.cli.options import (
+    FLEET_FILE,
+    ConfigOption,
+    LagOption,
+    LastingOption,
+    OperatorOptions,
+    OutputOption,
+    SetArgument,
+    WatchOption,
+    takes_order,
+)
+from rollcall_ha.cli.output import Format
+from rollcall_ha.cli.shells import Shell
+from rollcall_ha.cli.waiting import Until
+from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
+from rollcall_ha.controller.contract.ids import BrokerId
+
+app = typer.Typer(
+    name="rollcall",
+    help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
+    epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
+    "5 outcome unknown; 6 degraded, only for status --check and doctor; 7 not permitted; 8 timed out, only for wait; "
+    "141 standard output was closed.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"rollcall {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    controllers: Annotated[
+        str,
+        typer.Option(
+            help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, a context, or a fleet file."
+        ),
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The fleet file: addresses, and the authority to trust.")
+    ] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="ca.pem of the fleet; else ROLLCALL_AUTHORITY, or the fleet file's.")
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option(help="NAME.pem, its key beside it; else ROLLCALL_IDENTITY, or the fleet's admin.pem.")
+    ] = None,
+    of_context: Annotated[
+        str, typer.Option("--context", help="A fleet of rollcall context list; else ROLLCALL_CONTEXT.")
+    ] = "",
+    version: Annotated[  # noqa: ARG001 - the callback answers before anything else is read
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.OPTIONS.controllers, context.OPTIONS.context = controllers, of_context
+    context.OPTIONS.config, context.OPTIONS.authority, context.OPTIONS.identity = config, authority, identity
+
+
+# --- reads -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def status(
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
+) -> None:
+    """The fleet on one page; answers without a leader too, marked STALE."""
+    from rollcall_ha.cli import reads
+
+    reads.status(output, watch, is_check=check)
+
+
+@app.command()
+def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """One line per broker set."""
+    from rollcall_ha.cli import reads
+
+    reads.sets(output, watch)
+
+
+@app.command()
+def doctor(output: OutputOption = Format.TABLE) -> None:
+    """
+    One page to attach to a report: ports, certificates, clocks, disks, versions, quorum, sets, settings.
+
+    Each finding has a severity, both values and a remedy. The page holds no key and no token. Exit codes: 0 nothing
+    found, or notes only; 6 a warning or worse; 2 wrong use.
+    """
+    from rollcall_ha.cli import doctor as page
+
+    page.doctor(output)
+
+
+@app.command()
+def wait(
+    name: SetArgument,
+    *,
+    until: Annotated[Until, typer.Option(help="serving: it takes sends; in-sync: with every expected replica.")],
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, max=86_400, help="Exit with 8 after these.")] = 60,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Wait until a set serves, or is in sync; outages of controllers are waited through."""
+    from rollcall_ha.cli import waiting
+
+    waiting.wait(name, until, timeout, output)
+
+
+@app.command()
+def history(
+    name: SetArgument,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
+    before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
+) -> None:
+    """The masters of a set: when, why, how long each change took, how many bytes were lost."""
+    from rollcall_ha.cli import reads
+
+    reads.history(name, output, watch, limit=limit, before=before)
+
+
+@app.command()
+def explain(
+    name: SetArgument,
+    epoch: Annotated[
+        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Why this master: evidence, every candidate with its reason, phases, proof."""
+    from rollcall_ha.cli import reads
+
+    reads.explain(name, epoch, output)
+
+
+@app.command()
+def trace(
+    name: SetArgument,
+    epoch: Annotated[
+        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
+    ] = None,
+    collector: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Its route for traces; by default as OTEL_EXPORTER_OTLP_ENDPOINT says."),
+    ] = None,
+) -> None:
+    """Send one change of reign to a collector of OpenTelemetry: a span for each phase, from its own events."""
+    from rollcall_ha.cli import reads
+
+    reads.trace(name, epoch, collector)
+
+
+@app.command()
+def events(
+    *,
+    output: OutputOption = Format.TABLE,
+    start: Annotated[
+        str | None, typer.Option("--from", help="From here on: term.index.ordinal, or an index; to page through.")
+    ] = None,
+    oldest: Annotated[bool, typer.Option("--oldest", help="From the beginning of the record on.")] = False,
+    of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
+) -> None:
+    """The newest events of the record, in their order; from a mark on with --from."""
+    from rollcall_ha.cli import reads
+
+    if oldest and start is not None:
+        raise typer.BadParameter("--oldest and --from exclude each other")
+    reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request, by=by)
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+@takes_order(expects=True)
+def elect(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
+    accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
+) -> None:
+    """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
+    if unclean != (accept_loss is not None):
+        raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
+    from rollcall_ha.cli import orders
+
+    orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
+
+
+FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
+OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help="broker-a, or cluster/broker-a.")]
+
+
+@app.command()
+@takes_order(yes=False)
+def pause(
+    name: OptionalSetArgument = None,
+    *,
+    order: OperatorOptions,
+    fleet: FleetOption = False,
+    lasting: LastingOption,
+) -> None:
+    """Elect by word only for a while; what would have been elected is on record."""
+    from rollcall_ha.cli import pauses
+
+    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
+    pauses.pause(name, order, is_fleet=fleet, seconds=seconds)
+
+
+@app.command()
+@takes_order(yes=False)
+def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
+    """End a pause before its time; sets without a master get one at once."""
+    from rollcall_ha.cli import pauses
+
+    pauses.resume(name, order, is_fleet=fleet)
+
+
+@app.command()
+@takes_order(yes=False)
+def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
+    """Let a set fail over again that did so too often (setting flap_failovers)."""
+    from rollcall_ha.cli import pauses
+
+    pauses.acknowledge(name, order)
+
+
+@app.command()
+@takes_order(expects=True)
+def switchover(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
+    deadline_ms: Annotated[
+        int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
+    ] = SWITCHOVER_DEADLINE_MS,
+    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
+) -> None:
+    """Let the master drain and hand over to another member; it follows the new one, or serves again."""
+    from rollcall_ha.cli import orders
+
+    orders.switch_over(
+        name, order, to=None if to is None else BrokerId(to), deadline_ms=deadline_ms, max_lag_bytes=max_lag
+    )
+
+
+@app.command()
+@takes_order(dry_run="")
+def bootstrap(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    master: Annotated[int, typer.Option(help="Broker id of the first master.")],
+) -> None:
+    """First election by your decision, for a set that may not elect by itself."""
+    from rollcall_ha.cli import orders
+
+    orders.bootstrap(name, order, master=BrokerId(master))
+
+
+@app.command()
+@takes_order()
+def clean(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
+) -> None:
+    """Forget replicas, or the whole set; epochs never go down."""
+    from rollcall_ha.cli import orders
+
+    orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
+
+
+@app.command("raise-level")
+@takes_order(dry_run="")
+def raise_level(
+    level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
+    *,
+    order: OperatorOptions,
+    assume_upgraded: Annotated[
+        bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
+    ] = False,
+) -> None:
+    """Allow what a newer version brought, when every controller runs it; there is no way back."""
+    from rollcall_ha.cli import orders
+
+    orders.raise_level(order, level=level, assume_upgraded=assume_upgraded)
+
+
+# --- admin -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def init(
+    *,
+    directory: Annotated[Path, typer.Option(help="Where the fleet file goes.")] = Path(),
+    name: Annotated[str, typer.Option(help="Name of the fleet, and of its brokers' cluster.")] = "fleet",
+    controller: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=RAFT,BROKER,REST", help="host:port three times; repeat for each.")
+    ] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option(metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each.")
+    ] = None,
+    machine: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=HOST", help="Instead: lay nodes out over machines; repeat it.")
+    ] = None,
+    brokers: Annotated[
+        list[str] | None, typer.Option(metavar="SET=REPLICAS", help="With --machine: a broker set; repeat for each.")
+    ] = None,
+    bind_any: Annotated[bool, typer.Option("--bind-any", help="Listen on every address of a machine.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain ports that believe everybody; loopback only.")
+    ] = False,
+    passphrase_file: Annotated[
+        Path | None, typer.Option(help="Encrypts the authority's key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
+    ] = None,
+    timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal",
+    ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all",
+    min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
+    flush: Annotated[str, typer.Option(help="async or sync.")] = "async",
+    segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024,
+    name_service: Annotated[
+        bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")
+    ] = False,
+    rocketmq: Annotated[
+        list[str] | None, typer.Option(metavar="NETWORK", help="RocketMQ's peers come from it, unproven; repeat it.")
+    ] = None,
+    rocketmq_keys: Annotated[
+        bool, typer.Option("--rocketmq-keys", help="RocketMQ's peers sign; writes access keys and secrets.")
+    ] = False,
+    rocketmq_tls: Annotated[str, typer.Option(help="disabled, permissive or enforcing.")] = "permissive",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Found a fleet, once: its identity, certificates, directories and fleet file; one bundle for each machine."""
+    from rollcall_ha.cli import founding
+
+    plan = founding.Founding(
+        name=name,
+        controllers=controller or (),
+        brokers=broker or (),
+        machines=machine or (),
+        sets=brokers or (),
+        bind_any=bind_any,
+        insecure=insecure,
+        timing=timing,
+        name_service=name_service,
+        rocketmq=rocketmq or (),
+        rocketmq_keys=rocketmq_keys,
+        rocketmq_tls=rocketmq_tls,
+        ack_mode=ack_mode,
+        min_in_sync=min_in_sync,
+        flush=flush,
+        segment_bytes=segment_bytes,
+    )
+    founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
+
+
+app.command()(backup_app.backup)
+app.command()(backup_app.restore)
+app.add_typer(certs_app.app, name="certs")
+app.add_typer(contexts_app.app, name="context")
+app.add_typer(controllers_app.app, name="controllers")
+app.add_typer(config_app.app, name="config")
+app.add_typer(tokens_app.app, name="tokens")
+app.add_typer(maintenance_app.app, name="maintenance")
+app.add_typer(hooks_app.app, name="hooks")
+app.command()(moving_app.drain)
+app.command()(moving_app.rebalance)
+
+ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
+NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
+SetsOption = Annotated[list[str] | None, typer.Option("--set", help="Only broker-a or cluster/broker-a; repeat it.")]
+
+import_app = typer.Typer(help="Take sets over from other controllers.", rich_markup_mode=None, no_args_is_help=True)
+export_app = typer.Typer(help="Hand sets over to other controllers.", rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(import_app, name="import")
+app.add_typer(export_app, name="export")
+
+
+@import_app.command("rocketmq")
+@takes_order(yes=False, repeats=False)
+def import_rocketmq(
+    *,
+    order: OperatorOptions,
+    controllers: ElsewhereOption,
+    namesrv: NamesrvOption = "",
+    only: SetsOption = None,
+) -> None:
+    """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
+    from rollcall_ha.cli import move
+
+    move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
+
+
+@export_app.command("rocketmq")
+@takes_order(reason=False, repeats=False)
+def export_rocketmq(
+    *,
+    order: OperatorOptions,
+    controllers: ElsewhereOption,
+    only: SetsOption = None,
+    raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
+) -> None:
+    """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
+    from rollcall_ha.cli import move
+
+    move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
+
+
+app.command()(backup_app.verify)
+
+
+# --- run and play ----------------------------------------------------------------------------------------------------
+
+
+@app.command("controller")
+def run_controller(
+    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
+    config: ConfigOption = FLEET_FILE,
+) -> None:
+    """Run a controller in this process."""
+    from rollcall_ha.cli import run
+
+    run.module("rollcall_ha.api.server", "--config", str(config), "--name", name)
+
+
+@app.command("broker")
+def run_broker(
+    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
+    config: ConfigOption = FLEET_FILE,
+) -> None:
+    """Run a broker in this process."""
+    from rollcall_ha.cli import run
+
+    run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
+
+
+@app.command("health")
+def ask_health(
+    name: Annotated[str | None, typer.Argument(help="Its name in the fleet file; by default this machine's.")] = None,
+    config: ConfigOption = FLEET_FILE,
+    ready: Annotated[bool, typer.Option("--ready", help="Whether it is ready, and not only alive.")] = False,
+) -> None:
+    """Ask a controller or broker of this machine how it is; for the health checks of containers."""
+    from rollcall_ha.cli import health
+
+    health.health(config, name, is_ready=ready)
+
+
+class _AnalyticsGroup(TyperGroup):
+    """
+    The verbs of analytics, imported when one of them is asked for: no other command pays for them.
+
+    Signatures are of Any: typer keeps click's own classes to itself.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        if not self.commands:
+            from rollcall_ha.analytics.cli import app as analytics
+
+            self.commands = typer.main.get_group(analytics).commands
+
+
+app.add_typer(
+    typer.Typer(
+        cls=_AnalyticsGroup,
+        help="Spark over event journals: tables of failovers, a report, alerts, checks of the record.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    ),
+    name="analytics",
+)
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell that reads it.")]) -> None:
+    """Print what bash, zsh or fish has to be told to complete commands and options."""
+    from rollcall_ha.cli import shells
+
+    typer.echo(shells.script_of(shell), nl=False)
+
+
+@app.command("man")
+def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is made if it is missing.")]) -> None:
+    """Write the manual page of every command, of the same texts as --help."""
+    from rollcall_ha.cli import manpages
+
+    try:
+        written = manpages.write(directory)
+    except OSError as error:
+        told = f"rollcall: {directory} cannot be written: {error.strerror}; name another folder"
+        raise context.fail(told, context.CommandExit.WRONG_USE) from None
+    typer.echo(f"OK  {len(written)} pages in {directory}; read one: man {directory / 'rollcall.1'}")
+
+
+@app.command(
+    "demo",
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": ["--help-rollcall"],
+    },
+)
+def run_demo(
+    caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, start, stop, cont or down.")]
+) -> None:
+    """Play with a fleet on this machine: up, kill NAME, start [NAME], stop NAME, cont NAME, down."""
+    from rollcall_ha.cli import run
+
+    run.module("rollcall_ha.deploy.local.demo", verb, *caller.args)
+
+
+def main() -> None:
+    """Entry point. ``--watch`` alone means ``--watch=2s``: options with an optional value are not in typer."""
+    arguments = ["--watch=2s" if argument == "--watch" else argument for argument in sys.argv[1:]]
+    stdout = sys.stdout
+    try:
+        try:
+            app(args=arguments, prog_name="rollcall")
+        finally:
+            # Typer, if it finds that the reader has gone, puts something else in its place, and exits with 1.
+            if sys.stdout is not stdout:
+                raise BrokenPipeError
+            # Here, not at the interpreter's end: there a reader that has gone, as head -1, ends in a traceback.
+            stdout.flush()
+    except OSError as error:
+        context.end_without_output(stdout, error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""
+Commands about maintenances: begin, end, list.
+
+Here: which replica or host a word means, the orders and their answers. Not here: what a maintenance does
+(``controller.core.maintenance``), moving masters away (``moving``).
+
+Rule: a word with a number behind its last colon is a replica, ``broker-a:2``; any other is a host. An IPv6 address has
+more than one colon.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rollcall_ha.cli import context, output
+from rollcall_ha.cli.orders import give
+from rollcall_ha.cli.output import Format, Report, Table, print_report
+from rollcall_ha.cli.tables import read_line
+
+if TYPE_CHECKING:
+    from rollcall_ha.cli.options import OperatorOptions
+    from rollcall_ha.client.client import Client
+    from rollcall_ha.controller.contract.values import MaintenanceScope
+    from rollcall_ha.controller.contract.views import SetPage
+
+_COLUMNS = output.columns("OF", "UNTIL", "SINCE", "BY", "REASON?")
+
+
+def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: bool) -> None:
+    """From now on for so long."""
+    from rollcall_ha.client import bodies
+
+    expires_at_ms = int((time.time() + seconds) * 1000)
+    until = output.utc(expires_at_ms)
+    with context.client(order.form) as asking:
+        scope = scope_of(asking, what)
+
+        def hints() -> tuple[str, ...]:
+            masters = masters_in(asking.sets(), scope)
+            if not masters:
+                return ()
+            follow = f"rollcall drain {scope.host}" if scope.host else f"rollcall switchover {masters[0]}"
+            return (f"It is master of {len(masters)} sets, and stays that. Move them with: {follow}",)
+
+        give(
+            asking,
+            order,
+            "/v1/maintenance",
+            bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spends_last},
+            would=f"Would keep {scope} out until {until}.",
+            done=f"{scope} is in maintenance until {until}: elected by word only, and not missed",
+            hints=hints,
+        )
+
+
+def end(what: str, order: OperatorOptions) -> None:
+    """End the maintenance of SET:ID or of a host. Raises ``typer.Exit``."""
+    from rollcall_ha.client import bodies
+
+    with context.client(order.form) as asking:
+        scope = scope_of(asking, what)
+        would, done = f"Would end the maintenance of {scope}.", f"{scope} is elected and expected again"
+        give(asking, order, "/v1/maintenance/end", bodies.maintenance_body(scope), would=would, done=done)
+
+
+def show(form: Format) -> None:
+    """Print the maintenances that are in force. Raises ``typer.Exit``."""
+    with context.client(form) as asking:
+        found = asking.maintenances()
+        rows = tuple(
+            (str(one.scope), output.utc(one.expires_at_ms), output.utc(one.begun_at_ms), one.begun_by, one.reason)
+            for one in found.maintenances
+        )
+        count = len(rows)
+        verdict = f"{count} maintenance{'' if count == 1 else 's'} in force"
+        names = tuple(row[0] for row in rows)
+        parts = (Table(columns=_COLUMNS, rows=rows),) if rows else ()
+        print_report(
+            Report(document=found, verdict=verdict, read=read_line(found.freshness), parts=parts, names=names), form
+        )
+
+
+def scope_of(asking: Client, what: str) -> MaintenanceScope:
+    """The replica or host that a word means (the rule above). Raises ``ClientError``, ``typer.Exit``: no such set."""
+    from rollcall_ha.controller.contract.ids import BrokerId
+    from rollcall_ha.controller.contract.values import MaintenanceScope
+
+    name, _, number = what.rpartition(":")
+    if name and ":" not in name and number.isdecimal():
+        return MaintenanceScope(set_key=context.set_key(asking, name), broker_id=BrokerId(int(number)))
+    return MaintenanceScope(host=what.strip("[]"))
+
+
+def masters_in(page: SetPage, scope: MaintenanceScope) -> list[str]:
+    """The sets whose master is in ``scope``."""
+    from rollcall_ha.controller.contract.values import host_of
+
+    return [
+        str(status.view.set_key)
+        for status in page.sets
+        for one in status.replicas
+        if one.is_master
+        and (
+            host_of(one.address) == scope.host
+            if scope.host
+            else (status.view.set_key, one.broker_id) == (scope.set_key, scope.broker_id)
+        )
+    ]

@@ -1,0 +1,238 @@
+"""
+Commands about settings: show, diff, history, apply, undo.
+
+Here: reading what was typed, asking, how answers look. Not here: keys, ranges and relations
+(``controller.contract.settings``), what is refused (``controller.core.settings``).
+
+Rule: every change names the version that was looked at (compare-and-set), also where nobody typed one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rollcall_ha.cli import context, output, reads
+from rollcall_ha.cli.context import CommandExit
+from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.orders import confirm, give, may_ask
+from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.events import SettingsApplied
+from rollcall_ha.controller.contract.settings import KEYS, SettingChange, Settings, changes
+
+if TYPE_CHECKING:
+    from rollcall_ha.client.client import Client
+    from rollcall_ha.client.settings import SettingsOrder
+    from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
+
+_CHANGES = output.columns("KEY", ">BEFORE", ">AFTER", "UNIT", "MEANING")
+
+
+def show(form: Format) -> None:
+    """Every key, and which nodes work by it."""
+    with context.client(form) as asking:
+        answer = asking.settings()
+        rows = reads.controller_rows(asking, asking.survey())
+        told = [row.status.settings_version for row in rows if row.status is not None]
+        print_report(show_report(answer, controllers=len(rows), controllers_told=told.count(answer.version)), form)
+
+
+def show_report(answer: SettingsAnswer, *, controllers: int, controllers_told: int) -> Report:
+    """One line per key."""
+    has_file = answer.version > 0
+    rows = tuple(
+        (
+            name,
+            str(getattr(answer.settings, name)),
+            key.unit,
+            str(getattr(answer.file, name)) if has_file and _differ(answer, name) else "",
+            key.meaning,
+            key.rocketmq,
+        )
+        for name, key in KEYS.items()
+    )
+    whose = f"version {answer.version}" if has_file else "the fleet file is in force"
+    by = f", applied by {answer.history[-1].applied_by}" if answer.history else ""
+    lines = [_worst_case(answer.worst_case_rto_ms)]
+    if has_file:
+        told = answer.brokers - len(answer.brokers_behind)
+        lines.append(
+            f"Taken by {controllers_told} of {controllers} controllers and {told} of {answer.brokers} brokers."
+        )
+    lines += [f"Not taken yet: {name}." for name in answer.brokers_behind]
+    if has_file and any(row[3] for row in rows):
+        lines.append("The column FILE is what the leader's fleet file says; it is not in force.")
+    table = Table(columns=output.columns("KEY", ">VALUE", "UNIT", ">FILE?", "MEANING", "ROCKETMQ"), rows=rows)
+    return Report(
+        document=answer,
+        verdict=f"OK  {whose}{by}",
+        mood=Mood.GOOD,
+        read=read_line(answer.freshness),
+        parts=(table, *lines),
+        names=tuple(KEYS),
+    )
+
+
+def _differ(answer: SettingsAnswer, name: str) -> bool:
+    return bool(getattr(answer.settings, name) != getattr(answer.file, name))
+
+
+def _worst_case(by_phase: dict[str, int]) -> str:
+    parts = ", ".join(f"{phase} {duration_ms}" for phase, duration_ms in by_phase.items())
+    return f"Worst case of a silent master: {sum(by_phase.values())} ms ({parts})."
+
+
+def diff(before: int, after: int | None, form: Format) -> None:
+    """Print the keys in which two versions differ; ``after`` None: the newest. Raises ``typer.Exit``."""
+    with context.client(form) as asking:
+        answer = asking.settings()
+        last = answer.version if after is None else after
+        found = changes(_values_of(answer, before), _values_of(answer, last))
+        verdict = f"{_name(before)} and {_name(last)} " + (f"differ in {len(found)} keys" if found else "are the same")
+        parts = (_table_of(found),) if found else ()
+        print_report(Report(document=found, verdict=verdict, read=read_line(answer.freshness), parts=parts), form)
+
+
+def _values_of(answer: SettingsAnswer, version: int) -> Settings:
+    if version == 0:
+        return answer.file
+    for applied in answer.history:
+        if applied.version == version:
+            return applied.settings
+    kept = f"{answer.history[0].version} to {answer.history[-1].version}" if answer.history else "none"
+    raise context.fail(f"rollcall: version {version} is not kept; kept are: {kept}", CommandExit.REFUSED)
+
+
+def _name(version: int) -> str:
+    return f"version {version}" if version else "the fleet file"
+
+
+def _table_of(found: Sequence[SettingChange]) -> Table:
+    return Table(
+        columns=_CHANGES,
+        rows=tuple(
+            (one.key, str(one.before), str(one.after), KEYS[one.key].unit, KEYS[one.key].meaning) for one in found
+        ),
+    )
+
+
+def history(form: Format) -> None:
+    """Each version that is kept."""
+    with context.client(form) as asking:
+        print_report(history_report(asking.settings()), form)
+
+
+def history_report(answer: SettingsAnswer) -> Report:
+    """One line per version, the newest first."""
+    rows = tuple(
+        (
+            str(applied.version),
+            output.utc(applied.applied_at_ms),
+            applied.applied_by,
+            str(applied.worst_case_rto_ms),
+            ", ".join(map(str, applied.changed)) or "-",
+            applied.reason,
+        )
+        for applied in reversed(answer.history)
+    )
+    columns = output.columns(">VERSION", "APPLIED", "BY", ">WORST CASE MS", "CHANGED", "REASON?")
+    verdict = f"OK  version {answer.version} is in force" if rows else "OK  nothing was changed yet"
+    return Report(
+        document=answer.history,
+        verdict=verdict,
+        mood=Mood.GOOD,
+        read=read_line(answer.freshness),
+        parts=(Table(columns=columns, rows=rows),) if rows else (),
+        names=tuple(row[0] for row in rows),
+    )
+
+
+def wanted_by(
+    values: Sequence[str], *, preset: str, version: int | None, expected_version: int | None
+) -> SettingsOrder:
+    """What was typed, as an order. Ends as wrong use if nothing was, or a value is no number."""
+    order: SettingsOrder = {"values": dict(map(_pair, values))}
+    if preset:
+        order["preset"] = preset
+    if version is not None:
+        order["version"] = version
+    if expected_version is not None:
+        order["expectedVersion"] = expected_version
+    if not values and not preset and version is None:
+        raise context.fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
+    return order
+
+
+def _pair(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), int(value)
+    except ValueError:
+        told = f"rollcall: {text!r} is not KEY=VALUE with a whole number, such as heartbeat_timeout_ms=2000"
+        raise context.fail(told, CommandExit.WRONG_USE) from None
+
+
+def apply(order: SettingsOrder, options: OperatorOptions) -> None:
+    """Apply an order to the version that is in force now. Raises ``typer.Exit``."""
+    with context.client(options.form) as asking:
+        # From here on: of what was looked at, and nothing else (rule).
+        order.setdefault("expectedVersion", asking.settings().version)
+        _apply(asking, order, options)
+
+
+def configure(name: str, expected_replicas: int | None, min_in_sync: int | None, options: OperatorOptions) -> None:
+    """Change how many replicas a set expects, and how many have to hold a message. Raises ``typer.Exit``."""
+    from rollcall_ha.client import bodies
+
+    if expected_replicas is None and min_in_sync is None:
+        told = "rollcall: name what to change: --expected-replicas, --min-in-sync, or both"
+        raise context.fail(told, CommandExit.WRONG_USE)
+    with context.client(options.form) as asking:
+        key = context.set_key(asking, name)
+        wanted = {"expected_replicas": expected_replicas, "min_in_sync": min_in_sync}
+        words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
+        body = {"expectedReplicas": expected_replicas, "minInSync": min_in_sync}
+        path = f"{bodies.set_path(key)}/configuration"
+        give(asking, options, path, body, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
+
+
+def undo(options: OperatorOptions) -> None:
+    """Go back to the values before the newest change."""
+    with context.client(options.form) as asking:
+        kept = asking.settings().history
+        if len(kept) < 2:
+            raise context.fail("rollcall: nothing was changed yet: there is nothing to undo", CommandExit.REFUSED)
+        _apply(asking, {"version": kept[-2].version, "expectedVersion": kept[-1].version}, options)
+
+
+def _apply(asking: Client, order: SettingsOrder, options: OperatorOptions) -> None:
+    if options.is_dry_run:
+        print_report(preview_report(asking.preview_settings(order)), options.form)
+        return
+    if not options.is_confirmed and may_ask():
+        print_report(preview_report(asking.preview_settings(order)), Format.TABLE, stream=sys.stderr)
+        confirm("Apply?", options)
+    asking.apply_settings(order, reason=options.reason, request_id=options.request_id)
+    answer = asking.settings()
+    line = f"OK  version {answer.version} is in force; see who has taken it with: rollcall config show"
+    print_report(
+        Report(document=answer, verdict=line, mood=Mood.GOOD, parts=(_worst_case(answer.worst_case_rto_ms),)),
+        options.form,
+    )
+
+
+def preview_report(found: OrderPreview) -> Report:
+    """What an order would change, and the worst outage that it would allow."""
+    applied = [event for event in found.events if isinstance(event, SettingsApplied)]
+    if not applied or not applied[-1].changed:
+        verdict = "Would put the leader's file on record." if applied else "Would change nothing."
+        return Report(document=found, verdict=verdict, read=read_line(found.freshness))
+    newest = applied[-1]
+    return Report(
+        document=found,
+        verdict=f"Would apply version {newest.version}.",
+        read=read_line(found.freshness),
+        parts=(_table_of(newest.changed), f"Worst case of a silent master: {newest.worst_case_rto_ms} ms."),
+    )
