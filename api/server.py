@@ -31,7 +31,7 @@ from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
+from rollcall_ha.api.rest.relay import PeerDoor
 from rollcall_ha.api.rocketmq.access.accounts import watch_accounts
 from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, accounts_of, rules_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
@@ -213,9 +213,7 @@ class _Node:
         if credentials is not None:
             service.revocations.listeners.append(credentials.revoke)
         self._calls = AsyncCalls(self._log)
-        self._peers = Peers(
-            settings, PeerTransport(self._calls, may_call=lambda: has_peer_calls(service.published.state))
-        )
+        self._peers = Peers(settings, self._calls)
         self._accounts = accounts_of(document)
         rules = rules_of(document, self._accounts)
         self._gateway = BrokerPortServer(
@@ -368,7 +366,6 @@ class _Node:
         self._log.stop()
         self._journal.stop()
         self._queries.close()
-        await self._peers.close()
 
     async def _watch(self) -> None:
         """End the process if the log's thread has stopped while this loop turns."""

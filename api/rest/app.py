@@ -31,7 +31,7 @@ from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.guard import Guard, RefusalLog
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.relay import has_peer_calls, is_relayed
+from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.roles import OPEN, SECURITY_SCHEMES, security_of
 from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes
 from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems
@@ -135,8 +135,7 @@ def _add_failures(app: FastAPI, service: ControllerService, peers: Peers, counts
         # One that came from a controller goes no further: the two may take each other for the leader.
         if is_relayed(request):
             return problems.no_authority(authority, leader=None, location=None, request_id=request_id)
-        # In a fleet of level 1 it would travel as any caller's request does, and be passed on again.
-        if leader is not None and has_peer_calls(service.published.state):
+        if leader is not None:
             content = getattr(request.state, "content", b"")
             identity = request_id or service.ports.new_request_id()
             if answer := await forward(request, content, peers, leader=leader, request_id=identity):

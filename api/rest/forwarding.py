@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 from fastapi import Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.relay import AnswerLost, NotTaken
 from rollcall_ha.controller.contract.codes import LEADER_HEADER, REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
-from rollcall_ha.controller.contract.principals import ProvedBy
 
 FORWARD_MS_MAX = 1_000
 _THERE = ("content-type", "accept", REQUESTED_BY_HEADER)
-_BACK = ("content-type", "retry-after", REQUEST_ID_HEADER)
+_BACK = ("content-type", "retry-after", REQUEST_ID_HEADER.lower())
 
 
 async def forward(
@@ -37,25 +36,25 @@ async def forward(
     """The leader's answer, or what is known without one (rules 1 and 3). ``content``: the body, already read."""
     headers = {name: request.headers[name] for name in _THERE if name in request.headers}
     headers[REQUEST_ID_HEADER] = request_id
-    caller = caller_of(request.scope)
-    if caller.proved_by is not ProvedBy.NOTHING:
-        # A leader from before feature level 3 knows nothing else to put on record. What the caller wrote there is a
-        # name of its own choice.
-        headers[REQUESTED_BY_HEADER] = str(caller)
     try:
         async with asyncio.timeout(FORWARD_MS_MAX / 1000):
             answer = await peers.send(
-                leader, request.method, target_of(request), headers=headers, content=content, caller=caller
+                leader,
+                request.method,
+                target_of(request),
+                headers=headers,
+                content=content,
+                caller=caller_of(request.scope),
             )
-    except httpx.ConnectError:
+    except NotTaken:
         return None
-    except (httpx.HTTPError, TimeoutError) as error:
+    except (AnswerLost, TimeoutError) as error:
         told = f"{leader} leads and gave no answer within {FORWARD_MS_MAX} ms ({type(error).__name__})"
         if request.method == "GET":
             return problems.no_answer(leader, told)
         return problems.outcome_unknown(request_id, told)
-    kept = {name: answer.headers[name] for name in _BACK if name in answer.headers}
-    return Response(answer.content, status_code=answer.status_code, headers={**kept, LEADER_HEADER: leader})
+    kept = {name: value for name, value in answer.headers if name in _BACK}
+    return Response(answer.content, status_code=answer.status, headers={**kept, LEADER_HEADER: leader})
 
 
 def target_of(request: Request) -> str:

@@ -10,16 +10,17 @@ Rule: a peer that does not answer in time is unreachable, never a reason to wait
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlencode
 
-import httpx
 import msgspec
 
-from rollcall_ha.api.rest.relay import CALLER, CONTROLLER
+from rollcall_ha.api.rest.relay import Answered, AnswerLost, Asked, NotTaken, ask
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
+from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
@@ -33,18 +34,15 @@ _decode_page = msgspec.json.Decoder(EventPage).decode
 class Peers:
     """The other members of the Raft group."""
 
-    def __init__(self, settings: ServiceSettings, transport: httpx.AsyncBaseTransport) -> None:
-        """``transport``: a ``relay.PeerTransport``, or what takes its place in tests."""
+    def __init__(self, settings: ServiceSettings, calls: AsyncCalls) -> None:
+        """``calls``: over the Raft links; the caller closes them."""
         self._settings = settings
-        self._http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+        self._calls = calls
 
     @property
     def _others(self) -> dict[ControllerName, ControllerAddresses]:
         settings = self._settings
         return {name: where for name, where in settings.controllers.items() if name != settings.name}
-
-    async def close(self) -> None:
-        await self._http.aclose()
 
     async def send(
         self,
@@ -52,15 +50,19 @@ class Peers:
         method: str,
         target: str,
         *,
-        headers: dict[str, str],
-        content: bytes,
-        caller: Principal,
-    ) -> httpx.Response:
-        """Ask one of them for ``caller``; raises as ``relay.PeerTransport``, and sets no bound of its own."""
-        url = f"http://{self._others[name].rest}{target}"
-        return await self._http.request(
-            method, url, headers=headers, content=content, timeout=None, extensions={CONTROLLER: name, CALLER: caller}
-        )
+        headers: dict[str, str] | None = None,
+        content: bytes = b"",
+        caller: Principal | None = None,
+    ) -> Answered:
+        """
+        Ask one of them for ``caller``, or for this controller itself; sets no bound of its own.
+
+        Raises ``relay.NotTaken``, ``relay.AnswerLost``.
+        """
+        # Its edge judges Host as that of every request.
+        head = (("host", self._others[name].rest), *(headers or {}).items())
+        asked = Asked(method=method, target=target, headers=head, content=content, principal=caller)
+        return await ask(self._calls, name, asked)
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:
         """The word of each other controller about itself, asked all at once: two dead ones cost 400 ms, not 800."""
@@ -71,13 +73,9 @@ class Peers:
             async with asyncio.timeout(STATUS_MS_MAX / 1000):
                 # Local: a linearizable read of a peer without a quorum would wait, and the page that shows the missing
                 # quorum would not come.
-                answer = await self._http.get(
-                    f"http://{where.rest}/v1/status",
-                    params={"consistency": "local", "limit": "1"},
-                    extensions={CONTROLLER: name},
-                )
+                answer = await self.send(name, "GET", "/v1/status?consistency=local&limit=1")
             return _decode_status(answer.content).controller
-        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
+        except (NotTaken, AnswerLost, TimeoutError, msgspec.MsgspecError):
             return ControllerStatus(
                 name=name,
                 role=ControllerRole.UNREACHABLE,
@@ -95,16 +93,16 @@ class Peers:
 
     async def events_of(self, gap: Gap) -> list[EventRecord] | None:
         """The events in ``gap`` from the first peer that has all of them, else None. The journal checks them."""
-        for name, where in self._others.items():
+        for name in self._others:
             try:
-                found = await self._events_from(name, f"http://{where.rest}/v1/events", gap)
-            except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
+                found = await self._events_from(name, gap)
+            except (NotTaken, AnswerLost, TimeoutError, msgspec.MsgspecError):
                 continue
             if found:
                 return found
         return None
 
-    async def _events_from(self, name: ControllerName, url: str, gap: Gap) -> list[EventRecord] | None:
+    async def _events_from(self, name: ControllerName, gap: Gap) -> list[EventRecord] | None:
         after = gap.after
         start = EventRef(term=after.term, index=after.index, ordinal=after.ordinal + 1) if after is not None else None
         found: list[EventRecord] = []
@@ -113,7 +111,7 @@ class Peers:
             if start is not None:
                 params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
             async with asyncio.timeout(PAGE_MS_MAX / 1000):
-                answer = await self._http.get(url, params=params, extensions={CONTROLLER: name})
+                answer = await self.send(name, "GET", f"/v1/events?{urlencode(params)}")
             page = _decode_page(answer.content)
             # The peer has a hole there as well: half of the missing events would close ours, and nobody would look
             # again.

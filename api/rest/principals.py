@@ -7,8 +7,8 @@ Here: ``identify``, pure, and whose replica a broker may speak for. Not here: wh
 Rule 1: a certificate is judged by the link, at its handshake; nothing that a request says adds to it.
 Rule 2: a bearer token is somebody by itself: with one, the certificate of the link counts for nothing. So a proxy that
 has a certificate passes its callers on as themselves.
-Rule 3: only a controller's link brings a caller's name along (``relay``). One that brings none is of a program from
-before feature level 3, which proves nobody: what it passes on has the rights of a viewer.
+Rule 3: only a controller's link brings a caller's name along (``relay``). What comes over it without one the controller
+asks for itself, with the rights of a viewer.
 Rule 4: an insecure fleet believes everybody; the name is what ``X-Requested-By`` says.
 """
 
@@ -28,7 +28,7 @@ _ROLES = {
     PeerKind.OPERATOR: Role.OPERATOR,
     PeerKind.ADMIN: Role.ADMIN,
     PeerKind.BROKER: Role.BROKER,
-    # By REST they ask each other for statuses and events, where a fleet's level has no calls yet.
+    # For whoever looks from a controller's machine. Controllers ask each other by ``relay``.
     PeerKind.CONTROLLER: Role.VIEWER,
 }
 
@@ -110,7 +110,7 @@ def _relayed(shown: Shown, fleet: FleetState) -> Principal:
     assert shown.relayed_by is not None
     found = shown.relayed
     if found is None:
-        # Rule 3. Believed as anything more, a program that asks nobody would be the way around every role.
+        # Rule 3. Believed as anything more, a request that lost its caller would be the way around every role.
         return Principal(name=shown.relayed_by, role=Role.VIEWER, proved_by=ProvedBy.CERTIFICATE, address=shown.address)
     # A follower that is behind may not know yet what was revoked.
     if found.proved_by is ProvedBy.CERTIFICATE and found.serial in fleet.revoked:

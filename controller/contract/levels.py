@@ -78,9 +78,6 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
-PEER_CALLS_SINCE_LEVEL = 2
-"""From which level on controllers call each other over their Raft links; a program of level 1 would close the link."""
-
 TRANSFERS_SINCE_LEVEL = 4
 """From which level on a leader may ask a follower to stand; an older program would close the link."""
 

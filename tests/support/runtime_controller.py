@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
+from rollcall_ha.api.rest.relay import PeerDoor
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import SetView
@@ -207,7 +207,6 @@ async def running_group(
             member.log.stop()
             member.journal.stop()
             member.queries.close()
-            await member.peers.close()
 
 
 def _start(
@@ -235,11 +234,8 @@ def _start(
     synced.append(service.on_events_synced)
     queries = Queries(service)
     metrics.read_from(queries.reading)
-    refusing = httpx.MockTransport(_nobody)
     calls = AsyncCalls(log)
-    peers = Peers(
-        settings, PeerTransport(calls, may_call=lambda: has_peer_calls(service.published.state), port=refusing)
-    )
+    peers = Peers(settings, calls)
     app = apps.add(settings.name, partial(make_app, service=service, queries=queries, peers=peers, telemetry=telemetry))
     calls.serve(PeerDoor(app).answer)
     journal.start()
@@ -258,10 +254,6 @@ def _start(
         apps=apps,
         http=http,
     )
-
-
-def _nobody(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("nobody listens there", request=request)
 
 
 # --- bodies of broker operations -------------------------------------------------------------------------------------

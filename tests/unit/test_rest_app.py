@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from rollcall_ha.api.rest import streaming
+from rollcall_ha.api.rest.relay import Answered, Asked, PeerDoor, decode_answered, encode
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned, is_asked_by
 from rollcall_ha.controller.contract.ids import ControllerName, LogOffset, RequestId, SetKey
@@ -33,6 +35,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
 )
+from rollcall_ha.controller.replication.ports import CALL_BYTES_MAX
 from rollcall_ha.controller.runtime.event_journal import Page
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from tests.support.runtime_controller import (
@@ -70,6 +73,31 @@ def _silence(group: Group, *names: str) -> None:
     """Members to which no link is up."""
     for name in names:
         group[name].log.answerer = None
+
+
+@pytest.mark.parametrize(
+    ("target", "sent", "is_whole", "status"),
+    [("/x?y=1", b"answer", True, 200), ("/x", b"ans", False, 500), ("/x", b"a" * CALL_BYTES_MAX, True, 500)],
+)
+def test_another_controller_gets_a_whole_answer_or_a_failure(
+    target: str, sent: bytes, is_whole: bool, status: int
+) -> None:
+    """Half an answer would be taken for a whole one, and one above the limit of a call would never leave."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (scope["path"], (await receive())["body"], scope["client"]) == ("/x", b"body", ("c2", 0))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": sent, "more_body": not is_whole})
+        if not is_whole:
+            raise RuntimeError("a fault of ours")
+
+    async def ask(request: bytes) -> Answered:
+        return decode_answered(await PeerDoor(app).answer(ControllerName("c2"), request))
+
+    asked = Asked(method="GET", target=target, headers=(), content=b"body")
+    answered = asyncio.run(ask(encode(asked)))
+    assert (answered.status, answered.content) == (status, sent if status == 200 else b"")
+    assert asyncio.run(ask(b"no request")).status == 400
 
 
 def test_a_follower_passes_requests_on_to_the_leader(tmp_path: Path) -> None:

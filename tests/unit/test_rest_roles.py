@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from rollcall_ha.api.rest.guard import LINES_PER_SECOND, Denied, RefusalLog
 from rollcall_ha.api.rest.limits import CALLERS_MAX, UNPROVED, Bucket, Limits, Rates, take
-from rollcall_ha.api.rest.relay import _Asked, _decode_answered, _encode
+from rollcall_ha.api.rest.relay import Asked, decode_answered, encode
 from rollcall_ha.api.rest.roles import OPEN, ROLES, allowed, security_of
 from rollcall_ha.api.rest.schemas import operation_id
 from rollcall_ha.controller.contract.principals import Role
@@ -245,12 +245,12 @@ def test_the_record_names_the_caller_that_a_follower_has_proved(tmp_path: Path) 
 
 
 def test_what_a_controller_passes_on_without_a_caller_may_only_be_read(tmp_path: Path) -> None:
-    """A program from before feature level 3 asks nobody who it is: it would be the way around every role."""
+    """What a controller asks for itself is of no proved caller: it would be the way around every role."""
 
     async def scenario(group: Group, leader: Controller) -> None:
         def asked(method: str, target: str, content: bytes = b"") -> bytes:
             headers = (("host", "localhost"), ("content-type", "application/json"))
-            return _encode(_Asked(method=method, target=target, headers=headers, content=content))
+            return encode(Asked(method=method, target=target, headers=headers, content=content))
 
         await until(lambda: group["c2"].service.authority().leader == "c1")
         statuses = {}
@@ -260,7 +260,7 @@ def test_what_a_controller_passes_on_without_a_caller_may_only_be_read(tmp_path:
             ("POST", "/v1/broker-ids", msgspec.json.encode(broker_id_body(1))),
         ):
             outcome = await group["c2"].calls.call(leader.name, asked(method, target, content))
-            statuses[target] = _decode_answered(outcome.response).status
+            statuses[target] = decode_answered(outcome.response).status
         assert statuses == {"/v1/status?consistency=local": 200, "/v1/sets/demo/x/elect": 403, "/v1/broker-ids": 403}
 
     _run(tmp_path, scenario, names=3)
