@@ -264,7 +264,7 @@ class Runner:
                 move.set_key,
                 to=move.to,
                 expected_master=move.master,
-                expected_master_epoch=move.master_epoch,
+                expected_epoch=move.master_epoch,
                 deadline_ms=self._options.deadline_ms,
                 max_lag_bytes=self._options.max_lag_bytes,
                 reason=self._reason,
@@ -341,7 +341,7 @@ def _asked(asking: Client, plan: Plan, options: BatchOptions) -> dict[SetKey, st
                 move.set_key,
                 to=move.to,
                 expected_master=move.master,
-                expected_master_epoch=move.master_epoch,
+                expected_epoch=move.master_epoch,
                 deadline_ms=options.deadline_ms,
                 max_lag_bytes=options.max_lag_bytes,
             )

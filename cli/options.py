@@ -38,8 +38,8 @@ class OperatorOptions:
     """Options that orders share."""
 
     form: Format
-    expect_master: BrokerId | None = None
-    expect_epoch: MasterEpoch | None = None
+    expected_master: BrokerId | None = None
+    expected_epoch: MasterEpoch | None = None
     reason: str = ""
     is_dry_run: bool = False
     is_confirmed: bool = False
@@ -54,8 +54,12 @@ def _option(name: str, kind: Any, default: object, *flags: str, help: str) -> Pa
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_EXPECT_MASTER = _option("expect_master", int | None, None, help="Refuse unless this broker is master.")
-_EXPECT_EPOCH = _option("expect_epoch", int | None, None, help="Refuse unless this is the masterEpoch.")
+_EXPECT_MASTER = _option(
+    "expected_master", int | None, None, "--expect-master", help="Refuse unless this broker is master."
+)
+_EXPECT_EPOCH = _option(
+    "expected_epoch", int | None, None, "--expect-epoch", help="Refuse unless this is the masterEpoch."
+)
 _REASON = _option("reason", str, "", help="Goes into the record.")
 _YES = _option("yes", bool, False, "--yes", help="Do not ask.")
 _REQUEST_ID = _option(

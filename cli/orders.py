@@ -31,9 +31,9 @@ def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss
     from rollcall_ha.cli import decisions
 
     guards: ElectionGuards = {
-        "designated": to,
-        "expect_master": order.expect_master,
-        "expect_epoch": order.expect_epoch,
+        "to": to,
+        "expected_master": order.expected_master,
+        "expected_epoch": order.expected_epoch,
     }
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
@@ -70,8 +70,8 @@ def switch_over(
 
     wanted: SwitchoverOptions = {
         "to": to,
-        "expected_master": order.expect_master,
-        "expected_master_epoch": order.expect_epoch,
+        "expected_master": order.expected_master,
+        "expected_epoch": order.expected_epoch,
         "deadline_ms": deadline_ms,
         "max_lag_bytes": max_lag_bytes,
     }

@@ -20,9 +20,9 @@ from rollcall_ha.controller.contract.views import PAGE_SETS_MAX
 class ElectionGuards(TypedDict, total=False):
     """An election is refused if another broker would win, or if the set has moved on."""
 
-    designated: BrokerId | None
-    expect_master: BrokerId | None
-    expect_epoch: MasterEpoch | None
+    to: BrokerId | None
+    expected_master: BrokerId | None
+    expected_epoch: MasterEpoch | None
 
 
 class SwitchoverOptions(TypedDict, total=False):
@@ -30,7 +30,7 @@ class SwitchoverOptions(TypedDict, total=False):
 
     to: BrokerId | None
     expected_master: BrokerId | None
-    expected_master_epoch: MasterEpoch | None
+    expected_epoch: MasterEpoch | None
     deadline_ms: int
     max_lag_bytes: int
 
@@ -45,9 +45,9 @@ def import_body(command: ImportSet) -> dict[str, Any]:
 def election_body(guards: ElectionGuards) -> dict[str, Any]:
     """The guards that are set."""
     named = {
-        "designated": guards.get("designated"),
-        "expectMaster": guards.get("expect_master"),
-        "expectEpoch": guards.get("expect_epoch"),
+        "to": guards.get("to"),
+        "expectedMaster": guards.get("expected_master"),
+        "expectedEpoch": guards.get("expected_epoch"),
     }
     return {name: value for name, value in named.items() if value is not None}
 
@@ -57,7 +57,7 @@ def switchover_body(order: SwitchoverOptions) -> dict[str, Any]:
     names = {
         "to": "to",
         "expected_master": "expectedMaster",
-        "expected_master_epoch": "expectedMasterEpoch",
+        "expected_epoch": "expectedEpoch",
         "deadline_ms": "deadlineMs",
         "max_lag_bytes": "maxLagBytes",
     }

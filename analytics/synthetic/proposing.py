@@ -127,7 +127,7 @@ class ElectionProposer:
         state = self._set.state
         return ElectMaster(
             set_key=self._set.key,
-            designated=designated,
+            to=designated,
             expected_master=state.master,
             expected_epoch=state.master_epoch,
             reason=reason,

@@ -112,7 +112,7 @@ export function switchover(key, set) {
     title: `Switch over ${key.name}`,
     words: `Master ${set.view.master} takes no more messages, hands over what it has, and then the target is elected. If it cannot be done in time, the old master serves again.`,
     path: () => `${pathOf(key)}/switchover`, fields: [h("label", { for: "to" }, "To"), to],
-    body: () => ({ to: to.value ? Number(to.value) : null, expectedMaster: set.view.master, expectedMasterEpoch: set.view.masterEpoch }),
+    body: () => ({ to: to.value ? Number(to.value) : null, expectedMaster: set.view.master, expectedEpoch: set.view.masterEpoch }),
     isUnderWay: (answer) => answer.row.end === null,
     done: ({ row }) => (row.end === "done" ? `replica ${row.toMaster} is master in masterEpoch ${row.epoch}${row.tookMs === null ? "" : `, after ${duration(row.tookMs * 1000)}`}` : `not done: ${row.end}${row.reason ? `: ${row.reason}` : ""}`),
   });

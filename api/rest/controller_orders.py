@@ -53,7 +53,7 @@ class ControllerOrders:
         target = successor_now(self._service, order.to)
         if isinstance(target, Refused):
             return refused(target, request_id=request_id)
-        command = TransferLeadership(source=self._service.settings.name, target=target, reason=order.reason)
+        command = TransferLeadership(source=self._service.settings.name, to=target, reason=order.reason)
         answer = await self._order(request, order, command)
         if order.dry_run or answer.status_code != 200:
             return answer

@@ -39,11 +39,11 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 class ElectBody(RequestBody):
-    """POST /v1/sets/{cluster}/{set}/elect: a clean election, by policy or of ``designated``, while the guards hold."""
+    """POST /v1/sets/{cluster}/{set}/elect: a clean election, by policy or of ``to``, while the guards hold."""
 
-    designated: BrokerId | None = None
-    expect_master: BrokerId | None = None
-    expect_epoch: MasterEpoch | None = None
+    to: BrokerId | None = None
+    expected_master: BrokerId | None = None
+    expected_epoch: MasterEpoch | None = None
 
 
 class SwitchoverBody(RequestBody):
@@ -52,7 +52,7 @@ class SwitchoverBody(RequestBody):
     to: BrokerId | None = None
     """None: by policy, among the members."""
     expected_master: BrokerId | None = None
-    expected_master_epoch: MasterEpoch | None = None
+    expected_epoch: MasterEpoch | None = None
     deadline_ms: int = SWITCHOVER_DEADLINE_MS
     """Of the whole switchover; then the old master serves again."""
     max_lag_bytes: int = SWITCHOVER_LAG_BYTES

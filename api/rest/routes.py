@@ -376,9 +376,9 @@ class Routes:
         order = await _read_body(request, ElectBody)
         command = ElectMaster(
             set_key=set_key(cluster, name),
-            designated=order.designated,
-            expected_master=order.expect_master,
-            expected_epoch=order.expect_epoch,
+            to=order.to,
+            expected_master=order.expected_master,
+            expected_epoch=order.expected_epoch,
             reason=order.reason,
         )
         return await self._order(request, order, command)
@@ -393,9 +393,9 @@ class Routes:
         order = await _read_body(request, SwitchoverBody)
         command = OrderSwitchover(
             set_key=set_key(cluster, name),
-            target=order.to,
+            to=order.to,
             expected_master=order.expected_master,
-            expected_epoch=order.expected_master_epoch,
+            expected_epoch=order.expected_epoch,
             deadline_ms=order.deadline_ms,
             max_lag_bytes=order.max_lag_bytes,
             reason=order.reason,
@@ -415,9 +415,9 @@ class Routes:
         command = ElectUnclean(
             set_key=set_key(cluster, name),
             accepted_loss_bytes=order.accepted_loss_bytes,
-            designated=order.designated,
-            expected_master=order.expect_master,
-            expected_epoch=order.expect_epoch,
+            to=order.to,
+            expected_master=order.expected_master,
+            expected_epoch=order.expected_epoch,
             reason=order.reason,
         )
         return await self._order(request, order, command)

@@ -97,7 +97,7 @@ class TransferLeadership(Command, tag="TransferLeadership"):
 
     source: ControllerName
     """The leader that is to end its lead."""
-    target: ControllerName
+    to: ControllerName
     reason: str = ""
 
 
@@ -227,7 +227,7 @@ class OrderSwitchover(Command, tag="OrderSwitchover"):
     """
 
     set_key: SetKey
-    target: BrokerId | None = None
+    to: BrokerId | None = None
     """None: by policy, among the members."""
     expected_master: BrokerId | None = None
     expected_epoch: MasterEpoch | None = None
@@ -250,7 +250,7 @@ class ElectMaster(Command, tag="ElectMaster"):
     """Elect by policy, clean only. Needs ``Operation.evidence``."""
 
     set_key: SetKey
-    designated: BrokerId | None = None
+    to: BrokerId | None = None
     expected_master: BrokerId | None = None
     expected_epoch: MasterEpoch | None = None
     reason: str = ""
@@ -277,7 +277,7 @@ class ElectUnclean(Command, tag="ElectUnclean"):
 
     set_key: SetKey
     accepted_loss_bytes: int
-    designated: BrokerId | None = None
+    to: BrokerId | None = None
     expected_master: BrokerId | None = None
     expected_epoch: MasterEpoch | None = None
     reason: str = ""

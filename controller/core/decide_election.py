@@ -126,7 +126,7 @@ def _way_back(case: _Case) -> Decision | None:
     """
     pending = case.set_state.pending_switchover
     is_targets = pending is not None and pending.elected_epoch == case.set_state.master_epoch
-    if case.command.designated is not None:
+    if case.command.to is not None:
         return None
     if pending is None or not is_targets or case.set_state.has_entered or case.set_state.last_master != pending.target:
         return None
@@ -246,7 +246,7 @@ def succession(
     # Also others that are about to stop, not even for want of heirs: a fleet that is shut down would hand its sets
     # round.
     aside = {**_stopping(set_state), **set_aside}
-    command = ElectMaster(set_key=set_state.set_key, designated=designated, reason=reason)
+    command = ElectMaster(set_key=set_state.set_key, to=designated, reason=reason)
     case = _Case(
         fleet=fleet,
         set_state=set_state,
@@ -323,13 +323,13 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     evidence = validate_evidence(set_state, operation)
     if isinstance(evidence, Decision):
         return evidence
-    named = command.designated if is_by_word(operation.requested_by) else None
+    named = command.to if is_by_word(operation.requested_by) else None
     case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, named=named)
-    if command.designated is not None and set_state.replica(command.designated) is None:
+    if command.to is not None and set_state.replica(command.to) is None:
         return refuse(
             operation,
             RefusalCode.UNKNOWN_REPLICA,
-            f"replica {command.designated} of {command.set_key} does not exist",
+            f"replica {command.to} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
         )
     # After a wipe or restore the recorded master may be that of an old backup: it does not hinder the election that
@@ -363,12 +363,12 @@ def _with_living_master(case: _Case) -> _Case | Decision:
     """Whether there may be an election although the master is alive, and which replica stands aside in it (rule 1)."""
     set_state, command, master = case.set_state, case.command, case.set_state.master
     assert master is not None
-    if command.designated not in (None, master):
-        reason = f"current master; replica {command.designated} is designated"
+    if command.to not in (None, master):
+        reason = f"current master; replica {command.to} is designated"
         return replace(case, set_aside={master: reason})
     # ``expected_epoch`` is the guard: without it each "elect" that comes while 2 is entering epoch 4 would depose 2. Of
     # two proposals "epoch 3 was not entered in time" the second is refused by its epoch, and by its evidence (R14).
-    if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
+    if command.to is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
         reason = f"did not enter epoch {set_state.master_epoch} in time"
         return replace(case, set_aside={master: reason}, is_set_aside_final=False)
     # A living master that serves would be deposed by each controller that misses a heartbeat: availability, not safety,
@@ -457,7 +457,7 @@ def _stopping(set_state: SetState) -> dict[BrokerId, str]:
 def _clean_kind(case: _Case) -> ElectionKind:
     # An operator's wish or a clean stop that counted as failovers would be flaps, and spoil the MTBF, of a set that
     # nothing ever happened to.
-    if case.command.designated is not None:
+    if case.command.to is not None:
         return ElectionKind.REQUESTED
     if case.set_state.is_handover_due and case.set_state.recovery is None:
         return ElectionKind.HANDOVER
@@ -492,7 +492,7 @@ def _rank_without(case: _Case, policy: ElectionPolicy, set_aside: Mapping[Broker
     return elect(
         candidates_of(case.set_state, case.evidence, set_aside=set_aside),
         policy=policy,
-        designated=case.command.designated,
+        designated=case.command.to,
         previous_master=case.set_state.last_master,
     )
 
@@ -501,13 +501,13 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
     set_state, command = case.set_state, case.command
     kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(case)
     verdict = _verdict(case, ranking, policy=policy, kind=kind)
-    if command.designated is not None:
+    if command.to is not None:
         return refuse(
             case.operation,
             RefusalCode.NOT_ELIGIBLE,
-            f"replica {command.designated} may not be elected: {ranking.reason_of(command.designated)}",
+            f"replica {command.to} may not be elected: {ranking.reason_of(command.to)}",
             "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",
-            requested=command.designated,
+            requested=command.to,
             current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
             verdict=verdict,
         )
@@ -555,7 +555,7 @@ def _verdict(case: _Case, ranking: Ranking, *, policy: ElectionPolicy, kind: Ele
         ranking,
         kind=kind,
         policy=policy,
-        designated=case.command.designated,
+        designated=case.command.to,
         previous_master=case.set_state.last_master,
     )
 

@@ -136,20 +136,20 @@ def _target(
 ) -> ReplicaState | Decision:
     """The replica that would be elected now: the one that is named, or the first by policy."""
     assert set_state.master is not None
-    if command.target == set_state.master:
+    if command.to == set_state.master:
         return refuse(
             operation,
             RefusalCode.MASTER_STILL_EXISTS,
-            f"replica {command.target} is master already, in epoch {set_state.master_epoch}",
+            f"replica {command.to} is master already, in epoch {set_state.master_epoch}",
             "nothing to do, or choose another one with --to ID",
-            requested=command.target,
+            requested=command.to,
             current=set_state.master,
         )
-    if command.target is not None and set_state.replica(command.target) is None:
+    if command.to is not None and set_state.replica(command.to) is None:
         return refuse(
             operation,
             RefusalCode.UNKNOWN_REPLICA,
-            f"replica {command.target} of {command.set_key} does not exist",
+            f"replica {command.to} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
         )
     found = succession(
@@ -158,19 +158,19 @@ def _target(
         operation,
         evidence,
         set_aside={set_state.master: "current master"},
-        designated=command.target,
+        designated=command.to,
         reason=command.reason,
     )
     target = set_state.replica(found.winner)
     if target is not None:
         return target
-    whom = f"replica {command.target} may not be elected" if command.target is not None else "nobody may be elected"
+    whom = f"replica {command.to} may not be elected" if command.to is not None else "nobody may be elected"
     return refuse(
         operation,
         RefusalCode.NOT_ELIGIBLE,
         f"{whom}: {found.reasons}",
         "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",
-        requested=command.target,
+        requested=command.to,
         current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
         verdict=found.verdict(ElectionKind.SWITCHOVER),
     )

@@ -75,14 +75,14 @@ def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision
 
 def decide_transfer(operation: Operation, command: TransferLeadership) -> Decision:
     """Put the order on record. Who can take over is in the leader's memory: ``controller.runtime.transfers`` judges."""
-    if not command.source or not command.target or command.source == command.target:
+    if not command.source or not command.to or command.source == command.to:
         return refuse(
             operation,
             RefusalCode.INVALID_ARGUMENT,
-            f"the lead cannot go from {command.source!r} to {command.target!r}",
+            f"the lead cannot go from {command.source!r} to {command.to!r}",
             "name another controller than the one that leads; see them with: rollcall controllers",
         )
-    return done(LeadershipTransferOrdered(controller=command.source, successor=command.target, reason=command.reason))
+    return done(LeadershipTransferOrdered(controller=command.source, successor=command.to, reason=command.reason))
 
 
 def decide_change_controllers(command: ChangeControllers) -> Decision:

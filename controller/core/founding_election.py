@@ -60,7 +60,7 @@ def decide_first(
         )
     return _outcome(
         set_state, operation, evidence, command,
-        kind=ElectionKind.FIRST, designated=command.designated, members=voters, set_aside=set_aside,
+        kind=ElectionKind.FIRST, designated=command.to, members=voters, set_aside=set_aside,
     )  # fmt: skip
 
 

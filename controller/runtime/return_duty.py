@@ -80,7 +80,7 @@ class ReturnDuty:
         set_state = fleet.sets[key]
         return OrderSwitchover(
             set_key=key,
-            target=self._candidates[key].broker_id,
+            to=self._candidates[key].broker_id,
             expected_master=set_state.master,
             expected_epoch=set_state.master_epoch,
             reason=f"returned by policy: preferred, and in sync for {after_ms} ms",

@@ -69,7 +69,7 @@ def by_rest(scene: Scene) -> str:
     """A reason, a caller's name and a token's name, by an admin."""
     papers = stolen(scene, "admin")
     got = [
-        ask(scene, "POST", elect_path(scene), {"reason": EVIL, "expectEpoch": 1 << 29}, papers=papers)[0],
+        ask(scene, "POST", elect_path(scene), {"reason": EVIL, "expectedEpoch": 1 << 29}, papers=papers)[0],
         ask(scene, "POST", "/v1/tokens", TOKEN, papers=papers)[0],
     ]  # fmt: skip
     return f"status {' and '.join(map(str, got))}; {printed(scene)}"
@@ -91,7 +91,7 @@ def by_session(scene: Scene) -> str:
 def by_path(scene: Scene) -> str:
     """The name of a set that nobody has, in the path of an order; its refusal names it."""
     path = f"/v1/sets/{quote(EVIL, safe='')}/x/elect"
-    status, _ = ask(scene, "POST", path, {"designated": 1}, papers=stolen(scene, "admin"))
+    status, _ = ask(scene, "POST", path, {"to": 1}, papers=stolen(scene, "admin"))
     return f"status {status}; {printed(scene)}"
 
 

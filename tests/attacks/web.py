@@ -141,7 +141,7 @@ def made_up_token(scene: Scene) -> str:
 def stranger_says_it_is_relayed(scene: Scene) -> str:
     """Headers that a controller might believe of another one."""
     said = {"X-Rollcall-Principal": "admin:alice", "X-Requested-By": "admin:alice", "X-Forwarded-For": "127.0.0.1"}
-    return _words(*ask(scene, "POST", elect_path(scene), {"designated": 2}, headers=said))
+    return _words(*ask(scene, "POST", elect_path(scene), {"to": 2}, headers=said))
 
 
 # --- web pages -------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def stranger_says_it_is_relayed(scene: Scene) -> str:
 def text_plain(scene: Scene) -> str:
     """What a page may send without asking, by a caller whose browser has an admin's certificate."""
     told = {"Content-Type": "text/plain", "Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
-    return _words(*ask(scene, "POST", elect_path(scene), {"designated": 2}, papers=_admin(scene), headers=told))
+    return _words(*ask(scene, "POST", elect_path(scene), {"to": 2}, papers=_admin(scene), headers=told))
 
 
 def foreign_host(scene: Scene) -> str:
@@ -159,12 +159,12 @@ def foreign_host(scene: Scene) -> str:
 
 PAGE = """<!doctype html><body><iframe name="sink"></iframe>
 <form id="f" method="post" enctype="text/plain" target="sink" action="%(target)s">
-<input name='{"designated":2,"reason":"' value='"}'></form><script>
+<input name='{"to":2,"reason":"' value='"}'></form><script>
 (async () => {
-  const json = {method: "POST", headers: {"Content-Type": "application/json"}, body: '{"designated":2}'};
+  const json = {method: "POST", headers: {"Content-Type": "application/json"}, body: '{"to":2}'};
   const tries = {
     form: async () => { document.getElementById("f").submit(); await new Promise(done => setTimeout(done, 1500)); },
-    plain: () => fetch("%(target)s", {method: "POST", mode: "no-cors", body: '{"designated":2}'}),
+    plain: () => fetch("%(target)s", {method: "POST", mode: "no-cors", body: '{"to":2}'}),
     json: () => fetch("%(target)s", json),
     read: () => fetch("%(target)s"),
     "rebound read": () => again(() => fetch("/v1/sets")),

@@ -98,7 +98,7 @@ def test_stale_epoch_is_refused_with_both_values(fleet: Fleet) -> None:
         deadline_s=DEADLINE_S,
         what="the first election",
     )
-    answer = _ask(fleet, leader, "POST", "/v1/sets/demo/broker-a/elect", json={"expectEpoch": 9})
+    answer = _ask(fleet, leader, "POST", "/v1/sets/demo/broker-a/elect", json={"expectedEpoch": 9})
     problem = answer.json()
 
     assert (answer.status_code, problem["code"]) == (409, "EXPECTATION_FAILED")

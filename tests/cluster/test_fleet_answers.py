@@ -46,7 +46,7 @@ def test_a_stale_epoch_is_a_conflict_that_names_both_values(fleet: Fleet) -> Non
     before = heal(fleet).view
     stale = before.master_epoch + 7
     leader = rest(fleet, fleet.leader())
-    answer = curl(leader, set_path(fleet, "/elect"), body={"expectEpoch": stale})
+    answer = curl(leader, set_path(fleet, "/elect"), body={"expectedEpoch": stale})
     counted(status=answer.status, problem={name: answer.document[name] for name in ("code", "requested", "current")})
     assert answer.status == 409
     assert answer.headers["content-type"] == "application/problem+json"
@@ -91,7 +91,7 @@ def test_a_follower_passes_requests_on_to_the_leader(fleet: Fleet) -> None:
     for name in fleet.controllers:
         if name == leader:
             continue
-        for path, body in ((set_path(fleet), None), (set_path(fleet, "/elect"), {"expectEpoch": 999_999})):
+        for path, body in ((set_path(fleet), None), (set_path(fleet, "/elect"), {"expectedEpoch": 999_999})):
             answer = curl(rest(fleet, name), path, body=body)
             seen.append(round(answer.elapsed_ms, 1))
             assert answer.status == (200 if body is None else 409)
@@ -178,7 +178,7 @@ def test_electing_a_replica_that_is_not_in_sync_is_refused_with_both_values_and_
         )
         (out,) = set(before.sync_state_set) - set(status.view.sync_state_set)
         by_cli = rollcall(fleet, "elect", key.name, "--to", str(out))
-        by_rest = curl(rest(fleet, fleet.leader()), set_path(fleet, "/elect"), body={"designated": out})
+        by_rest = curl(rest(fleet, fleet.leader()), set_path(fleet, "/elect"), body={"to": out})
         after = fleet.wait_set(key, lambda _: True, what="to be known").view
     print(by_cli.stdout, by_cli.stderr)
     counted(problem={name: by_rest.document[name] for name in ("code", "detail", "requested", "current", "hint")})

@@ -123,7 +123,7 @@ def test_a_stopped_leading_controller_has_no_effect_when_it_wakes(fleet: Fleet) 
         body: dict[str, object] = {"setKey": set_key, "registerCode": code, "address": "127.0.0.1:1"}
         asked = [
             _Asked(broker, "/v1/broker-ids", body),
-            _Asked(rest(fleet, old), set_path(fleet, "/elect"), {"designated": slave, "expectEpoch": 999_999}),
+            _Asked(rest(fleet, old), set_path(fleet, "/elect"), {"to": slave, "expectedEpoch": 999_999}),
             _Asked(rest(fleet, old), set_path(fleet)),
         ]
         stale = _Asked(rest(fleet, old), "/v1/status?consistency=local")

@@ -169,9 +169,9 @@ def _drive(fleet: MixedFleet, name: str) -> None:
     assert _refusal(_post(fleet, f"{of_set}/elect", {})) == "MASTER_STILL_EXISTS"
     assert _refusal(_post(fleet, f"{of_set}/bootstrap", {"master": master})) == "NOT_BOOTSTRAPPABLE"
     _beat(fleet, name)
-    _done(_post(fleet, f"{of_set}/elect", {"designated": other, "reason": "drill"}))
+    _done(_post(fleet, f"{of_set}/elect", {"to": other, "reason": "drill"}))
     _beat(fleet, name)
-    unclean = {"designated": master, "acceptedLossBytes": 1_000_000}
+    unclean = {"to": master, "acceptedLossBytes": 1_000_000}
     _post(fleet, f"{of_set}/elect-unclean", unclean)
     goodbye = {
         "command": "SayGoodbye", "setKey": key, "brokerId": other, "incarnation": f"{other:032x}",

@@ -171,7 +171,7 @@ def test_a_form_of_another_site_moves_no_master(fleet: Fleet) -> None:
     wait_until(lambda: reign()[0] is not None, deadline_s=DEADLINE_S, what="the first election")
     master, epoch = reign()
     assert master is not None
-    order = {"designated": 3 - master}
+    order = {"to": 3 - master}
     of_page = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"}
     for host, status in (("localhost", 403), ("127.0.0.1", 403), ("evil.example", 421)):
         answer = _ask(rest, "POST", ELECT, json=order, headers=of_page | {"Host": host})
@@ -180,4 +180,4 @@ def test_a_form_of_another_site_moves_no_master(fleet: Fleet) -> None:
     assert _ask(rest, "GET", "/v1/status", headers={"Host": "evil.example"}).status_code == 421
     assert reign() == (master, epoch)
     assert _ask(rest, "POST", ELECT, json=order).status_code == 200
-    assert reign() == (order["designated"], epoch + 1)
+    assert reign() == (order["to"], epoch + 1)

@@ -139,7 +139,7 @@ def elections_ms(fleet: Fleet, chosen: Sequence[tuple[SetKey, BrokerId]]) -> lis
         until_s = time.monotonic() + DEADLINE_S
         while True:
             began = time.perf_counter()
-            connection.request("POST", path, f'{{"designated":{target}}}', {"Content-Type": "application/json"})
+            connection.request("POST", path, f'{{"to":{target}}}', {"Content-Type": "application/json"})
             answer = connection.getresponse()
             content = answer.read()
             # Registered, and its first heartbeat is still to come: no order that is measured.

@@ -454,7 +454,7 @@ def election_in_a_batch() -> None:
     """A's alter to {A} and the election of B share an entry: B is elected, and A may not acknowledge alone."""
     fleet = Fleet().serving()
     alter = fleet.operation(fleet.alter(A))
-    elect = fleet.operation(ElectMaster(set_key=fleet.key, designated=BrokerId(B)), evidence=fleet.evidence())
+    elect = fleet.operation(ElectMaster(set_key=fleet.key, to=BrokerId(B)), evidence=fleet.evidence())
     applied = apply_operations(fleet.state, [alter, elect], term=1, index=fleet.index + 1)
     must(isinstance(applied.replies[1], Elected), "R25: an alter in front of it kept an election from being held")
     must(isinstance(applied.replies[0], Refused), "R25: an alter was decided before the election of its own entry")

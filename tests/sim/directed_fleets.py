@@ -47,7 +47,7 @@ class _Play:
         """The election in one line of the story: ``MasterElected 3 epoch 2 set (3,) unclean``; empty if there is none."""
         designated = None if broker_id is None else BrokerId(broker_id)
         self.world.order(
-            ElectUnclean(set_key=self.world.keys[0], designated=designated, accepted_loss_bytes=EVERYTHING, reason="")
+            ElectUnclean(set_key=self.world.keys[0], to=designated, accepted_loss_bytes=EVERYTHING, reason="")
         )
         elections = (line.partition("MasterElected")[1:] for line in self("run 60"))
         return next(("".join(election) for election in elections if election[0]), "")

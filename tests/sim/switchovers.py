@@ -58,7 +58,7 @@ class SwitchoverOrders:
             # The master cannot drain: the deadline passes, or the target falls silent before it.
             self._lose(key, target, hangs=True)
         self._kernel.counts.add("switchovers sent")
-        self._world.order(OrderSwitchover(set_key=key, target=target, deadline_ms=random.choice(DEADLINES_MS)))
+        self._world.order(OrderSwitchover(set_key=key, to=target, deadline_ms=random.choice(DEADLINES_MS)))
         if self._kernel.chance(HURT_PROBABILITY):
             self._look(key, LOOKS_MAX, hangs=self._kernel.chance(0.5))
 

@@ -603,10 +603,10 @@ class World:
             return
         command: ElectMaster | ElectUnclean
         if accepted_loss_bytes is None:
-            command = ElectMaster(set_key=key, designated=designated, reason="switchover")
+            command = ElectMaster(set_key=key, to=designated, reason="switchover")
         else:
             command = ElectUnclean(
-                set_key=key, designated=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
+                set_key=key, to=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
             )
         self.order(command)
 

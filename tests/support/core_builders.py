@@ -295,7 +295,7 @@ class Fleet:
         return self.do(
             ElectMaster(
                 set_key=self.key,
-                designated=None if to is None else BrokerId(to),
+                to=None if to is None else BrokerId(to),
                 expected_epoch=MasterEpoch(expected["epoch"]) if "epoch" in expected else None,
                 expected_master=BrokerId(expected["master"]) if "master" in expected else None,
             ),
@@ -305,7 +305,7 @@ class Fleet:
     def elect_unclean(self, loss: int, to: int | None = None, *, evidence: Evidence | None = None) -> AnyReply:
         """Elect by the unclean verb."""
         return self.do(
-            ElectUnclean(set_key=self.key, accepted_loss_bytes=loss, designated=None if to is None else BrokerId(to)),
+            ElectUnclean(set_key=self.key, accepted_loss_bytes=loss, to=None if to is None else BrokerId(to)),
             evidence=evidence or self.evidence(),
         )
 

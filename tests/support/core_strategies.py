@@ -226,7 +226,7 @@ def _stopping(fleet: Fleet, step: Step) -> AnyCommand:
 
 
 def _order(fleet: Fleet, step: Step) -> AnyCommand:
-    return OrderSwitchover(set_key=fleet.key, target=BrokerId(step[1] % 4 + 1) if step[4] % 2 else None)
+    return OrderSwitchover(set_key=fleet.key, to=BrokerId(step[1] % 4 + 1) if step[4] % 2 else None)
 
 
 def _pending(fleet: Fleet) -> RequestId:
@@ -275,7 +275,7 @@ def _leave(fleet: Fleet, step: Step) -> AnyCommand:
 def _elect(fleet: Fleet, step: Step) -> AnyCommand:
     return ElectMaster(
         set_key=fleet.key,
-        designated=BrokerId(step[1]) if step[4] > 6 else None,
+        to=BrokerId(step[1]) if step[4] > 6 else None,
         expected_epoch=_set(fleet).master_epoch if step[2] % 2 else None,
     )
 
@@ -284,7 +284,7 @@ def _unclean(fleet: Fleet, step: Step) -> AnyCommand:
     return ElectUnclean(
         set_key=fleet.key,
         accepted_loss_bytes=1_000_000 * (step[2] % 2),
-        designated=BrokerId(step[1]) if step[4] > 6 else None,
+        to=BrokerId(step[1]) if step[4] > 6 else None,
     )
 
 

@@ -116,7 +116,7 @@ def test_refusal_is_definite_and_asked_only_once() -> None:
     client, _ = client_of(fake)
 
     with pytest.raises(RefusedError) as caught:
-        client.elect(KEY, designated=BrokerId(1))
+        client.elect(KEY, to=BrokerId(1))
 
     assert caught.value.problem == refused
     assert len(fake.requests) == 1

@@ -354,7 +354,7 @@ def test_election_passes_on_what_the_caller_expects(rollcall: Run) -> None:
     assert ran.code == 0
     assert ran.out.startswith("OK  broker 2 is master of broker-a in masterEpoch 8")
     del bodies[0]["requestId"]
-    assert bodies == [{"designated": 2, "expectMaster": 1, "expectEpoch": 7, "reason": "disk swap"}]
+    assert bodies == [{"to": 2, "expectedMaster": 1, "expectedEpoch": 7, "reason": "disk swap"}]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def _row(order: RequestId, wanted: dict[str, Any], end: SwitchoverEnd) -> Switch
         requested_by="admin",
         from_master=wanted["expected_master"],
         to_master=wanted["to"],
-        from_epoch=wanted["expected_master_epoch"],
+        from_epoch=wanted["expected_epoch"],
         epoch=None,
         ordered_at_ms=1,
         end=end,
@@ -120,7 +120,7 @@ def test_every_set_is_switched_over_once_with_its_master_and_epoch_and_some_at_a
     assert leader.at_once_most == 3
     assert len({request_id for _, request_id, _ in leader.orders}) == len(leader.orders) == 12
     for _, _, order in leader.orders:
-        assert (order["expected_master"], order["expected_master_epoch"], order["to"]) == (1, 7, 2)
+        assert (order["expected_master"], order["expected_epoch"], order["to"]) == (1, 7, 2)
         assert order["reason"] == f"drain {HOST}: new kernel"
         assert (order["deadline_ms"], order["max_lag_bytes"]) == (5_000, 1_000)
 

@@ -83,8 +83,8 @@ def test_rest_refuses_an_order_whose_names_are_not_taken(tmp_path: Path) -> None
             path = "/v1/sets/demo/broker-a"
             bodies: tuple[tuple[str, dict[str, Any]], ...] = (
                 ("/v1/broker-ids", broker_id_body(1, f"x{SCREEN_CLEARED}")),
-                (f"{path}/elect", {"designated": 2, "reason": "a\nOK  broker 1 is master"}),
-                (f"{path}/elect", {"designated": 2, "reason": "a\nOK  broker 1 is master", "dryRun": True}),
+                (f"{path}/elect", {"to": 2, "reason": "a\nOK  broker 1 is master"}),
+                (f"{path}/elect", {"to": 2, "reason": "a\nOK  broker 1 is master", "dryRun": True}),
                 (f"{path}/clean", {"reason": "x" * 1_001}),
                 ("/v1/sets/de%1b%5b2Jmo/x/clean", {}),
             )

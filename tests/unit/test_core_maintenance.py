@@ -103,7 +103,7 @@ def test_an_operators_word_elects_a_replica_in_maintenance() -> None:
     fleet.silence(1)
 
     assert refusal(ask(fleet, ElectMaster(set_key=SET_A))).code is RefusalCode.NO_ELIGIBLE_REPLICA
-    assert isinstance(ask(fleet, ElectMaster(set_key=SET_A, designated=BrokerId(2))), Elected)
+    assert isinstance(ask(fleet, ElectMaster(set_key=SET_A, to=BrokerId(2))), Elected)
 
 
 def test_a_program_that_names_a_replica_in_maintenance_does_not_elect_it() -> None:
@@ -111,7 +111,7 @@ def test_a_program_that_names_a_replica_in_maintenance_does_not_elect_it() -> No
     begin(fleet, of(2))
     fleet.silence(1)
 
-    asked = ask(fleet, ElectMaster(set_key=SET_A, designated=BrokerId(2)), "broker@10.0.0.9:5")
+    asked = ask(fleet, ElectMaster(set_key=SET_A, to=BrokerId(2)), "broker@10.0.0.9:5")
     assert refusal(asked).code is RefusalCode.NOT_ELIGIBLE
 
 
@@ -167,7 +167,7 @@ def test_a_master_in_maintenance_reigns_on_and_gets_its_set_back_from_a_failed_s
     fleet = Fleet().serving()
     begin(fleet, of(1))
     assert fleet.set.master == 1
-    ask(fleet, OrderSwitchover(set_key=SET_A, target=BrokerId(2)))
+    ask(fleet, OrderSwitchover(set_key=SET_A, to=BrokerId(2)))
     assert isinstance(ask(fleet, drained(fleet), "broker:1"), Elected)
 
     assert fleet.want(fleet.elect(master=2, epoch=2), Elected).verdict.winner == 1
@@ -175,7 +175,7 @@ def test_a_master_in_maintenance_reigns_on_and_gets_its_set_back_from_a_failed_s
 
 def test_a_target_that_goes_into_maintenance_ends_its_switchover() -> None:
     fleet = Fleet().serving()
-    ask(fleet, OrderSwitchover(set_key=SET_A, target=BrokerId(2)))
+    ask(fleet, OrderSwitchover(set_key=SET_A, to=BrokerId(2)))
     begin(fleet, of(2))
 
     assert refusal(ask(fleet, drained(fleet), "broker:1")).code is RefusalCode.NOT_ELIGIBLE
@@ -187,7 +187,7 @@ def test_no_switchover_goes_to_a_replica_in_maintenance() -> None:
     fleet = Fleet().serving()
     begin(fleet, of(2))
 
-    answer = refusal(ask(fleet, OrderSwitchover(set_key=SET_A, target=BrokerId(2))))
+    answer = refusal(ask(fleet, OrderSwitchover(set_key=SET_A, to=BrokerId(2))))
     assert answer.code is RefusalCode.NOT_ELIGIBLE
     assert ask(fleet, OrderSwitchover(set_key=SET_A)) == Done()
     order = fleet.set.pending_switchover
@@ -262,7 +262,7 @@ def test_the_invariants_notice_an_election_in_maintenance() -> None:
     fleet = Fleet().serving()
     begin(fleet, of(2))
     fleet.silence(1)
-    ask(fleet, ElectMaster(set_key=SET_A, designated=BrokerId(2)))
+    ask(fleet, ElectMaster(set_key=SET_A, to=BrokerId(2)))
     record = next(one for one in fleet.last.records if isinstance(one.event, MasterElected))
 
     assert not any("C14" in text for text in check_transition(fleet.state, fleet.state, [record]))

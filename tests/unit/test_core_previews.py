@@ -137,7 +137,7 @@ def test_s68_a_preview_shows_the_view_of_the_present_and_the_events_to_come() ->
     """Nothing changes; the verdict is that of the election, the view is not."""
     fleet = Fleet().serving()
     before = list(encode_state(fleet.state))
-    designated = fleet.operation(ElectMaster(set_key=SET_A, designated=BrokerId(2)), evidence=fleet.evidence())
+    designated = fleet.operation(ElectMaster(set_key=SET_A, to=BrokerId(2)), evidence=fleet.evidence())
     reply, events = foresee(fleet.state, designated)
     elected = fleet.want(reply, Elected)
 

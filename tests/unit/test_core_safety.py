@@ -139,7 +139,7 @@ def test_r14_malformed_evidence_is_refused() -> None:
 
 def elect_command(fleet: Fleet) -> AnyCommand:
     """An election of replica 2."""
-    return ElectMaster(set_key=fleet.key, designated=BrokerId(2))
+    return ElectMaster(set_key=fleet.key, to=BrokerId(2))
 
 
 def test_r15_an_operation_above_the_feature_level_stops_the_node_and_changes_nothing() -> None:

@@ -33,7 +33,7 @@ ORDER = RequestId("order-1")
 
 def order(fleet: Fleet, to: int | None = 2, *, name: str = ORDER, **fields: object) -> AnyReply:
     """An operator's order."""
-    command = OrderSwitchover(set_key=fleet.key, target=None if to is None else BrokerId(to), reason="patch")
+    command = OrderSwitchover(set_key=fleet.key, to=None if to is None else BrokerId(to), reason="patch")
     operation = fleet.operation(
         replace(command, **fields), evidence=fleet.evidence(), request_id=name, requested_by="operator:ann"
     )
@@ -143,14 +143,14 @@ def test_what_cannot_be_carried_out_is_not_ordered() -> None:
     ):
         assert refusal_of(reply) is code, reply
         assert fleet.set.switchover is UNSET
-    command = OrderSwitchover(set_key=behind.key, target=BrokerId(2))
+    command = OrderSwitchover(set_key=behind.key, to=BrokerId(2))
     assert refusal_of(behind.do(command, evidence=behind.evidence(far))) is RefusalCode.NOT_ELIGIBLE
     assert isinstance(behind.do(replace(command, max_lag_bytes=40 << 20), evidence=behind.evidence(far)), Done)
 
 
 def test_a_dry_run_says_what_the_order_would_say() -> None:
     fleet = Fleet().serving()
-    command = OrderSwitchover(set_key=fleet.key, target=BrokerId(2))
+    command = OrderSwitchover(set_key=fleet.key, to=BrokerId(2))
     operation = fleet.operation(command, evidence=fleet.evidence())
 
     reply, events = foresee(fleet.state, operation)

@@ -170,7 +170,7 @@ def test_a_field_above_the_level_is_left_out_wherever_it_is(monkeypatch: pytest.
     """The detection of an election lies two values deep; the rest of the operation stays as it is."""
     stamps = DetectionStamps(cause=SilenceCause.TIMEOUT, link_closed_age_us=7)
     evidence = Evidence(read_at_index=1, master_epoch=1, sync_state_set_epoch=1, replicas=(), detection=stamps)  # type: ignore[arg-type]
-    operation = _operation(ElectMaster(set_key=SET_A, designated=BrokerId(2)), evidence=evidence)
+    operation = _operation(ElectMaster(set_key=SET_A, to=BrokerId(2)), evidence=evidence)
     monkeypatch.setattr(levels, "FIELDS_SINCE", {DetectionStamps: {"link_closed_age_us": 2}})
 
     fitted, needed = levels.fitted(operation, 1)

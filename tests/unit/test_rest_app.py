@@ -109,7 +109,7 @@ def test_a_follower_passes_requests_on_to_the_leader(tmp_path: Path) -> None:
         status = await group["c2"].http.get("/v1/status?limit=7")
         assert (status.status_code, status.headers["x-rollcall-leader"]) == (200, "c1")
         assert msgspec.json.decode(status.content, type=FleetStatus).controller.name == "c1"
-        order = {"reason": "x", "expectEpoch": 9}
+        order = {"reason": "x", "expectedEpoch": 9}
         refusals = [await group[name].http.post(f"{SET}/elect", json=order) for name in ("c1", "c2")]
         assert [answer.status_code for answer in refusals] == [409, 409]
         assert [_problem(answer).code for answer in refusals] == ["EXPECTATION_FAILED"] * 2
@@ -256,7 +256,7 @@ def test_stale_expectation_is_409_with_both_values(tmp_path: Path) -> None:
         leader = await group.elect("c1")
         await make_set(leader)
         index = leader.service.published.state.sets
-        answer = await leader.http.post(f"{SET}/elect", json={"expectEpoch": 7, "requestId": "r-1"})
+        answer = await leader.http.post(f"{SET}/elect", json={"expectedEpoch": 7, "requestId": "r-1"})
         problem = _problem(answer)
         assert (answer.status_code, problem.code) == (409, "EXPECTATION_FAILED")
         assert (problem.requested, problem.current, problem.request_id) == ("7", "1", "r-1")
@@ -274,7 +274,7 @@ def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None
         await make_set(leader, size=3)
         for number in (1, 2, 3):
             await leader.http.post("/v1/heartbeat", json=heartbeat_body(number))
-        body = {"designated": 2, "dryRun": True}
+        body = {"to": 2, "dryRun": True}
         preview = msgspec.json.decode((await leader.http.post(f"{SET}/elect", json=body)).content, type=ElectionPreview)
         assert {candidate.broker_id for candidate in preview.verdict.candidates} == {1, 2, 3}
         assert leader.service.published.state.sets[preview_key(leader)].master_epoch == 1
@@ -290,7 +290,7 @@ def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None
         found = msgspec.json.decode((await leader.http.post(f"{SET}/clean", json=forced)).content, type=OrderPreview)
         assert [type(event) for event in found.events] == [ReplicasCleaned]
         assert len(leader.service.published.state.sets[preview_key(leader)].replicas) == 3
-        real = await leader.http.post(f"{SET}/elect", json={"designated": 2, "reason": "drill"})
+        real = await leader.http.post(f"{SET}/elect", json={"to": 2, "reason": "drill"})
         elected = msgspec.json.decode(real.content, type=Elected)
         assert elected.verdict.winner == preview.verdict.winner == 2
         assert real.headers["x-request-id"]

@@ -29,7 +29,7 @@ from tests.support.runtime_controller import (
 )
 
 ELECT = "/v1/sets/demo/broker-a/elect"
-ORDER = b'{"designated":2}'
+ORDER = b'{"to":2}'
 JSON = {"Content-Type": "application/json"}
 OWN = frozenset({"localhost", "127.0.0.1", "::1", "ops.example"})
 

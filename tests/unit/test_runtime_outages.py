@@ -285,7 +285,7 @@ def test_an_operators_election_is_not_timed_from_a_failed_attempt_before_it() ->
     evidence = world.duties.sessions.evidence(view, now_ns=world.now_ns, triggered_by=None, stamps=None, draw=0)
     world.duties.handle_requested(KEY, world.now_ns)
     world.requested_by = "admin:root"
-    world.apply(ElectUnclean(set_key=KEY, accepted_loss_bytes=0, designated=BrokerId(back.broker_id)), evidence)
+    world.apply(ElectUnclean(set_key=KEY, accepted_loss_bytes=0, to=BrokerId(back.broker_id)), evidence)
     world.requested_by = "controller:c1"
     world.tick()
 
@@ -303,7 +303,7 @@ def test_the_old_master_of_a_requested_election_served_while_its_outage_was_on_r
     world.duties.handle_requested(KEY, world.now_ns)
     world.run_loop(30)
     world.requested_by = "admin:root"
-    world.apply(ElectMaster(set_key=KEY, designated=BrokerId(slave.broker_id)), evidence)
+    world.apply(ElectMaster(set_key=KEY, to=BrokerId(slave.broker_id)), evidence)
     world.requested_by = "controller:c1"
     world.tick()
 

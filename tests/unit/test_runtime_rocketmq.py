@@ -25,7 +25,7 @@ def java_world(timing: Preset = Preset.NORMAL) -> tuple[World, list[Replica]]:
     replicas = [world.register(KEY, number, expected=1, kind=ReplicaKind.ROCKETMQ) for number in (1, 2)]
     for replica in replicas:
         world.beat(replica)
-    first = ElectMaster(set_key=KEY, designated=BrokerId(1))
+    first = ElectMaster(set_key=KEY, to=BrokerId(1))
     view = world.the_view(KEY)
     evidence = world.duties.sessions.evidence(view, now_ns=world.now_ns, triggered_by=None, stamps=None, draw=0)
     assert isinstance(world.apply(first, evidence), Elected)

@@ -117,7 +117,7 @@ def test_an_order_that_somebody_asked_for_is_refused_on_record(tmp_path: Path) -
                 "syncStateSetEpoch": 1,
                 "newSet": [1],
             }
-            for path, body in ((f"{SET}/elect", {"expectEpoch": 7}), ("/v1/sync-state-set", alter)):
+            for path, body in ((f"{SET}/elect", {"expectedEpoch": 7}), ("/v1/sync-state-set", alter)):
                 chain = leader.service.published.state.chain_head
                 answer = await leader.http.post(path, json=body)
                 assert answer.status_code == 409, answer.text

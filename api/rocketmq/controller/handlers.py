@@ -274,7 +274,7 @@ class ControllerCodes:
                 set_key=key,
                 # A broker's own id is no wish but its signature: designated, whichever broker asked first would win,
                 # and not the one with the longest log. In a first election nobody has a log to compare.
-                designated=named if is_designated or is_first else None,
+                to=named if is_designated or is_first else None,
                 reason="asked by mqadmin" if is_designated else f"asked by broker {named}",
             )
             operation = self.service.operation(
