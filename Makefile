@@ -91,7 +91,7 @@ chaos: $(STAMP)  ## real processes and faults
 docs: $(STAMP)   ## run the commands that the documents show
 	@$(BIN)/python -m pytest tests/docs
 
-cited-numbers: $(STAMP)  ## write the tables "rule, code, test" into the pages that define the rules
+cited-numbers: $(STAMP)  ## write docs/citations.md: which code and which test cites which number
 	@$(BIN)/python -m tests.docs.cited_numbers --write
 
 spark: $(STAMP)  ## the tests that start a Spark session

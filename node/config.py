@@ -98,7 +98,7 @@ class RocketmqSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a broker copies to slaves that lag far behind (docs/catching-up.md). 0 = no limit."""
+    """How a broker copies to slaves that lag far behind (docs/settings.md). 0 = no limit."""
 
     catch_up_bytes_per_s_max: int = 0
     """To one slave. RocketMQ: maxHaTransferByteInSecond, with haFlowControlEnable."""

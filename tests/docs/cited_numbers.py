@@ -1,8 +1,8 @@
 """
 Which numbered rules are cited where: R, C, D, L, I, P, S and W numbers in code, tests and pages.
 
-``python -m tests.docs.cited_numbers --write`` (``make cited-numbers``) puts the tables "number, code, test" into the
-pages that define the numbers. They name paths and functions, never lines, so that ordinary edits leave them as they are.
+``python -m tests.docs.cited_numbers --write`` (``make cited-numbers``) puts the tables "number, code, test" into
+``docs/citations.md``. They name paths and functions, never lines, so that ordinary edits leave them as they are.
 
 A citation is a number in a comment, a docstring or another text, in the name of a test (``test_r3_...``) or of a story.
 A text that looks like a number and is something else (a percentile, an object store) is in ``OTHER_MEANINGS``.
@@ -34,6 +34,9 @@ PAGES = {
 }
 """The page that defines the numbers of each letter."""
 
+CITATIONS = ROOT / "docs" / "citations.md"
+"""The page that has the tables."""
+
 OTHER_MEANINGS: dict[tuple[str, str], str] = {
     ("analytics/report/summary.py", "P50"): "a percentile",
     ("analytics/report/summary.py", "P90"): "a percentile",
@@ -52,7 +55,7 @@ EVERY_SEED = ("tests/sim/oracle.py", "tests/sim/log_laws.py", "tests/sim/world.p
 """Checks of the simulation that run in all seeds."""
 
 COLUMNS = {"R": ("number", "rule", "code", "test"), "S": ("number", "code"), "W": ("number", "code", "test")}
-"""What the table of these letters shows. Those of S and W leave out what their own page has said already."""
+"""The columns of the table of these letters. Those of S and W leave out what the page that defines them says already."""
 
 TESTS_NAMED_MAX = 3
 """A number with more tests than this is shown with their files."""
@@ -183,7 +186,7 @@ def defined() -> Mapping[str, str]:
     safety = (ROOT / PAGES["R"]).read_text()
     found |= dict(re.findall(r"^### (R\d+) (.+)$", safety, re.MULTILINE))
     for page in dict.fromkeys(PAGES.values()):
-        text = _MARKERS.sub("", (ROOT / page).read_text())
+        text = (ROOT / page).read_text()
         for cell, sentence in re.findall(r"^\| ([CDLIPSW][\dCDLIPSWb, -]*) \| (.*?) \|", text, re.MULTILINE):
             for number in numbers_in(cell):
                 if PAGES[number[0]] == page:
@@ -319,19 +322,19 @@ def renewed(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Exit 1 if a table is stale and was not written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into the pages")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args(arguments)
-    stale = []
-    for page in dict.fromkeys(PAGES.values()):
-        path = ROOT / page
-        before, after = path.read_text(), renewed(path.read_text())
-        if before != after:
-            stale.append(page)
-            if options.write:
-                path.write_text(after)
-    for page in stale:
-        sys.stdout.write(f"{page}: {'written' if options.write else 'stale, run: make cited-numbers'}\n")
-    return 1 if stale and not options.write else 0
+    before = CITATIONS.read_text()
+    after = renewed(before)
+    if before == after:
+        return 0
+    page = CITATIONS.relative_to(ROOT)
+    if options.write:
+        CITATIONS.write_text(after)
+        sys.stdout.write(f"{page}: written\n")
+        return 0
+    sys.stdout.write(f"{page}: stale, run: make cited-numbers\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ SILVER_AIM, BOTH_AIM, BRONZE_AIM = 2.5, 4.0, 20
 """CPU seconds per million events, warm: silver, silver and gold, JSON to bronze."""
 GROWTH_AIM, FLAPPING_AIM, LARGE_AIM_S = 2.0, 1.1, 300
 BEFORE = {10: (94.7, 97.8), 20: (141.8, 125.2), 40: (240.4, 192.0), 100: (506.5, 387.8)}
-"""Million events -> CPU-s of silver and of gold on this bench at 60bd1f8, 2 cores (docs/analytics-proof.md)."""
+"""Million events -> CPU-s of silver and of gold on this bench at 60bd1f8, 2 cores (docs/numbers-analytics.md)."""
 PARTS = ("sizes", "flapping", "large")
 """What is measured unless told; the ingest of the first size comes before."""
 FLAPPING_ROUNDS = 3
