@@ -131,25 +131,6 @@ _add_verb("gold", "gold", help="Bring gold up to date with silver, and print the
 
 
 @app.command()
-def migrate(
-    old: Annotated[Path, typer.Argument(help="Folder of a lake with a manifest.json.")],
-    *,
-    lake: LakeFolder = LAKE,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
-) -> None:
-    """
-    Lines of a lake that an earlier version made, into bronze of a new one; silver and gold are made by their verbs.
-
-    Exit codes: 0 they are there; 2 no such lake, a target that holds one, or no Spark.
-    """
-    with _job("migrate"):
-        from rollcall_ha.analytics.jobs import migrate as job
-
-        job.run(old, lake=lake, master=master, is_quiet=quiet)
-
-
-@app.command()
 def copy(
     target: Annotated[
         str, typer.Argument(help="s3://BUCKET/PREFIX, with ?endpoint_override=HOST:PORT if it is not AWS's.")

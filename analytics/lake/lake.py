@@ -106,14 +106,8 @@ class Lake:
 
     def snapshots(self) -> list[Snapshot]:
         """The kept ones, the newest first. Raises ``NoLake`` if a program with other columns made them."""
-        rows = rows_of(self.folder(SNAPSHOTS.path))
-        if not rows and (self.root / "manifest.json").exists():
-            raise NoLake(
-                f"the lake in {self.root} was made before tables were Delta tables; bring its lines over:"
-                f" rollcall analytics migrate {self.root} --lake OTHER"
-            )
         found: dict[int, dict[str, Any]] = {}
-        for row in rows:
+        for row in rows_of(self.folder(SNAPSHOTS.path)):
             layer = row["table"].split("/")[0]
             # Gold of another form is made anew; events are here once.
             if layer != "gold" and row["form"] != FORMS[layer]:

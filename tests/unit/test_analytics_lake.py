@@ -434,15 +434,13 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
             assert writer.published.number == 0
 
 
-def test_no_lake_and_a_lake_of_manifests_are_named(tmp_path: Path) -> None:
+def test_no_lake_and_a_file_in_its_place_are_named(tmp_path: Path) -> None:
     """Neither is an empty lake."""
     lake = Lake(tmp_path)
     with pytest.raises(NoLake, match="make one with: rollcall analytics run"):
         lake.require()
-    (tmp_path / "manifest.json").write_text('{"version":1,"form":2}')
-    with pytest.raises(NoLake, match="bring its lines over: rollcall analytics migrate"), lake.writer():
-        pass
-    with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(tmp_path / "manifest.json").writer():
+    (tmp_path / "file").touch()
+    with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(tmp_path / "file").writer():
         pass
 
 
