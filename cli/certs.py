@@ -19,8 +19,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
 from rollcall_ha.cli import context
 from rollcall_ha.cli.context import CommandExit
@@ -37,7 +39,7 @@ from rollcall_ha.cli.issuing import (
     read_passphrase,
     registered,
 )
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import FLEET_FILE, ConfigOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import Column, Format, Mood, Report, Table, columns, number, print_report
 from rollcall_ha.node.authority import AUTHORITY_DAYS, AuthorityError, FoundCertificate, Issued, read_certificate
@@ -46,6 +48,15 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, loa
 from rollcall_ha.node.credentials import node_name
 from rollcall_ha.node.files import atomic_replace
 
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+AuthorityOption = Annotated[
+    Path | None, typer.Option("--authority-directory", help="Folder of ca.pem and ca.key; else authority beside it.")
+]
+PassphraseOption = Annotated[
+    Path | None, typer.Option("--passphrase-file", help="Of ca.key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
+]
+DaysOption = Annotated[int, typer.Option(min=1, max=3650, help="How long it is valid.")]
+DAYS = 90
 ASKING_MS_MAX = 2_000
 """For what is revoked: the list is of use without it."""
 COLUMNS: tuple[Column, ...] = columns("NAME", "KIND", "SERIAL", "EXPIRES", ">DAYS LEFT", "REVOKED?", "FILES?")
@@ -67,7 +78,7 @@ class CertificateRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None: no controller was asked, or none answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Workshop:
     """Options that these commands share."""
 
@@ -76,7 +87,6 @@ class Workshop:
     authority_directory: Path | None = None
     """None: ``authority`` beside the fleet file, or beside its folder, if that is a bundle."""
     passphrase_file: Path | None = None
-    form: Format = Format.TABLE
 
     def document(self) -> FleetFile:
         """Raises ``typer.Exit``."""
@@ -102,26 +112,34 @@ class Workshop:
         return AuthorityFolder.open(self.place(), passphrase=read_passphrase(self.passphrase_file))
 
 
-def issue(shop: Workshop, name: str, *, kind: PeerKind | None, days: int, into: Path) -> None:
-    """
-    A certificate for a person or program of ``kind``; without ``kind`` for a node, with what else its machine needs.
-
-    Raises ``typer.Exit``: refused, with the reason.
-    """
+@app.command()
+def issue(
+    name: Annotated[str, typer.Argument(help="A node of the fleet file; with --kind a person or program.")],
+    *,
+    kind: Annotated[str, typer.Option(help="viewer, operator, admin or client.")] = "",
+    days: DaysOption = DAYS,
+    into: Annotated[Path, typer.Option(help="Folder for NAME.pem and NAME.key; of a node, for its bundle.")] = Path(),
+    config: ConfigOption = FLEET_FILE,
+    authority_directory: AuthorityOption = None,
+    passphrase_file: PassphraseOption = None,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """A first certificate for a person or program, or a new bundle for a node whose machine was replaced."""
+    if kind and kind not in list(PeerKind):
+        raise typer.BadParameter(f"--kind {kind!r} is not viewer, operator, admin or client")
+    shop = Workshop(config, authority_directory, passphrase_file)
     document = shop.document()
     try:
-        certified = _known_node(document, name) if kind is None else person_name(document, kind, name)
+        certified = person_name(document, PeerKind(kind), name) if kind else _known_node(document, name)
         authority = shop.open()
         issued = authority.issue(document, certified, days=days)
-        folder = into
-        if kind is None:
-            folder = _write_bundle(shop.config, document, authority, into)
+        folder = into if kind else _write_bundle(config, document, authority, into)
         into.mkdir(parents=True, exist_ok=True)
         issued.write(folder / f"{name}.pem", folder / f"{name}.key")
     except (AuthorityError, OSError) as error:
         raise _failed(error) from None
     row = _row_of_issued(issued, (folder / f"{name}.pem",))
-    _print((row,), shop.form, f"OK  {certified} until {utc_text(issued.expires_at_ms)}: {folder / name}.pem and .key")
+    _print((row,), form, f"OK  {certified} until {utc_text(issued.expires_at_ms)}: {folder / name}.pem and .key")
 
 
 def _known_node(document: FleetFile, name: str) -> CertifiedName:
@@ -143,18 +161,26 @@ def _write_bundle(config: Path, document: FleetFile, authority: AuthorityFolder,
     return tls
 
 
-def renew(shop: Workshop, names: Sequence[str], *, is_all: bool, days: int, into: Path | None) -> None:
-    """
-    New keys and certificates for ``names``, or for all that lie here, in their places or flat in ``into``.
-
-    Raises ``typer.Exit``: refused, with the reason; pairs that were written before stay.
-    """
+@app.command()
+def renew(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]")] = None,
+    *,
+    is_all: Annotated[bool, typer.Option("--all", help="Every certificate that lies here with its key.")] = False,
+    days: DaysOption = DAYS,
+    into: Annotated[Path | None, typer.Option(help="Write NAME.pem and NAME.key here, not in their places.")] = None,
+    config: ConfigOption = FLEET_FILE,
+    authority_directory: AuthorityOption = None,
+    passphrase_file: PassphraseOption = None,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """New keys and certificates of the same names; processes take them while they run."""
+    shop = Workshop(config, authority_directory, passphrase_file)
     document = shop.document()
     if is_all == bool(names):
         raise context.fail("rollcall: name certificates, or say --all, not both", CommandExit.WRONG_USE)
     rows: list[CertificateRow] = []
     try:
-        wanted = _wanted(document, shop.base(), names, into)
+        wanted = _wanted(document, shop.base(), names or (), into)
         authority = shop.open()
         for folder in {folder for folders in wanted.values() for folder in folders}:
             _require_trust(folder / AUTHORITY_FILE, authority, shop.place())
@@ -168,7 +194,7 @@ def renew(shop: Workshop, names: Sequence[str], *, is_all: bool, days: int, into
     except (AuthorityError, OSError) as error:
         raise _failed(error) from None
     line = f"OK  renewed {len(rows)}; a running process takes the new files on its disk within 1 s"
-    _print(rows, shop.form, line, *_copying(shop.base(), rows))
+    _print(rows, form, line, *_copying(shop.base(), rows))
 
 
 def _wanted(
@@ -240,12 +266,17 @@ def _copying(base: Path, rows: Sequence[CertificateRow]) -> Iterator[str]:
             yield f"Next: copy {folder}/* to the folder {folder.name} of machine {machine}"
 
 
-def revoke(shop: Workshop, whose: str, order: OperatorOptions) -> None:
-    """
-    Have a certificate believed no longer: one by its serial number or its file, or all that a name has.
-
-    Raises ``typer.Exit``: there is none, several have that name, or the controllers refuse; one line for each done.
-    """
+@app.command()
+@takes_order(dry_run="", repeats=False)
+def revoke(
+    whose: Annotated[str, typer.Argument(metavar="SERIAL|NAME|FILE.pem", help="Of a name: all that have not expired.")],
+    *,
+    order: OperatorOptions,
+    config: ConfigOption = FLEET_FILE,
+    authority_directory: AuthorityOption = None,
+) -> None:
+    """Have a certificate believed no longer: the controllers tell every node, which closes its links within 2 s."""
+    shop = Workshop(config, authority_directory)
     try:
         rows = _meant(shop, whose)
     except AuthorityError as error:
@@ -254,11 +285,11 @@ def revoke(shop: Workshop, whose: str, order: OperatorOptions) -> None:
     confirm(f"Revoke {whom}? There is no way back; a new certificate is needed then.", order)
     _work_as_operator(shop)
     done = []
-    with context.client(shop.form) as asking:
+    with context.client(order.form) as asking:
         for row in rows:
             asking.revoke_certificate(row.serial, name=row.uri, expires_at_ms=row.expires_at_ms, reason=order.reason)
             done.append(msgspec.structs.replace(row, is_revoked=True))
-    _print(done, shop.form, f"OK  revoked {len(done)}; every node closes their links within 2 s")
+    _print(done, order.form, f"OK  revoked {len(done)}; every node closes their links within 2 s")
 
 
 def _meant(shop: Workshop, whose: str) -> list[CertificateRow]:
@@ -294,8 +325,15 @@ def _work_as_operator(shop: Workshop) -> None:
         context.OPTIONS.config = operator if operator.is_file() else shop.config
 
 
-def show(shop: Workshop) -> None:
-    """Every certificate that the authority has signed, and those that lie here; the controllers say what is revoked."""
+@app.command("list")
+def show(
+    *,
+    config: ConfigOption = FLEET_FILE,
+    authority_directory: AuthorityOption = None,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """What the authority has signed, and what lies here: serial, expiry, files, and whether it is revoked."""
+    shop = Workshop(config, authority_directory)
     rows = _known(shop)
     revoked = _revoked(shop)
     if revoked is not None:
@@ -304,7 +342,7 @@ def show(shop: Workshop) -> None:
     line = f"OK  {len(rows)} certificates" + (f", {expired} of them expired" if expired else "")
     _print(
         rows,
-        shop.form,
+        form,
         line,
         *(() if revoked is not None else ("What is revoked is not known: no controller said it.",)),
     )

@@ -17,17 +17,22 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
 from rollcall_ha.cli import context
 from rollcall_ha.cli.context import CommandExit
+from rollcall_ha.cli.options import OutputOption
 from rollcall_ha.cli.output import Format, Mood, Report, Table, columns, print_report
 
 FILE_VARIABLE = "ROLLCALL_CONTEXTS"
 CONTEXT_VARIABLE = "ROLLCALL_CONTEXT"
 FILE_VERSION = 1
 CONTEXTS_MAX = 1_000
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the context.")]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -144,23 +149,24 @@ def _wrong_use() -> Iterator[None]:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
+@app.command()
 def add(
-    name: str,
-    controllers: str,
+    name: NameArgument,
     *,
-    authority: Path | None,
-    identity: Path | None,
-    token_file: Path | None,
-    is_replacing: bool,
-    form: Format,
+    controllers: Annotated[str, typer.Option(help="host:port,… of the controllers' REST ports.")],
+    authority: Annotated[Path | None, typer.Option(help="ca.pem of the fleet.")] = None,
+    identity: Annotated[Path | None, typer.Option(help="NAME.pem, its key beside it.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="As rollcall tokens issue --out wrote it.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Also if there is one of that name.")] = False,
+    form: OutputOption = Format.TABLE,
 ) -> None:
-    """Remember a fleet; the first one is in use at once. Raises ``typer.Exit``: wrong use (2)."""
+    """Remember where a fleet is and who asks it; the first one is in use at once."""
     with _wrong_use():
         made = _made(name, controllers, authority=authority, identity=identity, token_file=token_file)
         file = contexts_file(os.environ)
         known = load(file)
         # Replaced without a word, "prod" would be another fleet tomorrow.
-        if known.find(name) is not None and not is_replacing:
+        if known.find(name) is not None and not replace:
             raise ContextError(f"{file} has a context {name!r}; replace it with --replace, or take another name")
         others = tuple(one for one in known.contexts if one.name != name)
         if len(others) >= CONTEXTS_MAX:
@@ -199,20 +205,29 @@ def _made(
     )
 
 
-def use(name: str, *, is_none: bool, form: Format) -> None:
-    """Take this one from now on, or none. Raises ``typer.Exit``: wrong use (2)."""
+@app.command()
+def use(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the context.")] = "",
+    *,
+    none: Annotated[bool, typer.Option("--none", help="No context from now on.")] = False,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """Take this context for the following commands."""
+    if none == bool(name):
+        raise typer.BadParameter("name a context, or say --none")
     with _wrong_use():
         file = contexts_file(os.environ)
         known = load(file)
-        if not is_none:
+        if not none:
             _require(known, name, file)
-        store(file, msgspec.structs.replace(known, current="" if is_none else name))
-    line = "OK  no context is in use" if is_none else f"OK  context {name} is in use"
-    print_report(Report(document={"current": "" if is_none else name}, verdict=line, mood=Mood.GOOD), form)
+        store(file, msgspec.structs.replace(known, current=name))
+    line = "OK  no context is in use" if none else f"OK  context {name} is in use"
+    print_report(Report(document={"current": name}, verdict=line, mood=Mood.GOOD), form)
 
 
-def remove(name: str, form: Format) -> None:
-    """Forget one; its files stay. Raises ``typer.Exit``: wrong use (2)."""
+@app.command()
+def remove(name: NameArgument, form: OutputOption = Format.TABLE) -> None:
+    """Forget a context; its certificates and tokens stay where they are."""
     with _wrong_use():
         file = contexts_file(os.environ)
         known = load(file)
@@ -225,8 +240,9 @@ def remove(name: str, form: Format) -> None:
     print_report(Report(document={"removed": name}, verdict=line, mood=Mood.GOOD), form)
 
 
-def show(form: Format) -> None:
-    """All of them, and which one counts now. Raises ``typer.Exit``: the file cannot be used (2)."""
+@app.command("list")
+def show(form: OutputOption = Format.TABLE) -> None:
+    """All contexts, and which one is in use."""
     with _wrong_use():
         file = contexts_file(os.environ)
         known = load(file)

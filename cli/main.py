@@ -1,8 +1,8 @@
 """
 The command ``rollcall``: names, options and help of every command.
 
-Here: the surface. Not here: what commands do (``reads``, ``orders``, ``run``, ``founding``) and how answers look
-(``tables``, ``decisions``).
+Here: the surface, for groups only their names. Not here: what commands do (``reads``, ``orders``, ``run``,
+``founding``), the verbs of groups (``groups`` imports them late), how answers look (``tables``, ``decisions``).
 Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
 """
 
@@ -10,24 +10,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import (
-    backup_app,
-    certs_app,
-    config_app,
-    context,
-    contexts_app,
-    controllers_app,
-    hooks_app,
-    maintenance_app,
-    moving_app,
-    tokens_app,
-)
+from rollcall_ha.cli import context
+from rollcall_ha.cli.groups import lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
     ConfigOption,
@@ -35,6 +24,9 @@ from rollcall_ha.cli.options import (
     LastingOption,
     OperatorOptions,
     OutputOption,
+    PassphraseOption,
+    PlainOption,
+    PlainOutput,
     SetArgument,
     WatchOption,
     takes_order,
@@ -402,59 +394,128 @@ def init(
     founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
 
 
-app.command()(backup_app.backup)
-app.command()(backup_app.restore)
-app.add_typer(certs_app.app, name="certs")
-app.add_typer(contexts_app.app, name="context")
-app.add_typer(controllers_app.app, name="controllers")
-app.add_typer(config_app.app, name="config")
-app.add_typer(tokens_app.app, name="tokens")
-app.add_typer(maintenance_app.app, name="maintenance")
-app.add_typer(hooks_app.app, name="hooks")
-app.command()(moving_app.drain)
-app.command()(moving_app.rebalance)
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where it is written, with mode 0600; it must not exist.")],
+    *,
+    by: Annotated[
+        str, typer.Option("--from", metavar="NAME|HOST:PORT", help="Which controller; else the one that knows most.")
+    ] = "",
+    with_history: Annotated[bool, typer.Option("--with-history", help="The record of events, too.")] = False,
+    with_secrets: Annotated[bool, typer.Option("--with-secrets", help="Tokens, too; the file is encrypted.")] = False,
+    passphrase_file: PassphraseOption = None,
+    stale: Annotated[bool, typer.Option("--stale", help="Also of a controller that hears no leader.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Back up the controllers' state, at one index, from any controller while it runs; an admin's."""
+    from rollcall_ha.cli import backup as taking
 
-ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
-NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
-SetsOption = Annotated[list[str] | None, typer.Option("--set", help="Only broker-a or cluster/broker-a; repeat it.")]
-
-import_app = typer.Typer(help="Take sets over from other controllers.", rich_markup_mode=None, no_args_is_help=True)
-export_app = typer.Typer(help="Hand sets over to other controllers.", rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(import_app, name="import")
-app.add_typer(export_app, name="export")
+    wanted = taking.Wanted(
+        by=by, has_history=with_history, has_secrets=with_secrets, passphrase_file=passphrase_file, takes_stale=stale
+    )
+    taking.backup(file, wanted, output)
 
 
-@import_app.command("rocketmq")
-@takes_order(yes=False, repeats=False)
-def import_rocketmq(
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A backup.")],
+    *,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A controller of this machine; repeat it. Without: all of the fleet file.")
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The fleet file; it gets a new fleet.incarnation.")] = FLEET_FILE,
+    token: Annotated[str, typer.Option(help="As the first machine printed it.")] = "",
+    accept_fleet: Annotated[
+        str, typer.Option(metavar="INCARNATION", help="The backup's, where the fleet file has another.")
+    ] = "",
+    passphrase_file: PassphraseOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: PlainOption = PlainOutput.TABLE,
+) -> None:
+    """
+    Let founded, empty controllers begin with a backup, under a new fleet incarnation; epochs only grow.
+
+    Exit codes: 0 restored; 1 refused, with the reason; 2 nothing to read, or wrong use.
+    """
+    from rollcall_ha.cli import run
+
+    options = {"--config": str(config), "--token": token, "--accept-fleet": accept_fleet}
+    arguments = [f"{option}={value}" for option, value in options.items() if value]
+    arguments += [f"--name={one}" for one in name or ()]
+    arguments += ["--dry-run"] if dry_run else []
+    run.module("rollcall_ha.controller.runtime.restore", *arguments, *_common(passphrase_file, output), "--", str(file))
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path, typer.Argument(help="A controller's data directory, its events, a file of events, a backup.")
+    ],
+    passphrase_file: PassphraseOption = None,
+    output: PlainOption = PlainOutput.TABLE,
+) -> None:
+    """
+    Check a record or a backup without a controller: hash chain, one master per epoch, elections from their evidence.
+
+    Exit codes: 0 every rule holds; 1 a rule is broken, with file and line; 2 nothing to read.
+    """
+    from rollcall_ha.cli import run
+
+    run.module("rollcall_ha.controller.runtime.verify", *_common(passphrase_file, output), "--", str(path))
+
+
+def _common(passphrase_file: Path | None, output: PlainOutput) -> list[str]:
+    found = ["--json"] if output is PlainOutput.JSON else []
+    return found + ([] if passphrase_file is None else [f"--passphrase-file={passphrase_file}"])
+
+
+AtATimeOption = Annotated[int, typer.Option("--at-a-time", min=1, max=64, metavar="N", help="So many sets at once.")]
+BudgetOption = Annotated[
+    int, typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this.")
+]
+DeadlineOption = Annotated[
+    int, typer.Option("--deadline-ms", metavar="MS", help="Of each set; not done by then: its old master serves again.")
+]
+DRY_RUN = "Print the plan and what each order would be answered."
+
+
+@app.command()
+@takes_order(dry_run=DRY_RUN, repeats=False)
+def drain(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host of replicas' addresses: 10.0.0.5.")],
     *,
     order: OperatorOptions,
-    controllers: ElsewhereOption,
-    namesrv: NamesrvOption = "",
-    only: SetsOption = None,
+    at_a_time: AtATimeOption = 4,
+    min_budget: BudgetOption = 1,
+    deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
+    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
-    """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
-    from rollcall_ha.cli import move
+    """Switch every set over whose master is on a host, some at a time; Ctrl-C stops it."""
+    from rollcall_ha.cli import moving
 
-    move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
+    options = moving.BatchOptions(
+        at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
+    )
+    moving.drain(host, order, options)
 
 
-@export_app.command("rocketmq")
-@takes_order(reason=False, repeats=False)
-def export_rocketmq(
+@app.command()
+@takes_order(dry_run=DRY_RUN, repeats=False)
+def rebalance(
     *,
     order: OperatorOptions,
-    controllers: ElsewhereOption,
-    only: SetsOption = None,
-    raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
+    at_a_time: AtATimeOption = 4,
+    min_budget: BudgetOption = 1,
+    deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
+    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
-    """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
-    from rollcall_ha.cli import move
+    """Spread masters evenly over hosts, within their zones and by priority, some at a time; Ctrl-C stops it."""
+    from rollcall_ha.cli import moving
 
-    move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
-
-
-app.command()(backup_app.verify)
+    options = moving.BatchOptions(
+        at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
+    )
+    moving.rebalance(order, options)
 
 
 # --- run and play ----------------------------------------------------------------------------------------------------
@@ -494,34 +555,36 @@ def ask_health(
     health.health(config, name, is_ready=ready)
 
 
-class _AnalyticsGroup(TyperGroup):
-    """
-    The verbs of analytics, imported when one of them is asked for: no other command pays for them.
-
-    Signatures are of Any: typer keeps click's own classes to itself.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        self._load()
-        return super().list_commands(ctx)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        self._load()
-        return super().get_command(ctx, cmd_name)
-
-    def _load(self) -> None:
-        if not self.commands:
-            from rollcall_ha.analytics.cli import app as analytics
-
-            self.commands = typer.main.get_group(analytics).commands
-
-
 app.add_typer(
-    typer.Typer(
-        cls=_AnalyticsGroup,
+    lazy(
+        "rollcall_ha.cli.certs",
+        help="Certificates of nodes, people and programs; needs the folder of the fleet's authority.",
+    ),
+    name="certs",
+)
+app.add_typer(lazy("rollcall_ha.cli.contexts", help="Fleets by name."), name="context")
+app.add_typer(lazy("rollcall_ha.cli.members", help="The controllers."), name="controllers")
+app.add_typer(
+    lazy("rollcall_ha.cli.settings", help="Settings of the fleet while it runs: durations and limits."), name="config"
+)
+app.add_typer(lazy("rollcall_ha.cli.tokens", help="Tokens of people and programs for REST."), name="tokens")
+app.add_typer(
+    lazy("rollcall_ha.cli.maintenance", help="Replicas and hosts that are worked on: not elected, not missed."),
+    name="maintenance",
+)
+app.add_typer(
+    lazy(
+        "rollcall_ha.cli.hooks",
+        help="Webhooks and commands on elections, losses, stops of writes: a process of its own.",
+    ),
+    name="hooks",
+)
+app.add_typer(lazy("rollcall_ha.cli.move:imports", help="Take sets over from other controllers."), name="import")
+app.add_typer(lazy("rollcall_ha.cli.move:exports", help="Hand sets over to other controllers."), name="export")
+app.add_typer(
+    lazy(
+        "rollcall_ha.analytics.cli",
         help="Spark over event journals: tables of failovers, a report, alerts, checks of the record.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
     ),
     name="analytics",
 )
@@ -541,7 +604,7 @@ def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is
     from rollcall_ha.cli import manpages
 
     try:
-        written = manpages.write(directory)
+        written = manpages.write(app, directory)
     except OSError as error:
         told = f"rollcall: {directory} cannot be written: {error.strerror}; name another folder"
         raise context.fail(told, context.CommandExit.WRONG_USE) from None

@@ -1,5 +1,5 @@
 """
-Commands about maintenances: begin, end, list.
+The commands ``rollcall maintenance``: begin, end, list.
 
 Here: which replica or host a word means, the orders and their answers. Not here: what a maintenance does
 (``controller.core.maintenance``), moving masters away (``moving``).
@@ -11,26 +11,43 @@ more than one colon.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rollcall_ha.cli import context, output
+from rollcall_ha.cli.options import LastingOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import give
 from rollcall_ha.cli.output import Format, Report, Table, print_report
 from rollcall_ha.cli.tables import read_line
 
 if TYPE_CHECKING:
-    from rollcall_ha.cli.options import OperatorOptions
     from rollcall_ha.client.client import Client
     from rollcall_ha.controller.contract.values import MaintenanceScope
     from rollcall_ha.controller.contract.views import SetPage
 
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+WhatArgument = Annotated[
+    str, typer.Argument(metavar="REPLICA|HOST", help="broker-a:2, or the host of replicas' addresses: 10.0.0.5.")
+]
 _COLUMNS = output.columns("OF", "UNTIL", "SINCE", "BY", "REASON?")
 
 
-def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: bool) -> None:
-    """From now on for so long."""
+@app.command()
+@takes_order(yes=False)
+def begin(
+    what: WhatArgument,
+    *,
+    order: OperatorOptions,
+    lasting: LastingOption,
+    spend_last: Annotated[
+        bool, typer.Option("--spend-last", help="Accept that a set can lose no other replica meanwhile.")
+    ] = False,
+) -> None:
+    """Elect a replica, or those of a host, by word only for a while, and miss none of them."""
     from rollcall_ha.client import bodies
 
+    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
     expires_at_ms = int((time.time() + seconds) * 1000)
     until = output.utc(expires_at_ms)
     with context.client(order.form) as asking:
@@ -47,15 +64,17 @@ def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: boo
             asking,
             order,
             "/v1/maintenance",
-            bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spends_last},
+            bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spend_last},
             would=f"Would keep {scope} out until {until}.",
             done=f"{scope} is in maintenance until {until}: elected by word only, and not missed",
             hints=hints,
         )
 
 
-def end(what: str, order: OperatorOptions) -> None:
-    """End the maintenance of SET:ID or of a host. Raises ``typer.Exit``."""
+@app.command()
+@takes_order(yes=False)
+def end(what: WhatArgument, *, order: OperatorOptions) -> None:
+    """End a maintenance before its time."""
     from rollcall_ha.client import bodies
 
     with context.client(order.form) as asking:
@@ -64,8 +83,9 @@ def end(what: str, order: OperatorOptions) -> None:
         give(asking, order, "/v1/maintenance/end", bodies.maintenance_body(scope), would=would, done=done)
 
 
-def show(form: Format) -> None:
-    """Print the maintenances that are in force. Raises ``typer.Exit``."""
+@app.command("list")
+def show(form: OutputOption = Format.TABLE) -> None:
+    """Every maintenance in force: whose, until when, by whom, why."""
     with context.client(form) as asking:
         found = asking.maintenances()
         rows = tuple(

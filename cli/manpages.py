@@ -21,10 +21,8 @@ PROGRAM = "rollcall"
 SECTION = "1"
 
 
-def write(directory: Path) -> tuple[Path, ...]:
-    """Write all pages into ``directory``, which is made if it is missing. Raises ``OSError``."""
-    from rollcall_ha.cli.main import app
-
+def write(app: typer.Typer, directory: Path) -> tuple[Path, ...]:
+    """Write all pages of ``app`` into ``directory``, which is made if it is missing. Raises ``OSError``."""
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, page in pages(app).items():

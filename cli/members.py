@@ -1,8 +1,8 @@
 """
-``rollcall controllers add``, ``remove`` and ``replace``.
+The commands ``rollcall controllers``: list, transfer, add, remove, replace.
 
-Here: the orders, and waiting until a new controller votes. Not here: which change may follow
-(``controller.replication.raft.membership``).
+Here: the orders, and waiting until a new controller votes. Not here: the list (``reads``), which change may follow
+(``controller.replication.raft.membership``), who can take over (``controller.runtime.transfers``).
 Rule: each step is asked for by the members of that moment, so that a command that was broken off goes on when repeated.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import typer
 
-from rollcall_ha.cli import context
+from rollcall_ha.cli import context, reads
 from rollcall_ha.cli.context import CommandExit
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
 from rollcall_ha.cli.output import Format, Mood, Report, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered
@@ -27,24 +27,81 @@ from rollcall_ha.controller.contract.views import OrderPreview
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
 
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+AddressOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="As other controllers and brokers reach it.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the controller, as in its certificate.")]
+TimeoutOption = Annotated[
+    float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="Exit with 8 if it has no vote after these.")
+]
 LOOK_SECONDS = 0.3
 
 
-def add(seat: Mapping[str, str], order: OperatorOptions, *, timeout_s: float) -> None:
-    """Add a controller, and wait until it votes; ``seat``: its name and its three addresses."""
-    body, name = {**seat, "reason": order.reason}, seat["name"]
+@app.callback(invoke_without_command=True)
+def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """Each controller as it tells of itself: role, term, how far it has applied."""
+    if caller.invoked_subcommand is None:
+        reads.controllers(output, watch)
+
+
+@app.command("list")
+def show(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """Each controller as it tells of itself: role, term, how far it has applied."""
+    reads.controllers(output, watch)
+
+
+@app.command()
+@takes_order(yes=False)
+def transfer(
+    *,
+    order: OperatorOptions,
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="This controller; by default the one that is furthest.")
+    ] = None,
+) -> None:
+    """Have another controller lead, without waiting for an election timeout: before the leader is restarted."""
+    successor = None if to is None else ControllerName(to)
+    with context.client(order.form) as asking:
+        if order.is_dry_run:
+            found = asking.preview_transfer(successor)
+            ordered = [event for event in found.events if isinstance(event, LeadershipTransferOrdered)]
+            would = "; ".join(f"Would have {one.successor} lead instead of {one.controller}." for one in ordered)
+            _print_preview(found, would or "Would change nothing.", order.form)
+            return
+        answer = asking.transfer_lead(successor, reason=order.reason, request_id=order.request_id)
+        line, mood = f"OK  {answer.leader} leads in term {answer.term}", Mood.GOOD
+        if to not in (None, answer.leader):
+            # Raft's vote decides: the follower that was asked may have been cut off in that moment.
+            line, mood = f"{answer.leader} leads in term {answer.term}, not {to}: it was not elected", Mood.WARNING
+        print_report(Report(document=answer, verdict=line, mood=mood), order.form)
+
+
+@app.command()
+@takes_order(yes=False, repeats=False)
+def add(
+    name: NameArgument,
+    *,
+    raft: AddressOption,
+    broker: AddressOption,
+    rest: AddressOption,
+    order: OperatorOptions,
+    timeout: TimeoutOption = 60,
+) -> None:
+    """Add a controller that is running already; returns when it has caught up and votes."""
+    body = {"name": name, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
     with context.client(order.form) as asking:
         if order.is_dry_run:
             found = asking.preview_controllers("add", body)
             verdict = f"Would add {name}: it takes entries, and votes when it has caught up."
             _print_preview(found, verdict, order.form)
             return
-        _add(asking, body, timeout_s)
+        _add(asking, body, timeout)
         _print_members(asking, f"OK  {name} votes", order.form)
 
 
-def remove(name: str, order: OperatorOptions) -> None:
-    """Take a controller out."""
+@app.command()
+@takes_order(yes=False, repeats=False)
+def remove(name: NameArgument, *, order: OperatorOptions) -> None:
+    """Take a controller out; stop it then, and revoke its certificate."""
     with context.client(order.form) as asking:
         if order.is_dry_run:
             found, verdict = _preview_removal(asking, name, order.reason)
@@ -55,20 +112,31 @@ def remove(name: str, order: OperatorOptions) -> None:
         _print_members(asking, line, order.form)
 
 
-def replace(old: str, seat: Mapping[str, str], order: OperatorOptions, *, timeout_s: float) -> None:
-    """Add one, then take the other out."""
-    body, name = {**seat, "reason": order.reason}, seat["name"]
+@app.command()
+@takes_order(yes=False, repeats=False)
+def replace(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The controller that goes.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The one that comes, running already.")],
+    *,
+    raft: AddressOption,
+    broker: AddressOption,
+    rest: AddressOption,
+    order: OperatorOptions,
+    timeout: TimeoutOption = 60,
+) -> None:
+    """Add one, wait until it votes, then take the other one out; repeated, it goes on where it ended."""
+    body = {"name": new, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
     with context.client(order.form) as asking:
         if order.is_dry_run:
             removal, verdict = _preview_removal(asking, old, order.reason)
             found = asking.preview_controllers("add", body)
             both = msgspec.structs.replace(found, events=(*found.events, *removal.events))
-            _print_preview(both, f"Would add {name}, and when it votes {verdict}.", order.form)
+            _print_preview(both, f"Would add {new}, and when it votes {verdict}.", order.form)
             return
-        _add(asking, body, timeout_s)
+        _add(asking, body, timeout)
         if ControllerName(old) in asking.members().voters:
             _remove(asking, old, order.reason)
-        _print_members(asking, f"OK  {name} votes in the place of {old}: stop {old}", order.form)
+        _print_members(asking, f"OK  {new} votes in the place of {old}: stop {old}", order.form)
 
 
 def _add(asking: Client, body: dict[str, str], timeout_s: float) -> None:

@@ -11,12 +11,13 @@ Rule 2: sets are independent: a set that is refused does not keep the others. Th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rollcall_ha.cli import context
 from rollcall_ha.cli.context import CommandExit
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import OperatorOptions, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import Mood, Report, Table, columns, id_set, number, print_report
 
@@ -27,34 +28,38 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.replies import SetView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """RocketMQ's side of the move."""
-
-    controllers: str
-    """host:port;host:port of RocketMQ's controllers."""
-    name_servers: str = ""
-    sets: tuple[str, ...] = ()
-    """broker-a or cluster/broker-a; empty: all that the name servers (import) or we (export) know."""
+imports = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
+NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
+SetsOption = Annotated[list[str] | None, typer.Option("--set", help="Only broker-a or cluster/broker-a; repeat it.")]
 
 
-def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
-    """Take sets of RocketMQ's controllers over with their ids and epochs, or show the plan."""
+@imports.command("rocketmq")
+@takes_order(yes=False, repeats=False)
+def import_rocketmq(
+    *,
+    order: OperatorOptions,
+    controllers: ElsewhereOption,
+    namesrv: NamesrvOption = "",
+    only: SetsOption = None,
+) -> None:
+    """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_import
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
-    if not elsewhere.sets and not elsewhere.name_servers:
+    if not only and not namesrv:
         raise context.fail(
             "rollcall: RocketMQ's controllers do not list their sets: name them with --set, or name servers with "
             "--namesrv",
             CommandExit.WRONG_USE,
         )
     try:
-        names = names_from(split_addresses(elsewhere.name_servers)) if elsewhere.name_servers else {}
-        wanted = named(elsewhere.sets)
+        names = names_from(split_addresses(namesrv)) if namesrv else {}
+        wanted = named(only or ())
         clusters = {name: cluster or names.get(name, "") for name, cluster in wanted.items()} or names
-        with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
-            found = controllers.sets(clusters)
+        with Controllers.connect(split_addresses(controllers)) as reached:
+            found = reached.sets(clusters)
     except ReadingError as error:
         raise context.fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
     missing = sorted(wanted.keys() - found.keys())
@@ -70,13 +75,21 @@ def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
     _end(any(line.order is None for line in lines))
 
 
-def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max: int) -> None:
-    """Make empty controllers of RocketMQ ready to take our sets over, or show the plan."""
+@exports.command("rocketmq")
+@takes_order(reason=False, repeats=False)
+def export_rocketmq(
+    *,
+    order: OperatorOptions,
+    controllers: ElsewhereOption,
+    only: SetsOption = None,
+    raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
+) -> None:
+    """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_export
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, split_addresses
     from rollcall_ha.api.rocketmq.moving.replay import replay
 
-    wanted = named(elsewhere.sets)
+    wanted = named(only or ())
     with context.client(order.form) as asking:
         views = _views(asking)
     chosen = {key: view for key, view in views.items() if not wanted or wanted.get(key.name) in ("", key.cluster)}
@@ -84,17 +97,17 @@ def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max:
     if missing or not chosen:
         raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", CommandExit.WRONG_USE)
     try:
-        with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
-            found = controllers.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
+        with Controllers.connect(split_addresses(controllers)) as reached:
+            found = reached.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
             lines = tuple(
                 plan_export(view, found.get(key.name), raises_max=raises_max) for key, view in sorted(chosen.items())
             )
             if not order.is_dry_run:
                 if any(line.steps for line in lines):
-                    confirm(f"Write {len(lines)} sets into the controllers at {controllers.leader}?", order)
+                    confirm(f"Write {len(lines)} sets into the controllers at {reached.leader}?", order)
                 for line in lines:
                     if line.steps:
-                        replay(controllers, line)
+                        replay(reached, line)
     except ReadingError as error:
         raise context.fail(
             f"UNREACHABLE  {error}\nRun the same command again to go on.", CommandExit.UNREACHABLE

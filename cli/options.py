@@ -2,7 +2,7 @@
 Options that several commands share, in one wording.
 
 Here: each option once, and those of every order as one value (``takes_order``). Not here: names and help of commands
-(``main`` and the modules ``…_app``), what they do (``orders`` and others).
+(``main``, and for groups their modules), what they do (``orders`` and others).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +31,20 @@ WatchOption = Annotated[
     typer.Option("--watch", metavar="[=2s]", help="Print again and again; alone it means every 2 s."),
 ]
 LastingOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 30m, 2h, at most 7d.")]
+PassphraseOption = Annotated[
+    Path | None, typer.Option("--passphrase-file", metavar="FILE", help="Passphrase of the encrypted backup.")
+]
 LagOption = Annotated[int, typer.Option("--max-lag", metavar="BYTES", help="Refuse a target that is further behind.")]
+
+
+class PlainOutput(StrEnum):
+    """How commands print that ask no controller."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+PlainOption = Annotated[PlainOutput, typer.Option("-o", "--output", help="How to print it.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

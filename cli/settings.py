@@ -1,5 +1,5 @@
 """
-Commands about settings: show, diff, history, apply, undo.
+The commands ``rollcall config``: show, diff, history, apply, set, undo.
 
 Here: reading what was typed, asking, how answers look. Not here: keys, ranges and relations
 (``controller.contract.settings``), what is refused (``controller.core.settings``).
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rollcall_ha.cli import context, output, reads
 from rollcall_ha.cli.context import CommandExit
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
 from rollcall_ha.cli.orders import confirm, give, may_ask
 from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.cli.tables import read_line
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from rollcall_ha.client.settings import SettingsOrder
     from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
 
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 _CHANGES = output.columns("KEY", ">BEFORE", ">AFTER", "UNIT", "MEANING")
 
 
-def show(form: Format) -> None:
-    """Every key, and which nodes work by it."""
+@app.command("show")
+def show(form: OutputOption = Format.TABLE) -> None:
+    """Every key with its value in force, and which nodes work by it."""
     with context.client(form) as asking:
         answer = asking.settings()
         rows = reads.controller_rows(asking, asking.survey())
@@ -84,8 +88,13 @@ def _worst_case(by_phase: dict[str, int]) -> str:
     return f"Worst case of a silent master: {sum(by_phase.values())} ms ({parts})."
 
 
-def diff(before: int, after: int | None, form: Format) -> None:
-    """Print the keys in which two versions differ; ``after`` None: the newest. Raises ``typer.Exit``."""
+@app.command()
+def diff(
+    before: Annotated[int, typer.Argument(metavar="[FROM]", help="A version; 0: the leader's fleet file.")] = 0,
+    after: Annotated[int | None, typer.Argument(metavar="[TO]", help="A version; by default the one in force.")] = None,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """Show the keys in which two versions differ."""
     with context.client(form) as asking:
         answer = asking.settings()
         last = answer.version if after is None else after
@@ -118,8 +127,9 @@ def _table_of(found: Sequence[SettingChange]) -> Table:
     )
 
 
-def history(form: Format) -> None:
-    """Each version that is kept."""
+@app.command()
+def history(form: OutputOption = Format.TABLE) -> None:
+    """Each version that is kept: what it changed, whose word it was, when."""
     with context.client(form) as asking:
         print_report(history_report(asking.settings()), form)
 
@@ -174,37 +184,59 @@ def _pair(text: str) -> tuple[str, int]:
         raise context.fail(told, CommandExit.WRONG_USE) from None
 
 
-def apply(order: SettingsOrder, options: OperatorOptions) -> None:
-    """Apply an order to the version that is in force now. Raises ``typer.Exit``."""
-    with context.client(options.form) as asking:
-        # From here on: of what was looked at, and nothing else (rule).
-        order.setdefault("expectedVersion", asking.settings().version)
-        _apply(asking, order, options)
+@app.command()
+@takes_order()
+def apply(
+    values: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As in config show.")] = None,
+    *,
+    order: OperatorOptions,
+    preset: Annotated[str, typer.Option(help="Its durations first: fast, normal or safe.")] = "",
+    version: Annotated[int | None, typer.Option(help="Begin with the values of this version: go back.")] = None,
+    expect_version: Annotated[int | None, typer.Option(help="Refuse unless this version is in force.")] = None,
+) -> None:
+    """Change settings, judged as a whole; every node works by them within two seconds."""
+    wanted = wanted_by(values or [], preset=preset, version=version, expected_version=expect_version)
+    with context.client(order.form) as asking:
+        # The change is one of what was looked at, and of nothing else (rule).
+        wanted.setdefault("expectedVersion", asking.settings().version)
+        _apply(asking, wanted, order)
 
 
-def configure(name: str, expected_replicas: int | None, min_in_sync: int | None, options: OperatorOptions) -> None:
-    """Change how many replicas a set expects, and how many have to hold a message. Raises ``typer.Exit``."""
+@app.command("set")
+@takes_order()
+def configure(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    expected_replicas: Annotated[int | None, typer.Option(min=1, help="Replicas that the set is to have.")] = None,
+    min_in_sync: Annotated[
+        int | None, typer.Option(min=0, help="So many must hold a message; 0: half of the replicas, rounded up.")
+    ] = None,
+) -> None:
+    """Change the numbers of one set; its master goes by them at once."""
     from rollcall_ha.client import bodies
 
     if expected_replicas is None and min_in_sync is None:
         told = "rollcall: name what to change: --expected-replicas, --min-in-sync, or both"
         raise context.fail(told, CommandExit.WRONG_USE)
-    with context.client(options.form) as asking:
+    with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         wanted = {"expected_replicas": expected_replicas, "min_in_sync": min_in_sync}
         words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
         body = {"expectedReplicas": expected_replicas, "minInSync": min_in_sync}
         path = f"{bodies.set_path(key)}/configuration"
-        give(asking, options, path, body, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
+        give(asking, order, path, body, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
 
 
-def undo(options: OperatorOptions) -> None:
-    """Go back to the values before the newest change."""
-    with context.client(options.form) as asking:
+@app.command()
+@takes_order()
+def undo(*, order: OperatorOptions) -> None:
+    """Go back to the values before the newest change; that is a version, too."""
+    with context.client(order.form) as asking:
         kept = asking.settings().history
         if len(kept) < 2:
             raise context.fail("rollcall: nothing was changed yet: there is nothing to undo", CommandExit.REFUSED)
-        _apply(asking, {"version": kept[-2].version, "expectedVersion": kept[-1].version}, options)
+        _apply(asking, {"version": kept[-2].version, "expectedVersion": kept[-1].version}, order)
 
 
 def _apply(asking: Client, order: SettingsOrder, options: OperatorOptions) -> None:

@@ -1,5 +1,5 @@
 """
-Commands about tokens: issue, list, revoke.
+The commands ``rollcall tokens``: issue, list, revoke.
 
 Here: drawing a token, keeping it from everybody but its owner. Not here: what controllers keep of it
 (``controller.core.tokens``), how a caller shows it (``client.identity``).
@@ -16,13 +16,14 @@ import os
 import secrets
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.context import CommandExit
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.controller.contract.principals import Role
@@ -31,61 +32,63 @@ from rollcall_ha.node.certified import utc_text
 if TYPE_CHECKING:
     from rollcall_ha.controller.contract.views import TokensAnswer, TokenStatus
 
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 TOKEN_BYTES = 32
 TOKEN_ID_BYTES = 6
 MS_PER_DAY = 86_400_000
 _COLUMNS = output.columns("ID", "ROLE", "NAME", "SET?", "STATE", "EXPIRES", "ISSUED", "BY")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the token shall be, and where it goes."""
-
-    role: Role
-    name: str
-    set_name: str
-    days: int
-    file: Path | None
-    """None: to standard output, once."""
-
-
-def issue(wanted: Wanted, form: Format) -> None:
-    """Draw a token, write it down, and let it count."""
-    if (wanted.role is Role.BROKER) != bool(wanted.set_name):
-        raise context.fail("rollcall: --set is of role broker, and of no other", CommandExit.WRONG_USE)
+@app.command()
+def issue(
+    *,
+    role: Annotated[Role, typer.Option(help="What its owner may do.")],
+    name: Annotated[str, typer.Option(help="Whose it is, for the record; by default the role.")] = "",
+    of_set: Annotated[str, typer.Option("--set", help="With role broker: the set that it may speak for.")] = "",
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long it counts.")] = 30,
+    out: Annotated[Path | None, typer.Option("--out", help="A new file for it, that you alone can read.")] = None,
+    is_shown: Annotated[bool, typer.Option("--show", help="Print it instead, once.")] = False,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """Draw a token of 256 bits and let it count; the controllers keep its digest only."""
+    if (out is None) is not is_shown:
+        raise typer.BadParameter("say where it goes: --out FILE, or --show")
+    if (role is Role.BROKER) != bool(of_set):
+        raise context.fail("rollcall: --set belongs to role broker, and to no other", CommandExit.WRONG_USE)
+    name = name or role
     token, token_id = secrets.token_urlsafe(TOKEN_BYTES), secrets.token_hex(TOKEN_ID_BYTES)
-    expires_at_ms = int(time.time() * 1000) + wanted.days * MS_PER_DAY
+    expires_at_ms = int(time.time() * 1000) + days * MS_PER_DAY
     with context.client(form) as asking:
-        key = context.set_key(asking, wanted.set_name) if wanted.set_name else None
-        if wanted.file is not None:
-            _write_new(wanted.file, token)
+        key = context.set_key(asking, of_set) if of_set else None
+        if out is not None:
+            _write_new(out, token)
         from rollcall_ha.client.errors import ClientError, OutcomeUnknown
 
         try:
             asking.issue_token(
                 token_id=token_id,
                 digest=hashlib.sha256(token.encode()).hexdigest(),
-                role=wanted.role,
-                name=wanted.name,
+                role=role,
+                name=name,
                 key=key,
                 expires_at_ms=expires_at_ms,
             )
         except OutcomeUnknown:
             raise  # it may be in force: the file is kept
         except ClientError:
-            if wanted.file is not None:
-                wanted.file.unlink()
+            if out is not None:
+                out.unlink()
             raise
     until = utc_text(expires_at_ms)
-    who = f"{wanted.role}:{wanted.name}" + (f" of {key}" if key is not None else "")
-    if wanted.file is None:
+    who = f"{role}:{name}" + (f" of {key}" if key is not None else "")
+    if out is None:
         # Alone on standard output, for a pipe into a store of secrets.
         sys.stdout.write(f"{token}\n")
         context.complain(f"OK  token {token_id} of {who} until {until}; it is not shown again")
         return
-    line = f"OK  token {token_id} of {who} until {until}: {wanted.file}"
-    document = {"tokenId": token_id, "file": str(wanted.file), "expiresAtMs": expires_at_ms}
-    use = f"Use it with: ROLLCALL_TOKEN_FILE={wanted.file}"
+    line = f"OK  token {token_id} of {who} until {until}: {out}"
+    document = {"tokenId": token_id, "file": str(out), "expiresAtMs": expires_at_ms}
+    use = f"Use it with: ROLLCALL_TOKEN_FILE={out}"
     print_report(Report(document=document, verdict=line, mood=Mood.GOOD, parts=(use,)), form)
 
 
@@ -102,8 +105,9 @@ def _write_new(file: Path, token: str) -> None:
         raise context.fail(told, CommandExit.WRONG_USE) from None
 
 
-def show(form: Format) -> None:
-    """Every token that is kept."""
+@app.command("list")
+def show(form: OutputOption = Format.TABLE) -> None:
+    """Every token that is kept: whose, which role, until when."""
     with context.client(form) as asking:
         print_report(tokens_report(asking.tokens(), now_ms=int(time.time() * 1000)), form)
 
@@ -127,8 +131,14 @@ def _row(token: TokenStatus, now_ms: int) -> tuple[str, ...]:
     return (token.token_id, token.role, token.name, key, state, *times, token.issued_by)
 
 
-def revoke(token_id: str, order: OperatorOptions) -> None:
-    """Take a token back, everywhere."""
+@app.command()
+@takes_order(dry_run="")
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="As rollcall tokens list shows it.")],
+    *,
+    order: OperatorOptions,
+) -> None:
+    """Take a token back, on every controller, from its entry on."""
     with context.client(order.form) as asking:
         confirm(f"Revoke token {token_id}? Whoever has it is refused from then on.", order)
         answer = asking.revoke_token(token_id, reason=order.reason, request_id=order.request_id)

@@ -2,7 +2,7 @@
 The verbs of ``rollcall hooks``: ``python -m rollcall_ha.hooks run --file hooks.toml``.
 
 Here: arguments, what is printed, exit codes. Not here: the work (``server``), options of the CLI
-(``cli.hooks_app``).
+(``cli.hooks``).
 
 Exit codes: 0 done; 1 not delivered, or nothing of that id; 2 the settings or the data directory cannot be used.
 ``run``: those of a server (``node.process.ExitCode``).

@@ -1,7 +1,7 @@
 """
-The commands ``rollcall hooks``: names, options, help.
+The commands ``rollcall hooks``.
 
-Here: options. Not here: what they do (``rollcall_ha.hooks``, a program of its own, reached by exec).
+Here: names, options and help. Not here: what they do (``rollcall_ha.hooks``, a program of its own, reached by exec).
 """
 
 from __future__ import annotations
@@ -11,21 +11,15 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from rollcall_ha.cli.backup_app import PlainOption, PlainOutput
+from rollcall_ha.cli import run
+from rollcall_ha.cli.options import PlainOption, PlainOutput
 
-app = typer.Typer(
-    help="Webhooks and commands on elections, losses, stops of writes: a process of its own.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
-
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 FileOption = Annotated[Path, typer.Option("--file", help="The settings.")]
 SETTINGS = Path("hooks.toml")
 
 
 def _verb(name: str, *arguments: str, output: PlainOutput = PlainOutput.TABLE) -> NoReturn:
-    from rollcall_ha.cli import run
-
     told = ["--json"] if output is PlainOutput.JSON else []
     run.module("rollcall_ha.hooks", name, *told, *arguments)
 
