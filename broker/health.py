@@ -32,7 +32,7 @@ from rollcall_ha.controller.contract.values import StopReason
 from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
-from rollcall_ha.node.remoting.secured import Door, SecuredDoor, SecuredTransport
+from rollcall_ha.node.remoting.secured import Door, SecuredDoor
 from rollcall_ha.node.telemetry import Telemetry
 from rollcall_ha.node.tls import Credentials
 
@@ -126,7 +126,7 @@ class _Request(LimitedLink, asyncio.BufferedProtocol):
     def __init__(self, server: HealthServer) -> None:
         super().__init__(LIMITS)
         self._server = server
-        self._transport: asyncio.Transport | SecuredTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._head = bytearray(REQUEST_BYTES_MAX + 1)
         self._head_bytes = 0
 
@@ -140,7 +140,7 @@ class _Request(LimitedLink, asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport | SecuredTransport", transport)
+        self._transport = cast("asyncio.Transport", transport)
         self.note_opened(transport.get_extra_info("peername"), asyncio.get_running_loop().time())
         self._server.ports["health"].admit(self)
 
@@ -162,10 +162,7 @@ class _Request(LimitedLink, asyncio.BufferedProtocol):
         elif is_whole:
             head = bytes(self._head[: self._head_bytes])
             self._transport.write(self._server.answer(head, is_known=self.certificate is not None))
-            if isinstance(self._transport, SecuredTransport):
-                self._transport.finish()
-            else:
-                self._transport.close()
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # Answered, so the end is ours, in order: else each scrape would count as a peer that broke off.

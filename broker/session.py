@@ -60,7 +60,7 @@ from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout, connect
 from rollcall_ha.node.remoting.frame import Frame
-from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.remoting.links import CloseCause, cause_of
 from rollcall_ha.node.remoting.names import addresses_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
@@ -358,12 +358,8 @@ class ControllerSession:
         link, credentials = self._link, self._credentials
         if link is None or credentials is None or link.certificate is None or link.close_cause is not None:
             return
-        certificate = link.certificate
-        # A controller whose certificate is revoked while we hang on it is nobody's any more.
-        if certificate.serial in credentials.revoked:
-            link.close(f"certificate {certificate.serial} is revoked", CloseCause.REVOKED)
-        elif certificate.expires_at_ms <= self._wall_ms():
-            link.close(f"certificate {certificate.serial} expired", CloseCause.EXPIRED)
+        if (ended := credentials.no_longer(link.certificate, self._wall_ms())) is not None:
+            link.close(str(ended), cause_of(ended))
         elif self._shown != credentials.own.serial:
             # Kept, the link would end when our old certificate does: in the middle of a night, for all brokers at once.
             link.close("our certificate was renewed", CloseCause.HANDLER)

@@ -35,8 +35,8 @@ class RenewalClock:
             return False
         if self._tried_at_ms is not None and now_ms - self._tried_at_ms < PAUSE_MS:
             return False
-        left_ms = channel.certificate.expires_at_ms - wall_ms
-        return channel.shown != self._credentials.own.serial or now_ms - self._looked_at_ms >= left_ms
+        is_renewed = channel.shown != self._credentials.own.serial
+        return is_renewed or channel.certificate.is_half_over(now_ms - self._looked_at_ms, wall_ms)
 
     def tried(self, now_ms: int) -> None:
         """An attempt begins (rule 3)."""

@@ -12,7 +12,7 @@ Rule 2: a revoked serial number is nobody's, however valid its certificate is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,6 +85,10 @@ class PeerCertificate:
         """Below 0: it has expired."""
         return (self.expires_at_ms - now_ms) / 86_400_000
 
+    def is_half_over(self, held_ms: int, now_ms: int) -> bool:
+        """Whether half of the time that it had left ``held_ms`` ago is over: its owner has probably renewed it."""
+        return held_ms >= self.expires_at_ms - now_ms
+
 
 class PeerRefused(ValueError):
     """This certificate does not give the peer a right to this link; the message names both values."""
@@ -92,6 +96,10 @@ class PeerRefused(ValueError):
 
 class PeerRevoked(PeerRefused):
     """It would, but its serial number is revoked."""
+
+
+class PeerExpired(PeerRefused):
+    """It did, until it expired while the link stood."""
 
 
 def serial_text(serial: int | str) -> str:
@@ -141,6 +149,20 @@ def judge_peer(
     if kinds is not None and name.kind not in kinds:
         raise PeerRefused(f"certificate {serial} is of {name}; here come: {', '.join(sorted(kinds))}")
     return PeerCertificate(name=name, serial=serial, expires_at_ms=cert_time_to_seconds(str(found["notAfter"])) * 1000)
+
+
+def no_longer(certificate: PeerCertificate, *, revoked: Container[str], now_ms: int) -> PeerRefused | None:
+    """
+    Why a certificate that was good at its handshake gives no right any more; None: it still does. ``now_ms``: UTC.
+
+    A handshake judges once. Not asked again, whoever is revoked would keep its rights for as long as its link holds.
+    """
+    told = f"certificate {certificate.serial} of {certificate.name}"
+    if certificate.serial in revoked:
+        return PeerRevoked(f"{told} is revoked")
+    if certificate.expires_at_ms <= now_ms:
+        return PeerExpired(f"{told} expired at {utc_text(certificate.expires_at_ms)}")
+    return None
 
 
 def utc_text(at_ms: int) -> str:

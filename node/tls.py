@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer
+from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer, no_longer
 
 LOOK_INTERVAL_MS = 1_000
 """Between two looks for files that were replaced, wherever some are watched."""
@@ -110,6 +110,10 @@ class Credentials:
     ) -> PeerCertificate:
         """As ``judge_peer``, in this fleet and with what is revoked by now. Raises ``PeerRefused``."""
         return judge_peer(found, fleet=self.fleet, revoked=self.revoked, expected=expected, kinds=kinds)
+
+    def no_longer(self, certificate: PeerCertificate, now_ms: int) -> PeerRefused | None:
+        """As ``certified.no_longer``, with what is revoked by now."""
+        return no_longer(certificate, revoked=self.revoked, now_ms=now_ms)
 
     def revoke(self, serials: AbstractSet[str]) -> None:
         """From here on these are nobody's, and no others; tells the listeners if that changes anything."""

@@ -2,17 +2,16 @@
 The REST port as a server: uvicorn with h11, and one link of it held to limits like a link of every other port.
 
 Here: how long, how large and how many half requests may be, which link makes room, the causes of ends, whose
-certificate a link showed. Not here: TLS itself (``door``), what a request may say (``edge``), what its caller may do
-(``guard``), what it means (``routes``), the table and its counters (``node.remoting.links``).
+certificate a link showed. Not here: TLS (``node.remoting.secured``), what a request may say (``edge``), what its caller
+may do (``guard``), what it means (``routes``), the table and its counters (``node.remoting.links``).
 
 Rule 1: a request is whole, head and body, within ``REQUEST_MS_MAX`` of its first byte, and the first one within as much
 of the connection; a link between two requests is closed after ``KEEP_ALIVE_SECONDS``.
 Rule 2: at ``LINKS_MAX`` a new link is taken all the same. The oldest link with a half request makes room for it, else
 the oldest one between two requests, else the oldest one that only reads: it asks again. An order under way never does.
 Rule 3: signals are the process's own: uvicorn never sees them.
-Rule 4: with credentials the port speaks TLS alone; a link whose certificate is revoked or has expired is closed within
-a sweep of its table. A certificate that is shown and not believed leaves the link open, as nobody's: its caller is told
-why.
+Rule 4: with credentials the port speaks TLS alone; what begins otherwise is answered in plain HTTP, and closed unread.
+A certificate that is shown and not believed leaves the link open, as nobody's: its caller is told why.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, Final, cast
 
 import h11
@@ -30,16 +28,18 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rollcall_ha.api.rest import problems
-from rollcall_ha.api.rest.door import HttpsDoor
 from rollcall_ha.api.rest.edge import SAFE_METHODS
-from rollcall_ha.node.certified import PeerCertificate, PeerRefused, utc_text
+from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+from rollcall_ha.node.remoting.secured import Door, SecuredDoor
 from rollcall_ha.node.tls import Credentials
 
 LINKS_MAX: Final = 1_000
 REQUEST_MS_MAX: Final = 5_000
 KEEP_ALIVE_SECONDS: Final = 60
 HEAD_BYTES_MAX: Final = 16 * 1024
+READ_BYTES_MAX: Final = 64 * 1024
+"""Decrypted bytes that a link gets at once."""
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """A body that is too large is refused at 64 KiB and read on up to here: a closed link would lose the answer to it."""
 LIMITS: Final = LinkLimits(
@@ -48,7 +48,7 @@ LIMITS: Final = LinkLimits(
     first_frame_ms_max=REQUEST_MS_MAX,
     frame_ms_max=REQUEST_MS_MAX,
     idle_ms_max=0,  # a long-poll reads nothing for half a minute; between requests uvicorn's own clock runs
-    unfinished_bytes_max=32 * 1024 * 1024,
+    unfinished_bytes_max=64 * 1024 * 1024,  # above what half handshakes on all links hold
     unread_bytes_max=64 * 1024 * 1024,
 )
 
@@ -62,14 +62,12 @@ COMPLAINT = "certificate_complaint"
 class RestLink(LimitedLink, H11Protocol):
     """One link: uvicorn's protocol, and what its table asks."""
 
-    def __init__(self, links: LinkTable[RestLink], credentials: Credentials | None, **of_uvicorn: Any) -> None:
-        """``of_uvicorn``: what its server gives to every protocol."""
+    def __init__(self, links: LinkTable[RestLink], room: memoryview, **of_uvicorn: Any) -> None:
+        """``room``: where a door puts decrypted bytes; ``of_uvicorn``: what its server gives to every protocol."""
         LimitedLink.__init__(self, LIMITS)
         H11Protocol.__init__(self, **of_uvicorn)
         self._links = links
-        self._credentials = credentials
-        self.certificate: PeerCertificate | None = None
-        """Whose link it is; None: nobody's, so far."""
+        self._room = room
         # uvicorn copies it into the scope of each request. Its own is shared by all links.
         self.app_state = {CERTIFICATE: None, COMPLAINT: ""}
 
@@ -95,36 +93,28 @@ class RestLink(LimitedLink, H11Protocol):
             self.close_cause = cause
             self.transport.abort()
 
-    def overdue(self, now: float) -> tuple[CloseCause, str] | None:
-        """As of every link; and rule 4, which a stream of a day would otherwise never meet."""
-        if (found := self.certificate) is not None and self._credentials is not None:
-            if found.serial in self._credentials.revoked:
-                return CloseCause.REVOKED, f"certificate {found.serial} is revoked"
-            if found.expires_at_ms <= time.time() * 1000:
-                return CloseCause.EXPIRED, f"certificate {found.serial} expired at {utc_text(found.expires_at_ms)}"
-        return super().overdue(now)
-
     # --- the door ----------------------------------------------------------------------------------------------------
 
-    def note_secured(self, shown: Mapping[str, Any] | None) -> None:
-        """TLS stands; ``shown``: what its other end showed, if anything."""
-        if not shown or self._credentials is None:
-            return
-        try:
-            self.certificate = self._credentials.judge(shown)
-        except PeerRefused as error:
-            # Closed without a word, its owner would look for the fault in the network. It has no right by it.
-            self.app_state[COMPLAINT] = str(error)
-        self.app_state[CERTIFICATE] = self.certificate
+    def note_peer(self, certificate: PeerCertificate | None, complaint: str = "") -> None:
+        LimitedLink.note_peer(self, certificate)
+        self.scheme = "https"
+        self.app_state = {CERTIFICATE: certificate, COMPLAINT: complaint}
 
-    def refuse(self, detail: str, cause: CloseCause) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (asyncio's signature)
+        """One room for all links of the port: it is read before the next one is."""
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._room[:nbytes]))
+
+    def refuse(self, reason: str, cause: CloseCause) -> None:
         """What came is no request: answer as far as an answer can be read, and close."""
         if self.close_cause is not None:
             return
         self.close_cause = cause
         # Behind an answer that is under way, another one would be taken for a part of it.
         if not self._is_answering and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problems.bad_request(400, detail)
+            answer = problems.bad_request(400, reason)
             headers = [*answer.raw_headers, (b"connection", b"close")]
             events = (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage())
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
@@ -188,8 +178,11 @@ class RestServer:
 
     def __init__(self, app: ASGIApp, credentials: Credentials | None = None) -> None:
         """Nothing is served yet. ``credentials``: of TLS; None = the port is plain."""
-        self.links: LinkTable[RestLink] = LinkTable(LIMITS)
-        self._credentials = credentials
+        self.links: LinkTable[RestLink] = LinkTable(LIMITS, credentials=credentials)
+        self._door = None
+        if credentials is not None:
+            self._door = Door(credentials=credentials, takes_nameless=True, keeps_refused=True)
+        self._room = memoryview(bytearray(READ_BYTES_MAX))
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 app,
@@ -210,8 +203,8 @@ class RestServer:
         )
 
     def _protocol(self, **of_uvicorn: Any) -> asyncio.BaseProtocol:
-        link = RestLink(self.links, self._credentials, **of_uvicorn)
-        return link if self._credentials is None else HttpsDoor(link, self._credentials)
+        link = RestLink(self.links, self._room, **of_uvicorn)
+        return link if self._door is None else SecuredDoor(link, self._door)
 
     async def serve(self, listener: socket.socket) -> None:
         """Return when stopped; ``listener`` is closed then."""

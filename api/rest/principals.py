@@ -2,7 +2,7 @@
 Who asks: the caller of one request, by its link, its header, or the word of another controller.
 
 Here: ``identify``, pure, and whose replica a broker may speak for. Not here: what a role may do (``roles``), TLS
-(``door``, ``listening``), tokens (``controller.core.tokens``).
+(``node.remoting.secured``, ``listening``), tokens (``controller.core.tokens``).
 
 Rule 1: a certificate is judged by the link, at its handshake; nothing that a request says adds to it.
 Rule 2: a bearer token is somebody by itself: with one, the certificate of the link counts for nothing. So a proxy that
@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterNam
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.tokens import TokenRefused, digest_of, judge_token
-from rollcall_ha.node.certified import PeerCertificate, PeerKind
+from rollcall_ha.node.certified import PeerCertificate, PeerKind, no_longer
 
 REQUESTED_BY_CHARACTERS_MAX = 64
 _ROLES = {
@@ -77,10 +77,8 @@ def identify(shown: Shown, fleet: FleetState, *, is_insecure: bool, now_ms: int)
         raise NotKnown("neither a client certificate nor a bearer token was shown")
     found = shown.certificate
     # The link is closed at the next sweep; a request that came before it is refused here.
-    if found.serial in fleet.revoked:
-        raise NotKnown(f"certificate {found.serial} of {found.name} is revoked")
-    if found.expires_at_ms <= now_ms:
-        raise NotKnown(f"certificate {found.serial} of {found.name} has expired")
+    if (ended := no_longer(found, revoked=fleet.revoked, now_ms=now_ms)) is not None:
+        raise NotKnown(str(ended))
     role = _ROLES.get(found.name.kind)
     if role is None:
         raise NoRole(f"certificate {found.serial} is of {found.name}, which has no role at this port")

@@ -25,9 +25,9 @@ from typing import Protocol, cast
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
 from rollcall_ha.node.remoting.frame import Frame, FrameError, FrameLengthError, decode_frame, encode_frame
-from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable, cause_of
 from rollcall_ha.node.remoting.receive import ReceiveBuffer
-from rollcall_ha.node.remoting.secured import Door, ExpectedPeer, SecuredDoor, cause_of
+from rollcall_ha.node.remoting.secured import Door, ExpectedPeer, SecuredDoor
 
 # The standard one: clients of the library have no structlog, and servers send it the same way (``node.telemetry``).
 _log = logging.getLogger("remoting")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from rollcall_ha.node.certified import PeerCertificate
+from rollcall_ha.node.certified import PeerCertificate, PeerExpired, PeerRefused, PeerRevoked
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.tls import Credentials
 
@@ -65,6 +65,13 @@ class CloseCause(StrEnum):
     FAULT = "fault"
     """Our own code failed on bytes of the peer."""
     STOPPED = "stopped"
+
+
+def cause_of(error: PeerRefused) -> CloseCause:
+    """Why the link of a peer with such a certificate ends."""
+    if isinstance(error, PeerRevoked):
+        return CloseCause.REVOKED
+    return CloseCause.EXPIRED if isinstance(error, PeerExpired) else CloseCause.CERTIFICATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +140,14 @@ class LimitedLink(ABC):
     @abstractmethod
     def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
         """Close now; buffered bytes are dropped."""
+
+    def refuse(self, reason: str, cause: CloseCause) -> None:
+        """End the link, and say why if its protocol can."""
+        self.close(reason, cause)
+
+    def note_peer(self, certificate: PeerCertificate | None, complaint: str = "") -> None:  # noqa: ARG002 (of REST)
+        """TLS stands, and its peer is judged; ``complaint``: why the certificate that it showed is nobody's."""
+        self.certificate = certificate
 
     def note_opened(self, peer: object, now: float) -> None:
         """The link stands; ``peer`` as sockets name it."""
@@ -289,15 +304,12 @@ class LinkTable(Generic[LinkT]):
         """Rule 4: a handshake judges once, and a session may stay open for months."""
         if self._credentials is None:
             return
-        revoked, now_ms = self._credentials.revoked, self._wall_ms()
+        now_ms = self._wall_ms()
         for link in self.snapshot():
-            certificate = link.certificate
-            if certificate is None or link.close_cause is not None:
+            if link.certificate is None or link.close_cause is not None:
                 continue
-            if certificate.serial in revoked:
-                link.close(f"certificate {certificate.serial} of {certificate.name} is revoked", CloseCause.REVOKED)
-            elif certificate.expires_at_ms <= now_ms:
-                link.close(f"certificate {certificate.serial} of {certificate.name} expired", CloseCause.EXPIRED)
+            if (ended := self._credentials.no_longer(link.certificate, now_ms)) is not None:
+                link.close(str(ended), cause_of(ended))
 
     def _note_unfinished(self, moved_bytes: int) -> None:
         self.unfinished_bytes += moved_bytes

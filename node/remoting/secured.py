@@ -1,28 +1,31 @@
 """
-TLS on a remoting port, and on the links that this side dials.
+TLS on a port, whatever is spoken behind it, and on the links that this side dials.
 
 Here: the door between a socket and a link, the transport that the link sees, whom a dialled peer has to be. Not here:
-frames (``connection``), contexts (``node.tls``), names (``node.certified``).
+frames (``connection``), HTTP (``api.rest.listening``), contexts (``node.tls``), names (``node.certified``).
 
 Rule 1: a port with a door takes TLS, and plain links only if its door says so. A ClientHello begins with 0x16; a frame
-within the size limit never does.
+within the size limit never does, nor does a request of HTTP.
 Rule 2: who the peer is, is judged behind the handshake, before a frame is read and before a byte of ours is sent.
-Rule 3: an error in TLS, or a certificate that gives no right to the link, ends that link with a cause of its own.
-Rule 4: a link hears of its opening at once, so that its time for a first frame includes the handshake.
+Rule 3: an error in TLS, or a certificate that gives no right to the link, ends that link with a cause of its own; the
+alert that names an error is sent first.
+Rule 4: a link hears of its opening at once, so that its time for a first frame includes the handshake. asyncio's own
+TLS would keep half handshakes where no table sees them.
 Rule 5: what is written in one turn of the loop leaves as one batch of records.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from rollcall_ha.node.certified import PeerCertificate, PeerKind, PeerRefused, PeerRevoked
-from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.certified import PeerCertificate, PeerKind, PeerRefused
+from rollcall_ha.node.remoting.links import CloseCause, cause_of
 from rollcall_ha.node.tls import Credentials
 
 CLIENT_HELLO: Final = 0x16
@@ -50,6 +53,11 @@ class Door:
     """TLS from 1.2 on without a certificate: RocketMQ's clients."""
     takes_plain: bool = False
     """Links without TLS too, told apart by their first byte (RocketMQ's "permissive" mode)."""
+    keeps_refused: bool = False
+    """
+    A certificate that gives no right leaves its link open, as nobody's: REST tells its caller why. Closed without a
+    word, its owner would look for the fault in the network.
+    """
 
     def context(self) -> ssl.SSLContext:
         return self.credentials.asking_context() if self.takes_nameless else self.credentials.server_context()
@@ -79,10 +87,9 @@ class ExpectedPeer:
         return certificate
 
 
-class FrameLink(Protocol):
-    """The link behind the door: ``connection.RemotingConnection``, which reads frames and knows nothing of TLS."""
+class LinkBehind(Protocol):
+    """The link behind the door, which knows nothing of TLS: a ``LimitedLink`` that is a ``BufferedProtocol``."""
 
-    certificate: PeerCertificate | None
     is_shaking_hands: bool
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
@@ -93,7 +100,15 @@ class FrameLink(Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None: ...
 
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
     def close(self, reason: str, cause: CloseCause) -> None: ...
+
+    def refuse(self, reason: str, cause: CloseCause) -> None: ...
+
+    def note_peer(self, certificate: PeerCertificate | None, complaint: str = "") -> None: ...
 
     def note_unfinished(self, held_bytes: int) -> None: ...
 
@@ -117,7 +132,7 @@ class SecuredTransport:
         self._outgoing = ssl.MemoryBIO()
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
-        self._is_ending = False
+        self._is_refused = False
 
     def secure(self, context: ssl.SSLContext, incoming: ssl.MemoryBIO) -> ssl.SSLObject:
         """From here on everything goes through TLS."""
@@ -149,15 +164,26 @@ class SecuredTransport:
         if self._outgoing.pending and not self._raw.is_closing():
             self._raw.write(self._outgoing.read())
 
-    def finish(self) -> None:
-        """Close when everything has been sent."""
+    def close(self) -> None:
+        """Send everything and TLS's goodbye, then close."""
         self.flush()
-        self._is_ending = True
+        if self._tls is not None and not self._raw.is_closing():
+            # Without the goodbye a peer cannot tell the end of an answer from one that was cut on the way. The peer's
+            # own is not waited for, and before the end of the handshake there is none.
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self.flush()
+        self._raw.close()
+
+    def close_refused(self) -> None:
+        """Close when what TLS has to say of it has been sent, whatever its link does."""
+        self.flush()
+        self._is_refused = True
         self._raw.close()
 
     def abort(self) -> None:
         # A refused peer would hear "connection reset" instead of the alert that says why.
-        if not self._is_ending:
+        if not self._is_refused:
             self._raw.abort()
 
     def pause_reading(self) -> None:
@@ -181,7 +207,7 @@ class SecuredTransport:
 class SecuredDoor(asyncio.BufferedProtocol):
     """Stands between the socket and ``link``; plain bytes go into the link's own buffer, without a copy."""
 
-    def __init__(self, link: FrameLink, door: Door) -> None:
+    def __init__(self, link: LinkBehind, door: Door) -> None:
         self._link = link
         self._door = door
         self._room = _NO_ROOM
@@ -218,7 +244,7 @@ class SecuredDoor(asyncio.BufferedProtocol):
             self._is_plain = True
             self._pass_on(room[:nbytes])
         else:
-            self._link.close("plain bytes on a port with TLS", CloseCause.TLS)
+            self._link.refuse("this port speaks TLS only (https); trust the fleet's ca.pem", CloseCause.TLS)
 
     def _pass_on(self, data: memoryview) -> None:
         """The first bytes of a plain link, which were not read into its own buffer."""
@@ -256,13 +282,11 @@ class SecuredDoor(asyncio.BufferedProtocol):
                 if filled:
                     link.buffer_updated(filled)
             if is_over and not transport.is_closing():
-                # The peer has said goodbye; it waits for ours.
-                transport.flush()
-                tls.unwrap()
-                transport.finish()
+                # The peer has said goodbye: nothing more comes, and it waits for ours.
+                transport.close()
             transport.flush()
         except ssl.SSLError as error:
-            transport.finish()
+            transport.close_refused()
             link.close(f"TLS: {getattr(error, 'verify_message', None) or error.reason or error}", CloseCause.TLS)
 
     def _judge(self, tls: ssl.SSLObject) -> bool:
@@ -271,19 +295,24 @@ class SecuredDoor(asyncio.BufferedProtocol):
         self._link.note_unfinished(0)
         found = tls.getpeercert()
         if not found and self._door.takes_nameless:
+            self._link.note_peer(None)
             return True
         try:
-            self._link.certificate = self._door.credentials.judge(found, kinds=self._door.kinds)
+            self._link.note_peer(self._door.credentials.judge(found, kinds=self._door.kinds))
         except PeerRefused as error:
-            self._transport.finish()
+            if self._door.keeps_refused:
+                self._link.note_peer(None, str(error))
+                return True
+            self._transport.close_refused()
             self._link.close(str(error), cause_of(error))
             return False
         return True
 
+    def pause_writing(self) -> None:
+        self._link.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._link.resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.connection_lost(exc)
-
-
-def cause_of(error: PeerRefused) -> CloseCause:
-    """Why the link of a peer with such a certificate ends."""
-    return CloseCause.REVOKED if isinstance(error, PeerRevoked) else CloseCause.CERTIFICATE

@@ -147,7 +147,7 @@ def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) ->
     assert p99 < REQUEST_MS_MAX, "no answer waited for a half request to be given up"
     assert sum(delays) > REQUEST_MS_MAX / 4, "it was asked all the time"
     # Some end before their half request has arrived: a link that made room is reset, a late one said nothing.
-    slow = ("slow-frame", "said-nothing", "too-many-links")
+    slow = ("slow-frame", "said-nothing", "too-many-links", "tls")
     assert sum(ended.get(cause, 0) for cause in slow) > 0.9 * HALF_REQUESTS
     assert "Traceback" not in (fleet.directory / "log" / f"{name}.log").read_text()
 

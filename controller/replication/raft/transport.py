@@ -41,9 +41,9 @@ from rollcall_ha.controller.replication.raft.messages import (
     frame_length,
 )
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
-from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, PeerRevoked, utc_text
+from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused
 from rollcall_ha.node.config import is_loopback, split_address
-from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.remoting.links import CloseCause, cause_of
 from rollcall_ha.node.tls import Credentials
 
 PENDING_HANDSHAKES_MAX = 32
@@ -472,14 +472,9 @@ class TlsTransport(RepairedTransport):
             return
         wall_ms = self._wall_ms()
         for link in list(self._links.values()):
-            if link.proved is None:
-                continue
             # Judged at the handshake only, a revoked controller would vote for as long as its link holds.
-            if link.proved.serial in self._tls.revoked:
-                link.close(f"certificate {link.proved.serial} is revoked", CloseCause.REVOKED)
-            elif wall_ms >= link.proved.expires_at_ms:
-                told = f"certificate {link.proved.serial} expired on {utc_text(link.proved.expires_at_ms)}"
-                link.close(told, CloseCause.EXPIRED)
+            if link.proved is not None and (ended := self._tls.no_longer(link.proved, wall_ms)) is not None:
+                link.close(str(ended), cause_of(ended))
 
     def _replace_aged(self, now_ns: int) -> None:
         """Dial the next peer whose link shows a certificate that we, or probably that peer, have renewed."""
@@ -502,11 +497,9 @@ class TlsTransport(RepairedTransport):
     def _is_aged(self, link: RaftLink, now_ns: int) -> bool:
         if link.shown != self.own_serial:
             return now_ns - self._renewed_at_ns >= RENEWAL_WAIT_SECONDS * 1e9
-        if link.proved is None:
-            return False
         # A peer cannot dial us, nor say that it has renewed: we look whenever half of what was left is over.
-        left_ms = link.proved.expires_at_ms - self._wall_ms()
-        return (now_ns - link.opened_ns) // 1_000_000 >= left_ms
+        held_ms = (now_ns - link.opened_ns) // 1_000_000
+        return link.proved is not None and link.proved.is_half_over(held_ms, self._wall_ms())
 
     # --- listening and dialling ---
 
@@ -578,7 +571,7 @@ class TlsTransport(RepairedTransport):
 
 def _cause_of(error: OSError | ProtocolError | PeerRefused) -> CloseCause:
     if isinstance(error, PeerRefused):
-        return CloseCause.REVOKED if isinstance(error, PeerRevoked) else CloseCause.CERTIFICATE
+        return cause_of(error)
     if isinstance(error, ProtocolError):
         return CloseCause.FRAME
     return CloseCause.TLS if isinstance(error, ssl.SSLError) else CloseCause.BROKEN
