@@ -41,6 +41,7 @@ from rollcall_ha.broker.core.role_io import (
     StartSlaveLink,
     Stop,
     StopAnswered,
+    TellDrained,
     TellStop,
     ViewArrived,
 )
@@ -63,7 +64,7 @@ from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import AnnounceStop, SayGoodbye
+from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -467,7 +468,37 @@ class Replica:
 
     def tell_stop(self, action: TellStop) -> None:
         """The controllers elect another master, or show this slave to its master as about to stop."""
+        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
+        if ordinal is None or broker_id is None:
+            return  # asked again with the next session
+        command = AnnounceStop(
+            set_key=self._config.set_key,
+            broker_id=broker_id,
+            incarnation=self._process.incarnation,
+            session_ordinal=ordinal,
+            master_epoch=action.master_epoch,
+            drained_us=self._drained_us(),
+        )
+        self._ask_to_leave(RequestCode.SESSION_STOPPING, command)
 
+    def tell_drained(self, action: TellDrained) -> None:
+        """The controllers elect the target of the order (R29)."""
+        broker_id = self._registration.broker_id
+        assert broker_id is not None, "a master is registered"
+        command = ReportDrained(
+            set_key=self._config.set_key,
+            broker_id=broker_id,
+            incarnation=self._process.incarnation,
+            master_epoch=action.master_epoch,
+            drained_us=self._drained_us(),
+            order=action.order,
+        )
+        self._ask_to_leave(RequestCode.SESSION_DRAINED, command)
+
+    def _drained_us(self) -> int:
+        return self._reign.drained_us if self._reign is not None else 0
+
+    def _ask_to_leave(self, code: RequestCode, command: AnnounceStop | ReportDrained) -> None:
         def answered(future: asyncio.Future[AnyReply]) -> None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
             if error is not None:
@@ -483,19 +514,7 @@ class Replica:
                 is_over = not _is_repeatable(reply) and reply.code is not RefusalCode.EVIDENCE_MOVED
                 self.role.feed(StopAnswered(is_over=is_over))
 
-        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
-        if ordinal is None or broker_id is None:
-            return  # asked again with the next session
-        command = AnnounceStop(
-            set_key=self._config.set_key,
-            broker_id=broker_id,
-            incarnation=self._process.incarnation,
-            session_ordinal=ordinal,
-            master_epoch=action.master_epoch,
-            drained_us=self._reign.drained_us if self._reign is not None else 0,
-            switchover=UNSET if action.switchover is None else action.switchover,
-        )
-        self._ask(RequestCode.SESSION_STOPPING, command).add_done_callback(answered)
+        self._ask(code, command).add_done_callback(answered)
 
     def send_link_report(self, action: SendLinkReport) -> None:
         """Whether the link to the master stands, as this replica sees it (R13)."""

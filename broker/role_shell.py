@@ -52,6 +52,7 @@ from rollcall_ha.broker.core.role_io import (
     StepFailed,
     StopDraining,
     StopSlaveLink,
+    TellDrained,
     TellStop,
     WriteCleanMark,
 )
@@ -102,6 +103,8 @@ class RoleOwner(Protocol):
     def stop_draining(self) -> None: ...
 
     def tell_stop(self, action: TellStop) -> None: ...
+
+    def tell_drained(self, action: TellDrained) -> None: ...
 
     def send_link_report(self, action: SendLinkReport) -> None: ...
 
@@ -227,6 +230,8 @@ class RoleShell:
             self._owner.stop_draining()
         elif isinstance(action, TellStop):
             self._owner.tell_stop(action)
+        elif isinstance(action, TellDrained):
+            self._owner.tell_drained(action)
         elif isinstance(action, SendLinkReport):
             self._owner.send_link_report(action)
         elif isinstance(action, ReportMilestone):

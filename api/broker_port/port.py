@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
     ReportWrites,
     SayGoodbye,
@@ -80,7 +81,7 @@ _decode_probe_answer = msgspec.json.Decoder(ProbeAnswer).decode
 _decode_command = {code: msgspec.json.Decoder(command).decode for code, command in SESSION_COMMANDS.items()}
 _encode = msgspec.json.Encoder().encode
 
-SPOKEN = AlterSyncStateSet | ReportEntered | ReportWrites | AnnounceStop | SayGoodbye | RecordMilestones
+SPOKEN = AlterSyncStateSet | ReportEntered | ReportWrites | AnnounceStop | ReportDrained | SayGoodbye | RecordMilestones
 """The orders that a replica gives once it has registered."""
 _Spoken = SPOKEN | Heartbeat | LinkReport
 

@@ -161,7 +161,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAnswered:
-    """The answer to the last ``TellStop``."""
+    """The answer to the last ``TellStop`` or ``TellDrained``."""
 
     is_over: bool
     """The controllers have nothing more to do for it, or cannot. False: to be asked again."""
@@ -366,15 +366,17 @@ class StopDraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellStop:
-    """
-    Over the session: this replica is about to stop, or has drained for an order to switch over.
-
-    Answered by ``StopAnswered``, unless a view is the answer.
-    """
+    """Over the session: this replica is about to stop. Answered by ``StopAnswered``, unless a view is the answer."""
 
     master_epoch: MasterEpoch
-    switchover: RequestId | None = None
-    """The order; None: it stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellDrained:
+    """Over the session: this master has drained for an order to switch over (R29). Answered as ``TellStop``."""
+
+    master_epoch: MasterEpoch
+    order: RequestId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,6 +423,7 @@ RoleAction = (
     | StartDraining
     | StopDraining
     | TellStop
+    | TellDrained
     | SendLinkReport
     | ReportMilestone
     | RaiseAlarm

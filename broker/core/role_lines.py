@@ -31,6 +31,7 @@ from rollcall_ha.broker.core.role_io import (
     StepDone,
     StopDraining,
     StopSlaveLink,
+    TellDrained,
     TellStop,
     TruncationPlanned,
     WriteCleanMark,
@@ -129,6 +130,7 @@ LineAction = (
     | StartDraining
     | StopDraining
     | TellStop
+    | TellDrained
     | ExitProcess
 )
 Line = Callable[[Facts, Goal], LineAction | None]
@@ -269,7 +271,7 @@ def _switch_told(facts: Facts, goal: Goal) -> LineAction | None:
     # "outcome unknown" (R29).
     if facts.order is None or not facts.is_drained or is_waiting:
         return None
-    return TellStop(master_epoch=goal.master_epoch, switchover=facts.order)
+    return TellDrained(master_epoch=goal.master_epoch, order=facts.order)
 
 
 def _draining(facts: Facts, goal: Goal) -> LineAction | None:
@@ -386,7 +388,7 @@ def note_begun(facts: Facts, action: LineAction) -> None:
         facts.is_draining = True
     elif isinstance(action, StopDraining):
         facts.is_draining = facts.is_drained = False
-    elif isinstance(action, TellStop):
+    elif isinstance(action, TellStop | TellDrained):
         facts.is_stop_told = True
     elif isinstance(action, ExitProcess):
         facts.is_exited = True

@@ -51,6 +51,7 @@ class RequestCode(IntEnum):
     """Controller -> broker on the broker's own session, one-way: ``RevokedSerials`` (R28)."""
     SESSION_SETTINGS = 3114
     """Controller -> broker on the broker's own session, one-way: ``SettingsTold``."""
+    SESSION_DRAINED = 3115
 
     PROBE = 3190
     """Controller -> broker listen port: answers with the incarnation of the process that listens (R13)."""

@@ -214,9 +214,24 @@ class AnnounceStop(Command, tag="AnnounceStop"):
     master_epoch: MasterEpoch
     """The epoch that it knows: that of its own reign, or of the master that it follows."""
     drained_us: int = 0
-    """Of a master: for how long it has taken no sends, on its own clock."""
-    switchover: RequestId | UnsetType = UNSET
-    """Of a master: it has drained for this order, and does not stop."""
+    """For how long a master has taken no sends, on its own clock; a slave's is 0."""
+
+
+class ReportDrained(Command, tag="ReportDrained"):
+    """
+    A master has drained for an order to switch over, and waits for its target to be elected (R29).
+
+    Every member has confirmed its last byte, and every sender has its answer. Needs evidence; answered by ``Elected``.
+    """
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    drained_us: int
+    """For how long it has taken no sends, on its own clock."""
+    order: RequestId
+    """The request id of the order."""
 
 
 class OrderSwitchover(Command, tag="OrderSwitchover"):
@@ -501,6 +516,7 @@ AnyCommand = (
     | MarkAlive
     | SayGoodbye
     | AnnounceStop
+    | ReportDrained
     | OrderSwitchover
     | EndSwitchover
     | ElectMaster

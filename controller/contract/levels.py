@@ -42,6 +42,7 @@ from rollcall_ha.controller.contract.commands import (
     PauseElections,
     RegisterReplica,
     ReportClockStep,
+    ReportDrained,
     ReportWrites,
     ResumeElections,
     RevokeCertificate,
@@ -92,6 +93,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     RevokeToken: 3,
     OrderSwitchover: 4,
     EndSwitchover: 4,
+    ReportDrained: 4,
     PauseElections: 4,
     ResumeElections: 4,
     ApplySettings: 4,
@@ -135,7 +137,6 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     ReplicaRegistered: {"ended": 2},
     Operation: {"principal": 3},
     EventRecord: {"principal": 3},
-    AnnounceStop: {"switchover": 4},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {

@@ -17,6 +17,7 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
     ReportWrites,
     SayGoodbye,
@@ -44,6 +45,7 @@ SESSION_COMMANDS = {
     RequestCode.SESSION_GOODBYE: SayGoodbye,
     RequestCode.SESSION_STOPPING: AnnounceStop,
     RequestCode.SESSION_WRITES: ReportWrites,
+    RequestCode.SESSION_DRAINED: ReportDrained,
 }
 """Which command a session request carries."""
 

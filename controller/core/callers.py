@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.commands import (
     Operation,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
     ReportWrites,
     SayGoodbye,
@@ -51,6 +52,7 @@ _OF_BROKERS = (
     ReportWrites,
     RecordMilestones,
     AnnounceStop,
+    ReportDrained,
     SayGoodbye,
     ElectMaster,
 )

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from msgspec import UNSET
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -48,6 +46,7 @@ from rollcall_ha.controller.contract.commands import (
     RecordMilestones,
     RegisterReplica,
     ReportClockStep,
+    ReportDrained,
     ReportEntered,
     ReportWrites,
     ResumeElections,
@@ -144,8 +143,6 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
 
 
 def _decide_announced_stop(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
-    if command.switchover is not UNSET:
-        return decide_drained(fleet, operation, command)
     set_state = fleet.sets.get(command.set_key)
     is_master = set_state is not None and set_state.is_master_alive and set_state.master == command.broker_id
     if is_master:
@@ -185,6 +182,7 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     MarkAlive: decide_alive,
     SayGoodbye: decide_goodbye,
     AnnounceStop: _decide_announced_stop,
+    ReportDrained: decide_drained,
     OrderSwitchover: decide_order,
     EndSwitchover: decide_end,
     ElectMaster: _decide_elect,

@@ -164,7 +164,7 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
             requested=command.master_epoch,
             current=present.master_epoch,
         )
-    refusal = refuse_impossible_drain(operation, command, "stop without a successor")
+    refusal = refuse_impossible_drain(operation, command.drained_us, "stop without a successor")
     if refusal is not None:
         return refusal
     evidence = validate_evidence(present, operation)
@@ -186,14 +186,14 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
     return elected(found.elected(ElectionKind.HANDOVER))
 
 
-def refuse_impossible_drain(operation: Operation, command: AnnounceStop, hint: str) -> Decision | None:
+def refuse_impossible_drain(operation: Operation, drained_us: int, hint: str) -> Decision | None:
     """The refusal of a time without sends that cannot be: it becomes the beginning of an outage on record."""
-    if 0 <= command.drained_us <= DRAINED_US_MAX:
+    if 0 <= drained_us <= DRAINED_US_MAX:
         return None
     return refuse(
         operation,
         RefusalCode.INVALID_ARGUMENT,
-        f"it says that it drains since {command.drained_us} us; 0 to {DRAINED_US_MAX} are possible",
+        f"it says that it drains since {drained_us} us; 0 to {DRAINED_US_MAX} are possible",
         hint,
     )
 

@@ -18,10 +18,10 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     SWITCHOVER_DEADLINE_MS_MAX,
     SWITCHOVER_DEADLINE_MS_MIN,
-    AnnounceStop,
     EndSwitchover,
     Operation,
     OrderSwitchover,
+    ReportDrained,
 )
 from rollcall_ha.controller.contract.events import SwitchoverOrdered
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
@@ -30,7 +30,7 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.decide_election import refuse_expectation, refuse_impossible_drain, succession
 from rollcall_ha.controller.core.decision import Decision, done, elected, find_set, refuse
 from rollcall_ha.controller.core.evidence import validate_evidence
-from rollcall_ha.controller.core.liveness import validate_session
+from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.pauses import is_by_word, pause_of
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState, Switchover
 from rollcall_ha.controller.core.switchover_ends import ended
@@ -195,33 +195,30 @@ def decide_end(fleet: FleetState, operation: Operation, command: EndSwitchover) 
     return done(ended(set_state, pending, SwitchoverEnd.DEADLINE, command.reason))
 
 
-def decide_drained(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+def decide_drained(fleet: FleetState, operation: Operation, command: ReportDrained) -> Decision:
     """
     Elect the target of the order for which this master has drained.
 
     Every member holds every byte, the target too: nothing is cut, and no sender is left without its answer.
     """
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
-    set_state = fleet.sets[command.set_key]
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
     pending = set_state.pending_switchover
-    # Drained for order 1, which was withdrawn: the master takes sends again, and then order 2 comes. The announcement
-    # for 1, delivered late, would depose a master with sends under way (R29).
+    # Drained for order 1, which was withdrawn: the master takes sends again, and then order 2 comes. The report for 1,
+    # delivered late, would depose a master with sends under way (R29).
     if pending is None or not _is_named(pending, command) or pending.elected_epoch is not None:
-        return _not_under_way(operation, command.switchover, pending)
-    asked = (command.broker_id, command.incarnation, command.master_epoch)
-    drains = (pending.master, pending.master_incarnation, set_state.master_epoch)
-    if asked != drains or set_state.recovery is not None:
+        return _not_under_way(operation, command.order, pending)
+    # A restored backup holds an order, and the replicas have not told yet what became of the set since (R7).
+    if set_state.recovery is not None:
         return refuse(
             operation,
-            RefusalCode.FENCED_MASTER_EPOCH,
-            f"replica {asked[0]} drained in masterEpoch {asked[2]}; the master is {drains[0]}, in {drains[2]}",
-            "read the set again",
-            requested=command.master_epoch,
-            current=set_state.master_epoch,
+            RefusalCode.MASTER_NOT_AVAILABLE,
+            f"{command.set_key} is in recovery: its reign of masterEpoch {set_state.master_epoch} may be over",
+            "register again",
         )
-    refusal = refuse_impossible_drain(operation, command, "report this fault")
+    refusal = refuse_other_mastership(set_state, operation, command, "read the set again")
+    refusal = refusal or refuse_impossible_drain(operation, command.drained_us, "report this fault")
     if refusal is not None:
         return refusal
     evidence = validate_evidence(set_state, operation)
@@ -250,8 +247,8 @@ def decide_drained(fleet: FleetState, operation: Operation, command: AnnounceSto
     return elected(found.elected(ElectionKind.SWITCHOVER))
 
 
-def _is_named(pending: Switchover, command: AnnounceStop) -> bool:
-    return pending.order == command.switchover
+def _is_named(pending: Switchover, command: ReportDrained) -> bool:
+    return pending.order == command.order
 
 
 def _not_under_way(operation: Operation, order: object, pending: Switchover | None) -> Decision:

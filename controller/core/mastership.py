@@ -7,7 +7,13 @@ Here: ``refuse_other_mastership``. Not here: what the present master may do (``a
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operation, ReportEntered, ReportWrites
+from rollcall_ha.controller.contract.commands import (
+    AlterSyncStateSet,
+    Operation,
+    ReportDrained,
+    ReportEntered,
+    ReportWrites,
+)
 from rollcall_ha.controller.contract.replies import AlterVerdict
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.state import SetState
@@ -16,7 +22,7 @@ from rollcall_ha.controller.core.state import SetState
 def refuse_other_mastership(
     set_state: SetState,
     operation: Operation,
-    claim: AlterSyncStateSet | ReportEntered | ReportWrites,
+    claim: AlterSyncStateSet | ReportDrained | ReportEntered | ReportWrites,
     hint: str,
     alter: AlterVerdict | None = None,
 ) -> Decision | None:

@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.commands import (
     Operation,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
     SayGoodbye,
 )
@@ -34,13 +35,21 @@ from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.runtime.live_settings import settings_unknown_to
 from rollcall_ha.controller.runtime.revocations import unknown_to
-from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, stamps_of_stop
+from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, stamps_of_leaving
 from rollcall_ha.node.telemetry import get_logger
 
 if TYPE_CHECKING:
     from rollcall_ha.controller.runtime.service import ControllerService
 
-_REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, AnnounceStop, SayGoodbye)
+_REFUSED_AT_ONCE = (
+    ApplyBrokerId,
+    RegisterReplica,
+    ReportEntered,
+    RecordMilestones,
+    AnnounceStop,
+    ReportDrained,
+    SayGoodbye,
+)
 """
 Requests of brokers whose refusal needs no entry. Not alters: an earlier try of the same alter may be in the log and not
 yet applied. Refused by the state before it, the master would end its union, and then the alter commits (R2).
@@ -98,7 +107,7 @@ class BrokerRequests:
         principal: Principal | None = None,
     ) -> AnyReply:
         """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
-        evidence = self._evidence_of_stop(command) if isinstance(command, AnnounceStop) else None
+        evidence = self._evidence_of_leaving(command) if isinstance(command, AnnounceStop | ReportDrained) else None
         refusal = refusal_of_texts(command) or self._refusal_of_now(
             self._service.operation(
                 command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
@@ -107,7 +116,7 @@ class BrokerRequests:
         if refusal is not None:
             self._service.metrics.refusals.labels(code=refusal.code.name).inc()
             return refusal
-        if isinstance(command, AnnounceStop) and evidence is not None:
+        if isinstance(command, AnnounceStop | ReportDrained) and evidence is not None:
             self._service.duties.handle_requested(command.set_key, self._service.now_ns())
         if isinstance(command, RecordMilestones):
             command = self._service.duties.milestones.observe(command, self._service.now_ns())
@@ -124,11 +133,12 @@ class BrokerRequests:
             return msgspec.structs.replace(reply, view=self._service.view_of(command.set_key) or reply.view)
         return reply
 
-    def _evidence_of_stop(self, command: AnnounceStop) -> Evidence | None:
+    def _evidence_of_leaving(self, command: AnnounceStop | ReportDrained) -> Evidence | None:
+        """What an election in place of this master needs; None: a slave asks, nobody is elected."""
         view = self._service.view_of(command.set_key)
         if view is None or view.master != command.broker_id:
             return None
-        return msgspec.structs.replace(self._service.evidence_of(view), detection=stamps_of_stop(command))
+        return msgspec.structs.replace(self._service.evidence_of(view), detection=stamps_of_leaving(command))
 
     def _refusal_of_now(self, operation: Operation) -> Refused | None:
         """

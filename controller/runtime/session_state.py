@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from msgspec import UNSET
 
-from rollcall_ha.controller.contract.commands import AnnounceStop
+from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
@@ -91,10 +91,10 @@ def rocketmq_timeout_ms(asked_ms: int | None, most_ms: int) -> int:
     return min(asked_ms, most_ms) if most_ms else asked_ms
 
 
-def stamps_of_stop(command: AnnounceStop) -> DetectionStamps:
-    """Of a handover: what writes have waited for already is its beginning, as the fault is that of a failover."""
+def stamps_of_leaving(command: AnnounceStop | ReportDrained) -> DetectionStamps:
+    """A handover begins with what writes have waited for already, as a failover begins with the fault."""
     since_us = command.drained_us
-    cause = SilenceCause.GOODBYE if command.switchover is UNSET else SilenceCause.DRAINED
+    cause = SilenceCause.GOODBYE if isinstance(command, AnnounceStop) else SilenceCause.DRAINED
     return DetectionStamps(cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us)
 
 

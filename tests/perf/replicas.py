@@ -33,10 +33,10 @@ import uvloop
 
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
-    AnnounceStop,
     ApplyBrokerId,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
 )
 from rollcall_ha.controller.contract.ids import (
@@ -284,19 +284,19 @@ class Replica:
         self._spawn(self._announce(order))
 
     async def _announce(self, order: SwitchoverView) -> None:
-        drained = AnnounceStop(
+        drained = ReportDrained(
             set_key=self.key,
             broker_id=self.broker_id,
             incarnation=self.incarnation,
-            session_ordinal=self.ordinal,
             master_epoch=order.master_epoch,
-            switchover=order.order,
+            drained_us=0,
+            order=order.order,
         )
         # Evidence that moved meanwhile is gathered anew; a leader that has just come hears everybody within a beat or
         # two. A session that ends announces again in the next one.
         for _ in range(ANNOUNCEMENTS_MAX):
             try:
-                answer = await self._ask(RequestCode.SESSION_STOPPING, drained)
+                answer = await self._ask(RequestCode.SESSION_DRAINED, drained)
             except (RemotingError, NotLeader):
                 return
             if not isinstance(answer, Refused) or answer.code is not RefusalCode.EVIDENCE_MOVED:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks
-from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellStop
+from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole
 from rollcall_ha.broker.log.commit_log import FLUSH_INTERVAL_MS, CommitLog
 from rollcall_ha.broker.log.ports import CutPlan, CutReason
 from rollcall_ha.broker.mastership import Mastership
@@ -285,7 +285,7 @@ class BrokerNode:
         after(replica, "prepare_master", lambda _action: self._reigns(replica))
         after(replica, "session_opened", lambda _registered: self.counts.add("sessions opened"))
         after(replica, "raise_alarm", self._alarmed)
-        before(replica, "tell_stop", lambda action: self._told_drained(replica, action))
+        before(replica, "tell_drained", lambda _action: self._told_drained(replica))
         after(replica, "registration_blocked", self._blocked)
         after(replica, "higher_epoch_seen", lambda *_: self.counts.add("higher epochs seen by peers"))
         before(replica.following, "slave_acted", self._acted)
@@ -318,10 +318,10 @@ class BrokerNode:
 
         setattr(owner, name, call)
 
-    def _told_drained(self, replica: Replica, action: TellStop) -> None:
+    def _told_drained(self, replica: Replica) -> None:
         """R29: whoever asks for the election by an order has confirmed every byte, answered every sender, takes no send."""
         reign = self.reign
-        if action.switchover is None or reign is None:
+        if reign is None:
             return
         self.counts.add("drains told")
         waiting, confirm, end = replica.put.waiting_messages, reign.sync.confirm_offset, self.log.max_offset

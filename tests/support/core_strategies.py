@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.commands import (
     PauseElections,
     RecordMilestones,
     RegisterReplica,
+    ReportDrained,
     ReportEntered,
     ReportWrites,
     ResumeElections,
@@ -115,7 +116,7 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
     command = makers[kind % len(makers)](fleet, step)
     caller = _caller(step) if isinstance(command, ApplyBrokerId | RegisterReplica) else None
     needs_evidence = isinstance(
-        command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop | OrderSwitchover | LeaveMaster
+        command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop | ReportDrained | OrderSwitchover | LeaveMaster
     )
     if not needs_evidence or fleet.key not in fleet.state.sets:
         return fleet.operation(command, principal=caller)
@@ -240,10 +241,16 @@ def _withdraw(fleet: Fleet, step: Step) -> AnyCommand:
 
 
 def _drained(fleet: Fleet, step: Step) -> AnyCommand:
-    """Mostly of the master, for the order that is under way."""
-    master = _set(fleet).master or BrokerId(1)
-    announced = _stopping(fleet, (step[0], master - 1 + (step[4] == 2), step[2], 0, step[4]))
-    return replace(announced, switchover=_pending(fleet))
+    """Mostly the master reports it, for the order that is under way."""
+    replica = _replica(fleet, (_set(fleet).master or BrokerId(1)) - 1 + (step[4] == 2))
+    return ReportDrained(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        master_epoch=_set(fleet).master_epoch,
+        drained_us=1000 * step[2],
+        order=_pending(fleet),
+    )
 
 
 def _writes(fleet: Fleet, step: Step) -> AnyCommand:

@@ -13,6 +13,7 @@ from rollcall_ha.broker.core.role_io import (
     Stop,
     StopAnswered,
     StopDraining,
+    TellDrained,
     TellStop,
     ViewArrived,
 )
@@ -58,7 +59,9 @@ def hear(replica: Recording, order: str | None) -> None:
 
 def acts(replica: Recording) -> list[object]:
     """What it did about orders."""
-    return [action for action in replica.seen if isinstance(action, StartDraining | StopDraining | TellStop)]
+    return [
+        action for action in replica.seen if isinstance(action, StartDraining | StopDraining | TellStop | TellDrained)
+    ]
 
 
 def draining(*, is_drained: bool = True) -> Recording:
@@ -72,8 +75,8 @@ def draining(*, is_drained: bool = True) -> Recording:
 START, RESUME = StartDraining(master_epoch=EPOCH), StopDraining(master_epoch=EPOCH)
 
 
-def told(order: str) -> TellStop:
-    return TellStop(master_epoch=EPOCH, switchover=RequestId(order))
+def told(order: str) -> TellDrained:
+    return TellDrained(master_epoch=EPOCH, order=RequestId(order))
 
 
 def test_r29_a_master_tells_that_it_has_drained_when_its_last_byte_is_confirmed_and_not_before() -> None:

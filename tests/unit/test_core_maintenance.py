@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
-    AnnounceStop,
     AnyCommand,
     BeginMaintenance,
     ElectMaster,
     EndMaintenance,
     OrderSwitchover,
+    ReportDrained,
 )
 from rollcall_ha.controller.contract.events import (
     ElectionFailed,
@@ -43,7 +43,7 @@ def of(broker_id: int) -> MaintenanceScope:
 
 def ask(fleet: Fleet, command: AnyCommand, by: str = ALICE) -> AnyReply:
     """As an operator, or another caller."""
-    needs_evidence = isinstance(command, ElectMaster | AnnounceStop | OrderSwitchover)
+    needs_evidence = isinstance(command, ElectMaster | ReportDrained | OrderSwitchover)
     evidence = fleet.evidence() if needs_evidence else None
     return fleet.apply([fleet.operation(command, requested_by=by, evidence=evidence)]).replies[0]
 
@@ -195,17 +195,17 @@ def test_no_switchover_goes_to_a_replica_in_maintenance() -> None:
     assert order.target == 3
 
 
-def drained(fleet: Fleet) -> AnnounceStop:
+def drained(fleet: Fleet) -> ReportDrained:
     master, order = fleet.replica(1), fleet.set.pending_switchover
     assert master.incarnation is not None
     assert order is not None
-    return AnnounceStop(
+    return ReportDrained(
         set_key=SET_A,
         broker_id=master.broker_id,
         incarnation=master.incarnation,
-        session_ordinal=master.session_ordinal,
         master_epoch=fleet.set.master_epoch,
-        switchover=order.order,
+        drained_us=0,
+        order=order.order,
     )
 
 

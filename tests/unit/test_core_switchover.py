@@ -13,15 +13,17 @@ from rollcall_ha.controller.contract.commands import (
     OrderSwitchover,
     PauseElections,
     RaiseFeatureLevel,
+    ReportDrained,
 )
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, SwitchoverEnded, SwitchoverOrdered
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, RequestId
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, ReplicaKind, RequestId
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.preview import foresee
+from rollcall_ha.controller.core.recovery import begin_again
 from rollcall_ha.controller.core.state import Switchover
 from rollcall_ha.controller.core.switchovers import switchovers_of
 from rollcall_ha.controller.core.views import set_view
@@ -47,14 +49,13 @@ def drained(fleet: Fleet, broker_id: int = 1, *, name: str = ORDER, evidence: Ev
     stamps = DetectionStamps(
         cause=SilenceCause.DRAINED, detected_age_us=9_000, first_sign_age_us=9_000, alive_age_us=9_000
     )
-    command = AnnounceStop(
+    command = ReportDrained(
         set_key=fleet.key,
         broker_id=replica.broker_id,
         incarnation=replica.incarnation,
-        session_ordinal=replica.session_ordinal,
         master_epoch=fleet.set.master_epoch,
         drained_us=9_000,
-        switchover=RequestId(name),
+        order=RequestId(name),
     )
     return fleet.do(command, evidence=evidence or fleet.evidence(detection=stamps))
 
@@ -191,18 +192,26 @@ def test_r29_an_announcement_for_a_withdrawn_order_elects_nobody() -> None:
 def test_r29_only_the_reign_that_was_ordered_to_drain_asks_for_the_election() -> None:
     """A slave in the master's name, and a reign that was deposed: nobody is elected."""
     fleet = ordered()
-    assert refusal_of(drained(fleet, 3)) is RefusalCode.FENCED_MASTER_EPOCH
-    late = replace(
-        AnnounceStop(
-            set_key=fleet.key,
-            broker_id=BrokerId(1),
-            incarnation=fleet.replica(1).incarnation,  # type: ignore[arg-type]
-            session_ordinal=fleet.replica(1).session_ordinal,
-            master_epoch=MasterEpoch(0),
-        ),
-        switchover=ORDER,
+    assert refusal_of(drained(fleet, 3)) is RefusalCode.INVALID_MASTER
+    late = ReportDrained(
+        set_key=fleet.key,
+        broker_id=BrokerId(1),
+        incarnation=fleet.replica(1).incarnation,  # type: ignore[arg-type]
+        master_epoch=MasterEpoch(0),
+        drained_us=0,
+        order=ORDER,
     )
     assert refusal_of(fleet.do(late, evidence=fleet.evidence())) is RefusalCode.FENCED_MASTER_EPOCH
+    assert fleet.set.master_epoch == 1
+
+
+def test_r29_the_order_of_a_restored_backup_elects_nobody() -> None:
+    """Its master may have been deposed after the backup was taken (R7)."""
+    fleet = ordered()
+    fleet.state = begin_again(fleet.state, FleetIncarnation("e" * 32))
+    assert pending(fleet) is not None
+
+    assert refusal_of(drained(fleet)) is RefusalCode.MASTER_NOT_AVAILABLE
     assert fleet.set.master_epoch == 1
 
 
