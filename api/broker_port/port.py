@@ -51,9 +51,9 @@ from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutc
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.durations import Durations
-from rollcall_ha.node.remoting.asking import AskingOnly
+from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.codes import SystemCode
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
@@ -217,11 +217,8 @@ class BrokerPortServer:
 
     async def _ask_listener(self, probe: SendProbe) -> Frame:
         """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
-        host, port = split_address(probe.address)
         timeout_ms = self._service.live.timing.probe_timeout_ms
-        limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-        expected = self._expected_at(probe)
-        link = await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits, expected=expected)
+        link = await dial(probe.address, timeout_ms=timeout_ms, expected=self._expected_at(probe))
         try:
             return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
         finally:

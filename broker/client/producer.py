@@ -18,8 +18,8 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
-from typing import cast
 
 import msgspec
 
@@ -28,9 +28,10 @@ from rollcall_ha.broker.client.spares import Spares
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
-from rollcall_ha.node.certified import PeerKind, PeerRefused
-from rollcall_ha.node.config import split_address
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
+from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.remoting.asking import ANSWER_LIMITS, AskingOnly, dial
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, decode_frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials
 
@@ -97,50 +98,38 @@ class _Pending(msgspec.Struct):
     opaque: int = 0
 
 
-class _Link(asyncio.Protocol):
-    """One connection to a master; everything that arrives at once is one batch."""
+class _MasterLink(AskingOnly):
+    """The end of one link to a master: all answers of one readable event go to the producer in one turn."""
 
     def __init__(self, producer: Producer, address: str) -> None:
         self.address = address
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.transport: asyncio.Transport | None = None
+        self.connection: RemotingConnection
         self._producer = producer
-        self._decoder = FrameDecoder()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        expected = self._producer.expected
-        if expected is not None:
-            try:
-                expected.judge(transport.get_extra_info("peercert"))
-            except PeerRefused:
-                # No broker of the set: messages of this fleet are not for it.
-                self.transport.abort()
-                self.transport = None
 
     @property
     def is_open(self) -> bool:
         """Whether bytes sent now have a chance to leave."""
-        return self.transport is not None and not self.transport.is_closing()
+        return self.connection.is_open
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            frames = self._decoder.feed(data)
-        except FrameError:
-            self.abort()
-            return
-        for frame in frames:
-            if frame.is_response:
-                self._producer._answered(self, frame)  # noqa: SLF001 (one machine in two classes)
+    def connected(self, connection: RemotingConnection) -> None:
+        self.connection = connection
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        self.transport = None
+    def take_frame(self, part: memoryview, to_come_bytes: int) -> bool:  # noqa: ARG002 (of ``BatchReader``)
+        frame = decode_frame(part)
+        if frame.is_response:
+            self._producer._answered(self, frame)  # noqa: SLF001 (one machine in two classes)
+        return True
+
+    def end_batch(self) -> None:
+        """Each answer was handled as it was taken."""
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (nobody asks for it)
         if not self.closed.done():
             self.closed.set_result(None)
 
     def abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
+        self.connection.close("the producer leaves it")
 
 
 async def _renewing(credentials: Credentials) -> None:
@@ -191,6 +180,8 @@ class Producer:
         self._timeout_s = send_timeout_ms / 1000
         self._queue_count = queue_count
         self._slots = asyncio.Semaphore(in_flight_max)
+        # What may wait to be sent is limited by the window: a link that ended for it would be dialled again for ever.
+        self._limits = replace(ANSWER_LIMITS, out_buffer_bytes_max=in_flight_max * FRAME_BYTES_MAX)
         self._window: deque[_Pending] = deque()
         """Unanswered, by rising sequence."""
         self._by_opaque: dict[int, _Pending] = {}
@@ -198,8 +189,8 @@ class Producer:
         self._next_sequence = 0
         self._next_opaque = 0
         self._next_queue = 0
-        self._link: _Link | None = None
-        self._spares: Spares[_Link] = Spares(self._dial)
+        self._link: _MasterLink | None = None
+        self._spares: Spares[_MasterLink] = Spares(self._dial)
         self._outgoing: list[bytes] = []
         self._hint: str | None = None
         self._must_renumber = False
@@ -299,13 +290,8 @@ class Producer:
     def _flush(self) -> None:
         """One write for everything that was sent in one turn of the loop."""
         outgoing, self._outgoing = self._outgoing, []
-        if self._link is None or self._link.transport is None:
-            return
-        if self.expected is None:
-            self._link.transport.writelines(outgoing)
-        else:
-            # One record of TLS, not one for each message.
-            self._link.transport.write(b"".join(outgoing))
+        if self._link is not None:
+            self._link.connection.send_bytes(b"".join(outgoing))
 
     # --- links --------------------------------------------------------------------------------------------------------
 
@@ -350,20 +336,23 @@ class Producer:
             self._spares.begin(one.address for one in self.routes.route.replicas if one.address != address)
         return self.counters.acked != acked
 
-    async def _dial(self, address: str) -> _Link | None:
+    async def _dial(self, address: str) -> _MasterLink | None:
         """None: nobody is there, or no broker of the set."""
-        tls = None if self.expected is None else self.expected.credentials.client_context()
+        link = _MasterLink(self, address)
         try:
-            host, port = split_address(address)
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: _Link(self, address), host, port, ssl=tls
-                )
-        except (OSError, TimeoutError, ValueError):
+            await dial(
+                address,
+                link,
+                timeout_ms=CONNECT_TIMEOUT_MS,
+                limits=self._limits,
+                expected=self.expected,
+                make_reader=lambda _: link,
+            )
+        except (OSError, TimeoutError, ValueError, RemotingError):
             return None
-        return link if link.transport is not None else None
+        return link
 
-    async def _until_ended(self, link: _Link, address: str) -> None:
+    async def _until_ended(self, link: _MasterLink, address: str) -> None:
         while not link.closed.done():
             moved = asyncio.ensure_future(self.routes.moved.wait())
             try:
@@ -378,7 +367,7 @@ class Producer:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _answered(self, link: _Link, frame: Frame) -> None:
+    def _answered(self, link: _MasterLink, frame: Frame) -> None:
         # An answer of the old link, handled after its messages were written again: its opaque may name another message.
         if link is not self._link:
             return
@@ -397,7 +386,7 @@ class Producer:
             for waiting in self._window:
                 self._write(waiting)
 
-    def _acked(self, link: _Link, pending: _Pending, fields: dict[str, str]) -> None:
+    def _acked(self, link: _MasterLink, pending: _Pending, fields: dict[str, str]) -> None:
         self.counters.acked += 1
         is_duplicate = fields.get("duplicate") == "true"
         if is_duplicate:
@@ -417,7 +406,7 @@ class Producer:
                 )
             )
 
-    def _refused(self, link: _Link, pending: _Pending, fields: dict[str, str], detail: str) -> None:
+    def _refused(self, link: _MasterLink, pending: _Pending, fields: dict[str, str], detail: str) -> None:
         reason = fields.get("reason", "")
         if reason in (SendRefusal.SEQUENCE_GAP, SendRefusal.SEQUENCE_OLD, SendRefusal.PRODUCER_UNKNOWN):
             self.counters.gap += 1

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route
-from rollcall_ha.node.config import split_address
-from rollcall_ha.node.remoting.asking import AskingOnly
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.names import addresses_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 
@@ -77,8 +76,7 @@ class RouteWatcher:
                 # A seed may be one name of all brokers of a set: another of its addresses each time.
                 found = await addresses_of(address, first=tries, timeout_ms=CONNECT_TIMEOUT_MS)
                 tries += 1
-                host, port = split_address(found[0])
-                link = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
+                link = await dial(found[0], timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
                 try:
                     await self._follow(link)
                 finally:

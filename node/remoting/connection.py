@@ -322,6 +322,7 @@ async def connect(
     timeout_ms: int,
     limits: LinkLimits | None = None,
     expected: ExpectedPeer | None = None,
+    make_reader: Callable[[RemotingConnection], BatchReader] | None = None,
 ) -> RemotingConnection:
     """
     Open a link to ``host:port``; ``expected`` None: a plain one, to whoever listens there.
@@ -336,7 +337,7 @@ async def connect(
     opaques = itertools.count(1)
 
     def make() -> RemotingConnection:
-        return RemotingConnection(handler, limits or LinkLimits(idle_ms_max=0), opaques, expected=expected)
+        return RemotingConnection(handler, limits or LinkLimits(idle_ms_max=0), opaques, make_reader, expected)
 
     async with asyncio.timeout(timeout_ms / 1000):
         if expected is None:

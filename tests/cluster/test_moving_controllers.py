@@ -16,7 +16,7 @@ import pytest
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.deploy.local.processes import wait_until
-from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.asking import BlockingLink
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame
 from tests.interop_java import asking

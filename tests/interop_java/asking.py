@@ -16,10 +16,10 @@ import msgspec
 
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.deploy.local.processes import wait_until
-from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.asking import BlockingLink
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.fastjson import quote_keys
-from rollcall_ha.node.remoting.frame import Frame, FrameError
+from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 ASK_TIMEOUT_S = 1.0
@@ -43,7 +43,7 @@ def ask(
     try:
         with BlockingLink(address, timeout_ms=round(timeout_s * 1000), expected=expected) as link:
             return link.ask(code, fields, body)
-    except (OSError, FrameError):
+    except OSError:
         return None
 
 

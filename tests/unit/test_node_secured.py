@@ -15,8 +15,7 @@ import uvloop
 
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.certified import PeerKind
-from rollcall_ha.node.remoting.asking import AskingOnly
-from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.asking import AskingOnly, BlockingLink
 from rollcall_ha.node.remoting.connection import (
     LinkClosed,
     PeerUnproved,

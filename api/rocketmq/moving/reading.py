@@ -26,10 +26,10 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.node.config import ConfigError
-from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.asking import BlockingLink
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.fastjson import quote_keys
-from rollcall_ha.node.remoting.frame import Frame, FrameError
+from rollcall_ha.node.remoting.frame import Frame
 
 GET_BROKER_EPOCH_CACHE = 1007
 GET_BROKER_CLUSTER_INFO = 106
@@ -139,7 +139,7 @@ def _first(addresses: Sequence[str], code: int, read: Callable[[Frame], T | None
         try:
             with BlockingLink(address) as link:
                 answer = link.ask(code)
-        except (OSError, FrameError, ConfigError) as error:
+        except (OSError, ConfigError) as error:
             troubles.append(f"{address}: {error}")
             continue
         found = read(answer) if answer.code == SystemCode.SUCCESS else None
@@ -193,7 +193,7 @@ class Controllers:
         """The leader's answer, whatever its code. Raises ``ReadingError``."""
         try:
             return self.link.ask(code, fields, body)
-        except (OSError, FrameError) as error:
+        except OSError as error:
             raise ReadingError(f"{self.leader} did not answer {code}: {error}") from error
 
     def sets(self, clusters: dict[str, str], *, asks_brokers: bool = True) -> dict[str, ForeignSet]:
@@ -260,7 +260,7 @@ def _epochs_of(address: str) -> _EpochCache | None:
     try:
         with BlockingLink(address, timeout_ms=BROKER_TIMEOUT_MS) as link:
             answer = link.ask(GET_BROKER_EPOCH_CACHE)
-    except (OSError, FrameError, ConfigError):
+    except (OSError, ConfigError):
         return None
     if answer.code != SystemCode.SUCCESS:
         return None
