@@ -219,20 +219,8 @@ class Mastership:
         if links != self._links:
             self._links = links
             self._context.links.replicas_changed(links)
-        outputs = self.sync.authoritative_state(
-            fleet_incarnation=view.fleet_incarnation,
-            master_epoch=view.master_epoch,
-            master=view.master,
-            master_incarnation=view.master_incarnation,
-            sync_state_set=view.sync_state_set,
-            sync_state_set_epoch=view.sync_state_set_epoch,
-            now_ms=self._now_ms(),
-            stopping=frozenset(member.broker_id for member in view.members if member.is_stopping),
-        )
-        # Also if nothing else comes of it: a set that has become smaller than ``min_in_sync`` must close the gate at
-        # once, for appends and for the answers to duplicates (R22).
-        self._show_gate()
-        self._handle(outputs)
+        outputs = self.sync.authoritative_state(view, self._now_ms())
+        self._take(outputs)
 
     def retime(self, timing: Timing) -> None:
         """Other durations are in force."""
@@ -307,8 +295,12 @@ class Mastership:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        outputs = self.sync.tick(self._now_ms())
-        # Also if nothing else comes of it: a member may be lost, or be back, that stays in the set.
+        self._take(self.sync.tick(self._now_ms()))
+
+    def _take(self, outputs: list[SyncOutput]) -> None:
+        """Show the gate, also if nothing else comes of it, then do what is asked for."""
+        # A set that has become smaller than ``min_in_sync`` must close the gate at once, for appends and for the
+        # answers to duplicates (R22); and a member may be lost, or be back, that stays in the set.
         self._show_gate()
         self._handle(outputs)
 
@@ -418,15 +410,7 @@ class Mastership:
 
     def _overtaken(self, refusal: Refused, decided: AlterVerdict) -> None:
         _log.warning("alter_overtaken", master_epoch=decided.master_epoch, seq=decided.seq, reason=refusal.reason)
-        outputs = self.sync.overtaken(
-            master_epoch=decided.master_epoch,
-            seq=decided.seq,
-            sync_state_set=decided.sync_state_set,
-            sync_state_set_epoch=decided.sync_state_set_epoch,
-            now_ms=self._now_ms(),
-        )
-        self._show_gate()
-        self._handle(outputs)
+        self._take(self.sync.overtaken(decided, self._now_ms()))
 
     def _decided(self, verdict: AlterVerdict, reason: str) -> None:
         _log.info(
@@ -437,16 +421,7 @@ class Mastership:
             sync_state_set=verdict.sync_state_set,
             why=reason,
         )
-        outputs = self.sync.verdict(
-            master_epoch=verdict.master_epoch,
-            seq=verdict.seq,
-            is_accepted=verdict.is_accepted,
-            sync_state_set=verdict.sync_state_set,
-            sync_state_set_epoch=verdict.sync_state_set_epoch,
-            now_ms=self._now_ms(),
-        )
-        self._show_gate()
-        self._handle(outputs)
+        self._take(self.sync.verdict(verdict, self._now_ms()))
 
 
 def link_reign_of(view: SetView) -> LinkReign:

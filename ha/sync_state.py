@@ -46,6 +46,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.replies import AlterVerdict, SetView
 from rollcall_ha.ha.confirm_offset import AckFate, MemberAck, SlaveAcks, confirm_candidate
 
 
@@ -285,56 +286,41 @@ class SyncState:
         outputs += self._propose_joining(now_ms)
         return outputs + self._advance_confirm()
 
-    def verdict(
-        self,
-        *,
-        master_epoch: MasterEpoch,
-        seq: int,
-        is_accepted: bool,
-        sync_state_set: SyncStateSet,
-        sync_state_set_epoch: SyncStateSetEpoch,
-        now_ms: int,
-    ) -> list[SyncOutput]:
+    def verdict(self, decided: AlterVerdict, now_ms: int) -> list[SyncOutput]:
         """
         The stored verdict of apply on one seq (R1). Ends the union only if it is that of the outstanding alter.
 
         A refusal because this mastership is over comes as ``mastership_refused`` instead.
         """
-        outstanding = self._outstanding
+        reign, outstanding = self.reign, self._outstanding
         # The verdict on seq 1, delivered again while seq 2 is outstanding, would end the union of seq 2: A stops
         # requiring B, whose alter commits a moment later.
-        if self._ended or outstanding is None or (master_epoch, seq) != (self.reign.master_epoch, outstanding.seq):
+        is_known = outstanding is not None and decided.seq == outstanding.seq
+        if self._ended or not is_known or decided.master_epoch != reign.master_epoch:
             return []
         self._outstanding = None
         # A refused proposal would be made again by the same ack, as fast as the controllers can refuse it.
-        if not is_accepted:
-            self._pause_until_ms = now_ms + self.reign.alter_retry_ms
-        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+        if not decided.is_accepted:
+            self._pause_until_ms = now_ms + reign.alter_retry_ms
+        return self._adopt(decided, now_ms)
 
-    def overtaken(
-        self,
-        *,
-        master_epoch: MasterEpoch,
-        seq: int,
-        sync_state_set: SyncStateSet,
-        sync_state_set_epoch: SyncStateSetEpoch,
-        now_ms: int,
-    ) -> list[SyncOutput]:
+    def overtaken(self, decided: AlterVerdict, now_ms: int) -> list[SyncOutput]:
         """
         The set stores a verdict on the outstanding seq with other content, or on a higher seq (R1).
 
-        Somebody else has proposed in our name. The next proposal goes above ``seq``.
+        Somebody else has proposed in our name. The next proposal goes above its seq.
         """
         outstanding = self._outstanding
-        if self._ended or outstanding is None or master_epoch != self.reign.master_epoch or seq < outstanding.seq:
+        is_above = outstanding is not None and decided.seq >= outstanding.seq
+        if self._ended or not is_above or decided.master_epoch != self.reign.master_epoch:
             return []
         # Without this a forged seq of 1,000 would stop the alters of this reign: ours, at 2, is refused for ever, and
         # is repeated for ever. The union may end: from that verdict on ours can never be applied; had it been applied
         # before, SyncStateSetEpoch would be higher than the one that ours named, and that state is adopted here.
-        self._seq = seq
+        self._seq = decided.seq
         self._outstanding = None
         self._pause_until_ms = now_ms + self.reign.alter_retry_ms
-        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+        return self._adopt(decided, now_ms)
 
     def mastership_refused(self, reason: str) -> list[SyncOutput]:
         """A refusal because of an older masterEpoch or an ended incarnation: ends the reign, never the union (R2)."""
@@ -342,43 +328,32 @@ class SyncState:
         # union ended A would ack v1 alone, and B has never heard of it.
         return self._end(reason)
 
-    def authoritative_state(
-        self,
-        *,
-        fleet_incarnation: FleetIncarnation,
-        master_epoch: MasterEpoch,
-        master: BrokerId | None,
-        master_incarnation: Incarnation | None,
-        sync_state_set: SyncStateSet,
-        sync_state_set_epoch: SyncStateSetEpoch,
-        now_ms: int,
-        stopping: frozenset[BrokerId] = frozenset(),
-    ) -> list[SyncOutput]:
+    def authoritative_state(self, view: SetView, now_ms: int) -> list[SyncOutput]:
         """The state of the set by the controllers, from a push, a heartbeat's answer or a registration (R2)."""
         reign = self.reign
-        if self._ended or master_epoch < reign.master_epoch:
+        if self._ended or view.master_epoch < reign.master_epoch:
             return []
         # Never adopt the set of another reign: A in epoch 1 that took {A} of epoch 3, where it is elected again, would
         # release v1 of epoch 1 alone; B in 2 has no v1, and 3 begins where 2 ends.
-        if master_epoch > reign.master_epoch:
-            return self._end(f"masterEpoch is {master_epoch} now, this reign is {reign.master_epoch}")
-        if (master, master_incarnation) != (reign.broker_id, reign.incarnation):
+        if view.master_epoch > reign.master_epoch:
+            return self._end(f"masterEpoch is {view.master_epoch} now, this reign is {reign.master_epoch}")
+        if (view.master, view.master_incarnation) != (reign.broker_id, reign.incarnation):
             return self._end(
-                f"masterEpoch {master_epoch} names master {master} incarnation {master_incarnation},"
+                f"masterEpoch {view.master_epoch} names master {view.master} incarnation {view.master_incarnation},"
                 f" this is {reign.broker_id} incarnation {reign.incarnation}"
             )
         # Restored controllers count SyncStateSetEpochs on from an old backup. {1,2} proposes {1,2,3}, it commits, the
         # answer is lost and the backup is older: their {1,2} at a higher number is no knowledge of the alter, and 3,
         # whose stored view says {1,2,3}, may still be elected (R7).
-        if fleet_incarnation != reign.fleet_incarnation:
+        if view.fleet_incarnation != reign.fleet_incarnation:
             return []
-        self._stopping = stopping
+        self._stopping = frozenset(member.broker_id for member in view.members if member.is_stopping)
         # Equal or lower is a state from before the outstanding alter, which may still commit.
-        if sync_state_set_epoch <= self._local_epoch:
+        if view.sync_state_set_epoch <= self._local_epoch:
             return []
         # Higher: the outstanding alter named the old SyncStateSetEpoch, so it is in this state or can never apply.
         self._outstanding = None
-        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+        return self._adopt(view, now_ms)
 
     def tick(self, now_ms: int) -> list[SyncOutput]:
         """Time passed: repeat the outstanding proposal, or propose a removal or a join."""
@@ -463,11 +438,11 @@ class SyncState:
         state.is_reported = True
         return [MemberInSync(broker_id=broker_id)]
 
-    def _adopt(self, members: SyncStateSet, version: SyncStateSetEpoch, now_ms: int) -> list[SyncOutput]:
+    def _adopt(self, told: AlterVerdict | SetView, now_ms: int) -> list[SyncOutput]:
         outputs: list[SyncOutput] = []
-        if version > self._local_epoch:
-            newcomers = [member for member in self._others(members) if member not in self._local]
-            self._local, self._local_epoch = members, version
+        if told.sync_state_set_epoch > self._local_epoch:
+            newcomers = [member for member in self._others(told.sync_state_set) if member not in self._local]
+            self._local, self._local_epoch = told.sync_state_set, told.sync_state_set_epoch
             for member in newcomers:
                 self._caught_up.setdefault(member, self._fresh(now_ms)).caught_up_at_ms = now_ms
                 if member not in self._table.links:

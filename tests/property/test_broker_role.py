@@ -44,43 +44,28 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.broker.core.role_lines import LINES
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
-    BrokerName,
-    ClusterName,
-    FleetIncarnation,
     Incarnation,
     LogOffset,
     MasterEpoch,
     SessionOrdinal,
-    SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import Condition, MemberView, Registered, SetView
+from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import CleanMark, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import CleanMark, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.truncation import Cut, Keep
+from tests.support.set_views import KEY, shown, shown_member
 
-KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 ME, OTHER = BrokerId(1), BrokerId(2)
 INCARNATION = Incarnation("i1")
-OTHER_MEMBER = MemberView(
-    broker_id=OTHER,
-    incarnation=Incarnation("i2"),
-    session_ordinal=SessionOrdinal(1),
-    description=ReplicaDescription(address="127.0.0.1:1", ha_address="127.0.0.1:2"),
-    is_alive=True,
-    is_suspect=False,
-)
 A_CUT = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=10)
 
 
 def view_of(master: BrokerId | None, epoch: int, index: int) -> SetView:
     """The set with ``master``; replica 2 is the only one with an address."""
-    return SetView(
-        set_key=KEY,
-        fleet_incarnation=FleetIncarnation("f"),
-        term=1,
+    return shown(
         index=index,
         master=master,
         master_incarnation=INCARNATION if master == ME else Incarnation("i2"),
@@ -88,12 +73,7 @@ def view_of(master: BrokerId | None, epoch: int, index: int) -> SetView:
         sync_state_set=(ME, OTHER),
         sync_state_set_epoch=SyncStateSetEpoch(index),
         configuration=SetConfiguration(expected_replicas=2, min_in_sync=1),
-        members=(OTHER_MEMBER,),
-        has_entered=False,
-        start_offset=None,
-        last_alter=None,
-        condition=Condition.SERVING,
-        condition_reason="",
+        members=(shown_member(OTHER),),
     )
 
 

@@ -17,8 +17,10 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.replies import AlterVerdict
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, ReignStart, SyncOutput, SyncState
+from tests.support.set_views import shown
 
 EPOCH = MasterEpoch(3)
 FLEET = FleetIncarnation("fleet-1")
@@ -29,10 +31,7 @@ MASTER = BrokerId(1)
 class Answer:
     """The stored verdict. ``is_own``: on the alter that was delivered; else on another content or a higher seq."""
 
-    seq: int
-    is_accepted: bool
-    members: tuple[BrokerId, ...]
-    version: int
+    verdict: AlterVerdict
     is_own: bool = True
 
 
@@ -49,14 +48,14 @@ class Controller:
 
     def forge(self, number: int) -> None:
         """A stranger's alter in the master's name: accepted with {master}, or refused."""
-        seq = (self.stored.seq if self.stored is not None else 0) + 1 + 100 * (number // 2)
+        seq = (self.stored.verdict.seq if self.stored is not None else 0) + 1 + 100 * (number // 2)
         self._decide(seq, (MASTER,) if number % 2 else None, None)
 
     def apply(self, alter: ProposeAlter) -> Answer | None:
         assert self.seen.setdefault(alter.seq, alter) == alter, "a seq is bound to one content (R1)"
         if self.is_over:
             return None
-        if self.stored is not None and alter.seq <= self.stored.seq:
+        if self.stored is not None and alter.seq <= self.stored.verdict.seq:
             return self.stored if alter == self.content else replace(self.stored, is_own=False)
         is_accepted = alter.sync_state_set_epoch == self.version
         return self._decide(alter.seq, alter.new_set if is_accepted else None, alter)
@@ -65,7 +64,15 @@ class Controller:
         if members is not None:
             self.members, self.version = members, self.version + 1
         self.content = content
-        self.stored = Answer(seq, members is not None, self.members, self.version)
+        verdict = AlterVerdict(
+            master_epoch=EPOCH,
+            seq=seq,
+            is_accepted=members is not None,
+            refusal=None,
+            sync_state_set=self.members,
+            sync_state_set_epoch=SyncStateSetEpoch(self.version),
+        )
+        self.stored = Answer(verdict)
         return self.stored
 
 
@@ -151,17 +158,15 @@ class World:
             case "answer" if self.answers:
                 self.hear(self.answers[number % len(self.answers)])
             case "push":
-                self.take(
-                    state.authoritative_state(
-                        fleet_incarnation=FLEET,
-                        master_epoch=MasterEpoch(EPOCH + self.controller.is_over),
-                        master=MASTER,
-                        master_incarnation=Incarnation("i1"),
-                        sync_state_set=self.controller.members,
-                        sync_state_set_epoch=SyncStateSetEpoch(self.controller.version),
-                        now_ms=self.now_ms,
-                    )
+                view = shown(
+                    fleet_incarnation=FLEET,
+                    master_epoch=MasterEpoch(EPOCH + self.controller.is_over),
+                    master=MASTER,
+                    master_incarnation=Incarnation("i1"),
+                    sync_state_set=self.controller.members,
+                    sync_state_set_epoch=SyncStateSetEpoch(self.controller.version),
                 )
+                self.take(state.authoritative_state(view, self.now_ms))
             case "tick":
                 self.now_ms += 100 * number
                 self.take(state.tick(self.now_ms))
@@ -171,24 +176,8 @@ class World:
                 self.controller.forge(number)
 
     def hear(self, answer: Answer) -> None:
-        if answer.is_own:
-            outputs = self.state.verdict(
-                master_epoch=EPOCH,
-                seq=answer.seq,
-                is_accepted=answer.is_accepted,
-                sync_state_set=answer.members,
-                sync_state_set_epoch=SyncStateSetEpoch(answer.version),
-                now_ms=self.now_ms,
-            )
-        else:
-            outputs = self.state.overtaken(
-                master_epoch=EPOCH,
-                seq=answer.seq,
-                sync_state_set=answer.members,
-                sync_state_set_epoch=SyncStateSetEpoch(answer.version),
-                now_ms=self.now_ms,
-            )
-        self.take(outputs)
+        hear = self.state.verdict if answer.is_own else self.state.overtaken
+        self.take(hear(answer.verdict, self.now_ms))
 
     def check(self) -> None:
         assert set(self.controller.members) <= set(self.state.required_set), "D7: committed within required"

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.sim.mutation import Function, Mutation
 
 
 def _same_version_is_news(original: Function) -> Function:
-    def mutated(self: Any, **named: Any) -> Any:
-        if named["sync_state_set_epoch"] == self._local_epoch:
-            named["sync_state_set_epoch"] += 1
-        return original(self, **named)
+    def mutated(self: Any, view: Any, now_ms: int) -> Any:
+        if view.sync_state_set_epoch == self._local_epoch:
+            view = replace(view, sync_state_set_epoch=view.sync_state_set_epoch + 1)
+        return original(self, view, now_ms)
 
     return mutated
 

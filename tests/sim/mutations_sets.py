@@ -82,10 +82,12 @@ def _refusal_ends_the_union(_original: Function) -> Function:
 
 
 def _adopts_another_epoch(original: Function) -> Function:
-    def mutated(self: Any, **named: Any) -> Any:
+    def mutated(self: Any, view: Any, now_ms: int) -> Any:
         reign = self.reign
-        named.update(master_epoch=reign.master_epoch, master=reign.broker_id, master_incarnation=reign.incarnation)
-        return original(self, **named)
+        as_ours = replace(
+            view, master_epoch=reign.master_epoch, master=reign.broker_id, master_incarnation=reign.incarnation
+        )
+        return original(self, as_ours, now_ms)
 
     return mutated
 
@@ -138,9 +140,8 @@ def _join_without_confirm(_original: Function) -> Function:
 
 
 def _adopts_another_fleet(original: Function) -> Function:
-    def mutated(self: Any, **named: Any) -> Any:
-        named.update(fleet_incarnation=self.reign.fleet_incarnation)
-        return original(self, **named)
+    def mutated(self: Any, view: Any, now_ms: int) -> Any:
+        return original(self, replace(view, fleet_incarnation=self.reign.fleet_incarnation), now_ms)
 
     return mutated
 
@@ -229,8 +230,8 @@ def _counts_the_required_set(_original: Any) -> Any:
 
 
 def _refusal_keeps_the_proposal(original: Function) -> Function:
-    def mutated(self: Any, **named: Any) -> Any:
-        return original(self, **named) if named["is_accepted"] else []
+    def mutated(self: Any, decided: Any, now_ms: int) -> Any:
+        return original(self, decided, now_ms) if decided.is_accepted else []
 
     return mutated
 
@@ -571,7 +572,7 @@ SETS: tuple[Mutation, ...] = (
         name="R22-below-the-minimum",
         what="a master removes members until it is alone",
         target="rollcall_ha.ha.sync_state:SyncState._may_remain",
-        mutate=lambda _original: lambda _self, _members: True,
+        mutate=lambda _original: lambda _self, _members, _now_ms: True,
         case="set-below-its-minimum",
         tests=("tests/unit/test_ha_sync_state.py::test_r22_a_master_that_loses_its_slaves_keeps_them_in_its_set",),
     ),

@@ -17,22 +17,18 @@ from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
-    BrokerName,
-    ClusterName,
-    FleetIncarnation,
     Incarnation,
     LogOffset,
     MasterEpoch,
-    SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Condition, Refused, SetView
+from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SetConfiguration, Value
 from rollcall_ha.ha.links import LinkReign
 from rollcall_ha.ha.sync_state import SyncOutput
+from tests.support.set_views import KEY, shown
 
-KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 ME = BrokerId(1)
 INCARNATION = Incarnation("i1")
 EPOCH = MasterEpoch(3)
@@ -79,10 +75,7 @@ class Waiters:
 
 def view_of(members: tuple[BrokerId, ...], version: int, *, min_in_sync: int = 2) -> SetView:
     """The set as the controllers have it; two of its members must have a message."""
-    return SetView(
-        set_key=KEY,
-        fleet_incarnation=FleetIncarnation("f"),
-        term=1,
+    return shown(
         index=version,
         master=ME,
         master_incarnation=INCARNATION,
@@ -90,12 +83,8 @@ def view_of(members: tuple[BrokerId, ...], version: int, *, min_in_sync: int = 2
         sync_state_set=members,
         sync_state_set_epoch=SyncStateSetEpoch(version),
         configuration=SetConfiguration(expected_replicas=2, min_in_sync=min_in_sync),
-        members=(),
         has_entered=True,
         start_offset=LogOffset(0),
-        last_alter=None,
-        condition=Condition.SERVING,
-        condition_reason="",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -13,6 +14,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.replies import AlterVerdict
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.sync_state import (
     ConfirmMoved,
@@ -23,6 +25,7 @@ from rollcall_ha.ha.sync_state import (
     SyncOutput,
     SyncState,
 )
+from tests.support.set_views import shown, shown_member
 
 A, B, C = 1, 2, 3
 FLEET = FleetIncarnation("fleet-1")
@@ -84,22 +87,20 @@ class Master:
     def verdict(
         self, seq: int, *, accepted: bool, members: tuple[int, ...], version: int, epoch: int = 5
     ) -> list[SyncOutput]:
-        return self.state.verdict(
+        return self.state.verdict(self.decided(seq, members, version, epoch, accepted=accepted), self.now_ms)
+
+    def overtaken(self, seq: int, *, members: tuple[int, ...], version: int, epoch: int = 5) -> list[SyncOutput]:
+        return self.state.overtaken(self.decided(seq, members, version, epoch, accepted=True), self.now_ms)
+
+    @staticmethod
+    def decided(seq: int, members: tuple[int, ...], version: int, epoch: int, *, accepted: bool) -> AlterVerdict:
+        return AlterVerdict(
             master_epoch=MasterEpoch(epoch),
             seq=seq,
             is_accepted=accepted,
+            refusal=None if accepted else RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,
             sync_state_set=tuple(map(BrokerId, members)),
             sync_state_set_epoch=SyncStateSetEpoch(version),
-            now_ms=self.now_ms,
-        )
-
-    def overtaken(self, seq: int, *, members: tuple[int, ...], version: int, epoch: int = 5) -> list[SyncOutput]:
-        return self.state.overtaken(
-            master_epoch=MasterEpoch(epoch),
-            seq=seq,
-            sync_state_set=tuple(map(BrokerId, members)),
-            sync_state_set_epoch=SyncStateSetEpoch(version),
-            now_ms=self.now_ms,
         )
 
     def hear(
@@ -113,16 +114,16 @@ class Master:
         fleet: FleetIncarnation = FLEET,
         stopping: tuple[int, ...] = (),
     ) -> list[SyncOutput]:
-        return self.state.authoritative_state(
+        view = shown(
             fleet_incarnation=fleet,
             master_epoch=MasterEpoch(epoch),
             master=BrokerId(master),
             master_incarnation=Incarnation(inc),
             sync_state_set=tuple(map(BrokerId, members)),
             sync_state_set_epoch=SyncStateSetEpoch(version),
-            now_ms=self.now_ms,
-            stopping=frozenset(map(BrokerId, stopping)),
+            members=tuple(shown_member(one, is_stopping=True) for one in stopping),
         )
+        return self.state.authoritative_state(view, self.now_ms)
 
     def wait(self, duration_ms: int, step_ms: int = 100) -> list[SyncOutput]:
         outputs: list[SyncOutput] = []
