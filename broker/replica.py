@@ -12,35 +12,41 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
-from rollcall_ha.broker.core.goals import owner_in
+from rollcall_ha.broker.core.goals import GoalKind, owner_in
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine, stored_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
     Drained,
     EnteredAnswered,
+    ExitProcess,
     IncarnationEnded,
     LeaveMaster,
     PhaseReached,
     PrepareMaster,
     PublishRole,
+    RaiseAlarm,
     Recovered,
     RecoveryStarted,
     ReignRefused,
     ReportMilestone,
+    ResumeSlaveLink,
     SendEntered,
     SendLinkReport,
     SessionEstablished,
     SessionLost,
+    StartDraining,
     StartSlaveLink,
     Stop,
     StopAnswered,
+    StopDraining,
     TellDrained,
     TellStop,
     ViewArrived,
@@ -59,7 +65,7 @@ from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.revocations import RevokedPeers
-from rollcall_ha.broker.role_shell import RoleShell
+from rollcall_ha.broker.role_shell import Deeds, RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.broker.write_stops import WriteStops
@@ -150,8 +156,8 @@ class Replica:
             lag_bytes=lambda: self.following.lag_bytes,
         )
         self.session = self._new_session()
-        self.role = self._new_role(has_view=remembered.stored is not None)
         self.following = self._new_following()
+        self.role = self._new_role(has_view=remembered.stored is not None)
         self.ends = HaEnds(
             config=config,
             incarnation=process.incarnation,
@@ -186,8 +192,30 @@ class Replica:
             disk=self._disk,
             parts=self._parts,
             has_view=has_view,
-            owner=self,
+            link=self.following,
+            deeds=self._deeds(),
+            say_goodbye=self._say_goodbye,
+            failed=self.failed,
         )
+
+    def _deeds(self) -> Deeds:
+        return {
+            StartSlaveLink: self._follow,
+            ResumeSlaveLink: lambda _action: self.following.resume(),
+            PrepareMaster: self._prepare_master,
+            LeaveMaster: self._leave_master,
+            AdoptView: self._adopt_view,
+            PublishRole: self._publish,
+            SendEntered: self._send_entered,
+            StartDraining: self._start_draining,
+            StopDraining: self._stop_draining,
+            TellStop: self._tell_stop,
+            TellDrained: self._tell_drained,
+            SendLinkReport: self._send_link_report,
+            ReportMilestone: self._report_milestone,
+            RaiseAlarm: self._alarm,
+            ExitProcess: self._exit,
+        }
 
     def _new_following(self) -> Following:
         return Following(
@@ -198,7 +226,7 @@ class Replica:
             promised=lambda: self.machine.marks.promised,
             owner_of=lambda broker_id: owner_in(self.machine.view, broker_id),
             look_up=self.session.look_up,
-            feed=self.role.feed,
+            feed=lambda event: self.role.feed(event),  # noqa: PLW0108 (the role is made with this link)
             failed=self.failed,
         )
 
@@ -368,28 +396,15 @@ class Replica:
         await self._loop.run_in_executor(self._disk, self._files.identity.store, identity)
         _log.info("identity_stored", broker_id=identity.broker_id)
 
-    # --- RoleOwner ---------------------------------------------------------------------------------------------------
+    # --- actions of the role machine ---------------------------------------------------------------------------------
 
-    def start_link(self, action: StartSlaveLink) -> None:
+    def _follow(self, action: StartSlaveLink) -> None:
+        target = action.target
+        _log.info("follow", master=target.broker_id, master_epoch=target.master_epoch, address=target.ha_address)
         self._no_sends_since_s = None
-        self.following.start(action.generation, action.target)
+        self.following.start(action.generation, target)
 
-    def resume_link(self) -> None:
-        self.following.resume()
-
-    def settle_link(self, reason: str) -> None:
-        """A cut without its link."""
-        self.following.settle(reason)
-
-    def stop_link(self, detail: str) -> LogOffset:
-        """Apply and ack nothing."""
-        return self.following.stop(detail)
-
-    def pause_indexing(self, is_paused: bool) -> None:
-        """A thread works on the log."""
-        self.following.pause_indexing(is_paused)
-
-    def prepare_master(self, action: PrepareMaster) -> None:
+    def _prepare_master(self, action: PrepareMaster) -> None:
         """Everything but the permission to append."""
         assert self._registration.broker_id is not None, "a session came first"
         context = ReignContext(
@@ -411,23 +426,25 @@ class Replica:
         self._reign = Mastership(context, action)
         self._reign.open_links()
 
-    def leave_master(self, action: LeaveMaster) -> None:
+    def _leave_master(self, action: LeaveMaster) -> None:
         """The reign ends: no append, no release, no link of a slave any more (R12, R17)."""
+        _log.info("reign_left", master_epoch=action.master_epoch, why=action.reason)
         reign, self._reign = self._reign, None
         if reign is not None:
-            # Of the last reign: a goodbye tells since when its producers wait.
+            # A goodbye tells since when the producers of this reign wait.
             self._no_sends_since_s = self._loop.time() - reign.drained_us / 1_000_000
             reign.leave(action.reason, self._master_address())
             # Sends that waited for the end of a handover are refused now, with the address of the new master.
             self.listen.room_is_ready()
 
-    def adopt_view(self, action: AdoptView) -> None:
+    def _adopt_view(self, action: AdoptView) -> None:
         """The controllers' state of the set, for the required set of the reign (R2)."""
         if self._reign is not None:
             self._reign.adopt(action.view)
 
-    def publish(self, action: PublishRole) -> None:
+    def _publish(self, action: PublishRole) -> None:
         """The gate first (rule 2), then the clients that watch the route."""
+        _log.info("role", state=action.state, master_epoch=action.master_epoch, master=action.master, why=action.reason)
         if action.state is BrokerState.MASTER and self._reign is not None:
             self._reign.serve()
             self.writes.begin()
@@ -443,7 +460,7 @@ class Replica:
             PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK, reached_at_us=at_us, waited_us=waited_us)
         )
 
-    def send_entered(self, action: SendEntered) -> None:
+    def _send_entered(self, action: SendEntered) -> None:
         epoch = action.report.master_epoch
         _log.info("entered", master_epoch=epoch, start=action.report.start_offset)
 
@@ -455,33 +472,28 @@ class Replica:
 
         self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
 
-    def start_draining(self, *, may_serve_again: bool) -> None:
+    def _start_draining(self, action: StartDraining) -> None:
         """The reign goes on, without new sends."""
+        _log.info("draining", master_epoch=action.master_epoch)
         if self._reign is not None:
-            self._reign.drain(may_serve_again=may_serve_again)
+            self._reign.drain(may_serve_again=self.machine.goal.kind is GoalKind.REIGN)
 
-    def stop_draining(self) -> None:
+    def _stop_draining(self, action: StopDraining) -> None:
         """The gate first: sends that waited for another master are taken here."""
+        _log.info("serves_again", master_epoch=action.master_epoch)
         if self._reign is not None:
             self._reign.serve_again()
         self.listen.room_is_ready()
 
-    def tell_stop(self, action: TellStop) -> None:
+    def _tell_stop(self, action: TellStop) -> None:
         """The controllers elect another master, or show this slave to its master as about to stop."""
-        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
-        if ordinal is None or broker_id is None:
+        speaker = self._speaker()
+        if speaker is None:
             return  # asked again with the next session
-        command = AnnounceStop(
-            set_key=self._config.set_key,
-            broker_id=broker_id,
-            incarnation=self._process.incarnation,
-            session_ordinal=ordinal,
-            master_epoch=action.master_epoch,
-            drained_us=self._drained_us(),
-        )
+        command = AnnounceStop(**speaker, master_epoch=action.master_epoch, drained_us=self._drained_us())
         self._ask_to_leave(RequestCode.SESSION_STOPPING, command)
 
-    def tell_drained(self, action: TellDrained) -> None:
+    def _tell_drained(self, action: TellDrained) -> None:
         """The controllers elect the target of the order (R29)."""
         broker_id = self._registration.broker_id
         assert broker_id is not None, "a master is registered"
@@ -516,17 +528,14 @@ class Replica:
 
         self._ask(code, command).add_done_callback(answered)
 
-    def send_link_report(self, action: SendLinkReport) -> None:
+    def _send_link_report(self, action: SendLinkReport) -> None:
         """Whether the link to the master stands, as this replica sees it (R13)."""
-        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
-        if ordinal is None or broker_id is None:
+        speaker = self._speaker()
+        if speaker is None:
             return
         self.session.report_link(
             LinkReport(
-                set_key=self._config.set_key,
-                broker_id=broker_id,
-                incarnation=self._process.incarnation,
-                session_ordinal=ordinal,
+                **speaker,
                 master=action.master,
                 master_epoch=action.master_epoch,
                 is_open=action.is_open,
@@ -535,33 +544,42 @@ class Replica:
             )
         )
 
-    def report_milestone(self, action: ReportMilestone) -> None:
+    def _report_milestone(self, action: ReportMilestone) -> None:
         """Part of the record."""
         self.session.report(action.milestone, reached_at_us=action.reached_at_us)
 
-    async def say_goodbye(self, clean_mark: CleanMark) -> None:
-        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
-        if ordinal is None or broker_id is None:
+    async def _say_goodbye(self, clean_mark: CleanMark) -> None:
+        speaker = self._speaker()
+        if speaker is None:
             raise SessionUnavailable("no session is open")
         since_s = self._no_sends_since_s
-        command = SayGoodbye(
-            set_key=self._config.set_key,
-            broker_id=broker_id,
-            incarnation=self._process.incarnation,
-            session_ordinal=ordinal,
-            clean_mark=clean_mark,
-            stopped_us=UNSET if since_s is None else int((self._loop.time() - since_s) * 1_000_000),
-        )
+        stopped_us = UNSET if since_s is None else int((self._loop.time() - since_s) * 1_000_000)
+        command = SayGoodbye(**speaker, clean_mark=clean_mark, stopped_us=stopped_us)
         await self.session.ask(RequestCode.SESSION_GOODBYE, command)
+
+    def _speaker(self) -> dict[str, Any] | None:
+        """This replica, as an order of its open session names it; None: none is open."""
+        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
+        if ordinal is None or broker_id is None:
+            return None
+        return {
+            "set_key": self._config.set_key,
+            "broker_id": broker_id,
+            "incarnation": self._process.incarnation,
+            "session_ordinal": ordinal,
+        }
+
+    def _alarm(self, action: RaiseAlarm) -> None:
+        _log.error("alarm", reason=action.reason)
+        self.raise_alarm(action.reason)
 
     def raise_alarm(self, reason: str) -> None:
         """Shown in /readyz and counted."""
         self.status.alarm = reason
 
-    def exit(self, *, is_clean: bool) -> None:
-        """The role machine is done."""
+    def _exit(self, action: ExitProcess) -> None:
         if not self.ended.done():
-            self.ended.set_result(Ending(is_clean=is_clean))
+            self.ended.set_result(Ending(is_clean=action.is_clean))
 
     def failed(self, error: BaseException) -> None:
         """The process must not go on."""

@@ -1,8 +1,9 @@
 """
 The shell of the role machine: it executes the machine's actions and answers its steps.
 
-Here: the one-thread executor of durable writes, steps as tasks, immediate actions as calls, one log line per decision.
-Not here: any ``if`` about epochs (``broker.core.role``).
+Here: the one-thread executor of durable writes, steps as tasks, immediate actions by a table that the replica fills.
+Not here: any ``if`` about epochs (``broker.core.role``), what an action does to session, reign and gate
+(``broker.replica``).
 Rule 1: inputs are handled one after another; one that comes while actions are done waits its turn.
 Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: pages
 that the kernel dropped after a failed sync cannot be written again (``node.files``).
@@ -19,43 +20,29 @@ import errno
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Any
 
-from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
-    AdoptView,
     CloseLog,
     ExecuteCut,
-    ExitProcess,
-    LeaveMaster,
     PersistMarks,
     PersistView,
     PrepareMaster,
-    PublishRole,
-    RaiseAlarm,
     RecordEpochEntry,
     RemoveCleanMark,
-    ReportMilestone,
-    ResumeSlaveLink,
     RoleAction,
     RoleInput,
     RoleTick,
     SayGoodbyeTo,
-    SendEntered,
-    SendLinkReport,
     SlaveLinkClosed,
-    StartDraining,
-    StartSlaveLink,
     Step,
     StepDone,
     StepFailed,
-    StopDraining,
     StopSlaveLink,
-    TellDrained,
-    TellStop,
     WriteCleanMark,
 )
+from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
 from rollcall_ha.broker.log.record import RecordError
@@ -75,50 +62,8 @@ INDEX_BYTES_MAX = 4 * 1024 * 1024
 _log = get_logger("role")
 
 
-class RoleOwner(Protocol):
-    """The parts of this broker that carry out immediate actions: its session, its reign, its link."""
-
-    def start_link(self, action: StartSlaveLink) -> None: ...
-
-    def resume_link(self) -> None: ...
-
-    def settle_link(self, reason: str) -> None: ...
-
-    def stop_link(self, detail: str) -> LogOffset: ...
-
-    def pause_indexing(self, is_paused: bool) -> None: ...
-
-    def prepare_master(self, action: PrepareMaster) -> None: ...
-
-    def leave_master(self, action: LeaveMaster) -> None: ...
-
-    def adopt_view(self, action: AdoptView) -> None: ...
-
-    def publish(self, action: PublishRole) -> None: ...
-
-    def send_entered(self, action: SendEntered) -> None: ...
-
-    def start_draining(self, *, may_serve_again: bool) -> None: ...
-
-    def stop_draining(self) -> None: ...
-
-    def tell_stop(self, action: TellStop) -> None: ...
-
-    def tell_drained(self, action: TellDrained) -> None: ...
-
-    def send_link_report(self, action: SendLinkReport) -> None: ...
-
-    def report_milestone(self, action: ReportMilestone) -> None: ...
-
-    async def say_goodbye(self, clean_mark: CleanMark) -> None:
-        """Raises ``SessionUnavailable`` or any other error of the session."""
-        ...
-
-    def raise_alarm(self, reason: str) -> None: ...
-
-    def exit(self, *, is_clean: bool) -> None: ...
-
-    def failed(self, error: BaseException) -> None: ...
+Deeds = dict[type[RoleAction], Callable[[Any], object]]
+"""What is done, at once and on the loop, for each kind of action; for ``PrepareMaster`` when the index is complete."""
 
 
 class RoleShell:
@@ -133,15 +78,25 @@ class RoleShell:
         disk: Executor,
         parts: Parts,
         has_view: bool,
-        owner: RoleOwner,
+        link: Following,
+        deeds: Deeds,
+        say_goodbye: Callable[[CleanMark], Awaitable[object]],
+        failed: Callable[[BaseException], None],
     ) -> None:
-        """``disk``: one thread, for all durable writes but the log's own; ``has_view``: one is stored already."""
+        """
+        ``disk``: one thread, for all durable writes but the log's own; ``has_view``: one is stored already.
+
+        ``say_goodbye`` may raise any error of the session; ``failed`` ends the process.
+        """
         self.machine = machine
         self._commit_log = log
         self._files = files
         self._disk = disk
         self._parts = parts
-        self._owner = owner
+        self._link = link
+        self.deeds: Deeds = {PersistView: self._store_view, **deeds}
+        self._say_goodbye = say_goodbye
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._inputs: deque[RoleInput] = deque()
         self._is_busy = False
@@ -169,7 +124,7 @@ class RoleShell:
                 self._handle(self._inputs.popleft())
         except Exception as error:  # noqa: BLE001 (a caller that swallows it, a timer say, would go on with half a role change)
             self._inputs.clear()
-            self._owner.failed(error)
+            self._failed(error)
         finally:
             self._is_busy = False
         self._arm()
@@ -177,11 +132,14 @@ class RoleShell:
     def _handle(self, event: RoleInput) -> None:
         # Not the loop's time: that stands still within a turn and counts whole milliseconds, as long as a phase takes.
         for action in self.machine.handle(event, now_us=self._parts.now_us()):
-            self._do(action)
+            if isinstance(action, Step):
+                self._begin(action)
+            else:
+                self.deeds[type(action)](action)
         if isinstance(event, SlaveLinkClosed) and not self._is_cutting:
             # Its plan waited for something else, such as the pause after a full disk. The dialler waits for an answer
             # to it and would wait for ever.
-            self._owner.settle_link("the link that asked for a cut is gone")
+            self._link.settle("the link that asked for a cut is gone")
 
     def stop(self) -> None:
         """No timer any more, even if inputs come; steps under way end by themselves."""
@@ -197,56 +155,11 @@ class RoleShell:
         if due_us is not None and not self._is_stopped:
             self._timer = self._loop.call_at((due_us + 1) / 1_000_000, self.feed, RoleTick())
 
-    def _do(self, action: RoleAction) -> None:
-        if isinstance(action, Step):
-            self._begin(action)
-        elif isinstance(action, PersistView):
-            self._store_view(action.stored)
-        elif isinstance(action, PublishRole):
-            _log.info(
-                "role", state=action.state, master_epoch=action.master_epoch, master=action.master, why=action.reason
-            )
-            self._owner.publish(action)
-        elif isinstance(action, LeaveMaster):
-            _log.info("reign_left", master_epoch=action.master_epoch, why=action.reason)
-            self._owner.leave_master(action)
-        elif isinstance(action, AdoptView):
-            self._owner.adopt_view(action)
-        elif isinstance(action, StartSlaveLink):
-            _log.info(
-                "follow", master=action.target.broker_id, master_epoch=action.target.master_epoch,
-                address=action.target.ha_address,
-            )  # fmt: skip
-            self._owner.start_link(action)
-        elif isinstance(action, ResumeSlaveLink):
-            self._owner.resume_link()
-        elif isinstance(action, SendEntered):
-            self._owner.send_entered(action)
-        elif isinstance(action, StartDraining):
-            _log.info("draining", master_epoch=action.master_epoch)
-            self._owner.start_draining(may_serve_again=self.machine.goal.kind is GoalKind.REIGN)
-        elif isinstance(action, StopDraining):
-            _log.info("serves_again", master_epoch=action.master_epoch)
-            self._owner.stop_draining()
-        elif isinstance(action, TellStop):
-            self._owner.tell_stop(action)
-        elif isinstance(action, TellDrained):
-            self._owner.tell_drained(action)
-        elif isinstance(action, SendLinkReport):
-            self._owner.send_link_report(action)
-        elif isinstance(action, ReportMilestone):
-            self._owner.report_milestone(action)
-        elif isinstance(action, RaiseAlarm):
-            _log.error("alarm", reason=action.reason)
-            self._owner.raise_alarm(action.reason)
-        elif isinstance(action, ExitProcess):
-            self._owner.exit(is_clean=action.is_clean)
-
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _begin(self, step: Step) -> None:
         if isinstance(step, StopSlaveLink):
-            acked = self._owner.stop_link("the role machine stops this link")
+            acked = self._link.stop("the role machine stops this link")
             # Through the queue, like every other answer: the machine is still inside of the input that asked for it.
             self._inputs.append(StepDone(step=step.step, offset=acked))
             return
@@ -263,13 +176,13 @@ class RoleShell:
             # EIO from fdatasync: tried again it succeeds, although the page with the promise is gone. The machine would
             # take the mark for durable and ack on it (R9).
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                self._owner.failed(error)
+                self._failed(error)
                 return
             answer = StepFailed(step=step.step, reason=str(error))
         except (CutRefusedError, RecordError, EpochOrderError) as error:
             answer = StepFailed(step=step.step, reason=str(error), is_fatal=True)
         except Exception as error:  # noqa: BLE001 (a fault of our own: the process must not go on half a role)
-            self._owner.failed(error)
+            self._failed(error)
             return
         if isinstance(answer, StepFailed):
             _log.warning("step_failed", step=type(step).__name__, reason=answer.reason, is_fatal=answer.is_fatal)
@@ -278,7 +191,7 @@ class RoleShell:
         self.feed(answer)
         if isinstance(step, ExecuteCut):
             # If the machine resumed the link, its plan is answered already and this does nothing.
-            self._owner.settle_link("the cut is done, but its link is gone")
+            self._link.settle("the cut is done, but its link is gone")
 
     async def _execute(self, step: Step) -> RoleInput:
         if isinstance(step, PersistMarks):
@@ -290,7 +203,7 @@ class RoleShell:
         elif isinstance(step, PrepareMaster):
             while self._commit_log.extend_index(INDEX_BYTES_MAX) > 0:  # noqa: ASYNC110 (turns for the others, not a wait)
                 await asyncio.sleep(0)
-            self._owner.prepare_master(step)
+            self.deeds[PrepareMaster](step)
         elif isinstance(step, ExecuteCut):
             _log.info("cut", plan=str(step.plan))
             await self._alone(lambda: self._cut(step.plan))
@@ -306,7 +219,7 @@ class RoleShell:
 
     async def _goodbye(self, step: SayGoodbyeTo) -> RoleInput:
         try:
-            await self._owner.say_goodbye(step.clean_mark)
+            await self._say_goodbye(step.clean_mark)
         except Exception as error:  # noqa: BLE001 (nothing depends on it)
             return StepFailed(step=step.step, reason=str(error))
         return StepDone(step=step.step)
@@ -317,11 +230,11 @@ class RoleShell:
     async def _alone(self, work: Callable[[], LogOffset]) -> LogOffset:
         """On the disk's thread, while nothing on the loop touches the log."""
         # The index reads the map in turns of the loop: during a cut it would read zeros, or a map that is closed.
-        self._owner.pause_indexing(is_paused=True)
+        self._link.pause_indexing(is_paused=True)
         try:
             return await self._loop.run_in_executor(self._disk, work)
         finally:
-            self._owner.pause_indexing(is_paused=False)
+            self._link.pause_indexing(is_paused=False)
 
     def _record(self, master_epoch: MasterEpoch) -> LogOffset:
         """R12: start = end, behind the last whole record; W4: an empty last entry is replaced."""
@@ -347,9 +260,9 @@ class RoleShell:
 
     # --- the stored view ---------------------------------------------------------------------------------------------
 
-    def _store_view(self, stored: StoredView) -> None:
+    def _store_view(self, action: PersistView) -> None:
         """The newest one, one write at a time, behind the steps (rule 4)."""
-        self._view_to_store = stored
+        self._view_to_store = action.stored
         if not self._is_storing_view:
             self._is_storing_view = True
             task = self._loop.create_task(self._store_views())
@@ -372,6 +285,6 @@ class RoleShell:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 _log.warning("view_not_stored", reason=str(error))
             else:
-                self._owner.failed(error)
+                self._failed(error)
         finally:
             self._is_storing_view = False

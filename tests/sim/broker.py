@@ -16,7 +16,7 @@ from typing import Any
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks
-from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole
+from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellDrained
 from rollcall_ha.broker.log.commit_log import FLUSH_INTERVAL_MS, CommitLog
 from rollcall_ha.broker.log.ports import CutPlan, CutReason
 from rollcall_ha.broker.mastership import Mastership
@@ -280,12 +280,9 @@ class BrokerNode:
         before(replica._files, "store_marks", self._marks)
         before(replica.role, "_cut", lambda _plan: self.before_a_cut())
         after(replica.role, "_cut", lambda _plan: self._was_cut(replica))
-        after(replica, "publish", self._publishes)
-        before(replica, "prepare_master", self._prepares)
-        after(replica, "prepare_master", lambda _action: self._reigns(replica))
+        self._watch_deeds(replica)
         after(replica, "session_opened", lambda _registered: self.counts.add("sessions opened"))
         after(replica, "raise_alarm", self._alarmed)
-        before(replica, "tell_drained", lambda _action: self._told_drained(replica))
         after(replica, "registration_blocked", self._blocked)
         after(replica, "higher_epoch_seen", lambda *_: self.counts.add("higher epochs seen by peers"))
         before(replica.following, "slave_acted", self._acted)
@@ -298,6 +295,25 @@ class BrokerNode:
             answer(connection, frame)
 
         replica.listen._responders[ClientCode.GET_MAX_OFFSET] = pulled
+
+    def _watch_deeds(self, replica: Replica) -> None:
+        deeds = replica.role.deeds
+        publish, prepare, tell_drained = deeds[PublishRole], deeds[PrepareMaster], deeds[TellDrained]
+
+        def published(role: PublishRole) -> None:
+            publish(role)
+            self._look(lambda: self._publishes(role))
+
+        def prepared(action: PrepareMaster) -> None:
+            self._look(lambda: self._prepares(action))
+            prepare(action)
+            self._look(lambda: self._reigns(replica))
+
+        def drained(action: TellDrained) -> None:
+            self._look(lambda: self._told_drained(replica))
+            tell_drained(action)
+
+        deeds.update({PublishRole: published, PrepareMaster: prepared, TellDrained: drained})
 
     def _before(self, owner: object, name: str, eye: Callable[..., None]) -> None:
         covered = getattr(owner, name)

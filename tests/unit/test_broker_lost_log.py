@@ -30,7 +30,8 @@ from rollcall_ha.node.process import ExitCode
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import judged
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log
-from tests.unit.test_broker_replica import KEY, ME, config_of, free_port, registered, view
+from tests.support.set_views import KEY
+from tests.unit.test_broker_replica import ME, config_of, free_port, registered, view
 
 
 def filled(root: Path, *, is_clean: bool = True) -> LogOffset:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -16,7 +17,15 @@ import pytest
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.role import RoleMachine
-from rollcall_ha.broker.core.role_io import PublishRole, ReignRefused, SessionLost
+from rollcall_ha.broker.core.role_io import (
+    PublishRole,
+    ReignRefused,
+    RoleAction,
+    SessionLost,
+    StartDraining,
+    Step,
+    StopDraining,
+)
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.segment import LogSegment
@@ -30,8 +39,6 @@ from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, ReportWrites
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
-    BrokerName,
-    ClusterName,
     FleetIncarnation,
     FlushMode,
     Incarnation,
@@ -39,15 +46,12 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     RegisterCode,
     SessionOrdinal,
-    SetKey,
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import (
     AnyReply,
-    Condition,
     Done,
     Elected,
-    MemberView,
     Refused,
     Registered,
     SetView,
@@ -72,8 +76,8 @@ from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
 from tests.support.ha_replica import until
 from tests.support.log_tools import draft
+from tests.support.set_views import KEY, shown, shown_member
 
-KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 FLEET = FleetIncarnation("f1")
 ME = BrokerId(1)
 
@@ -131,12 +135,15 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
             log.close(is_clean=False)
 
 
+def do(replica: Replica, action: RoleAction) -> None:
+    """As if the role machine asked for it."""
+    replica.role.deeds[type(action)](action)
+
+
 def view(index: int, *, master: Replica | None = None, epoch: int = 0, flush: FlushMode = FlushMode.ASYNC) -> SetView:
     """The controllers' word."""
-    return SetView(
-        set_key=KEY,
+    return shown(
         fleet_incarnation=FLEET,
-        term=1,
         index=index,
         master=None if master is None else ME,
         master_incarnation=None if master is None else incarnation_of(master),
@@ -144,27 +151,13 @@ def view(index: int, *, master: Replica | None = None, epoch: int = 0, flush: Fl
         sync_state_set=() if master is None else (ME,),
         sync_state_set_epoch=SyncStateSetEpoch(epoch),
         configuration=SetConfiguration(expected_replicas=1, flush=flush),
-        members=(),
-        has_entered=False,
-        start_offset=None,
-        last_alter=None,
-        condition=Condition.SERVING,
-        condition_reason="",
     )
 
 
 def view_of_other(index: int) -> SetView:
     """Broker 2 is master."""
-    member = MemberView(
-        broker_id=BrokerId(2),
-        incarnation=Incarnation("i2"),
-        session_ordinal=SessionOrdinal(1),
-        description=ReplicaDescription(address="127.0.0.1:2", ha_address="127.0.0.1:3"),
-        is_alive=True,
-        is_suspect=False,
-    )
     return msgspec.structs.replace(
-        view(index, epoch=1), master=BrokerId(2), master_incarnation=Incarnation("i2"), members=(member,)
+        view(index, epoch=1), master=BrokerId(2), master_incarnation=Incarnation("i2"), members=(shown_member(2),)
     )
 
 
@@ -463,12 +456,12 @@ def test_sends_that_wait_for_the_end_of_a_handover_are_no_stop_for_want_of_room(
         async with running(tmp_path) as replica:
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             await until(lambda: replica.gate.state.is_serving)
-            replica.start_draining(may_serve_again=True)
+            do(replica, StartDraining(master_epoch=MasterEpoch(1)))
             link = HeldLink(replica, 100)
             link.send()
             assert link.is_held
             assert replica.listen.room_wanted_since_us is None
-            replica.stop_draining()
+            do(replica, StopDraining(master_epoch=MasterEpoch(1)))
             assert not link.is_held
 
     asyncio.run(story())
@@ -524,6 +517,16 @@ def test_each_refusal_of_a_damaged_record_had_64_mib_read_in_front_of_the_promis
     asyncio.run(story())
 
 
+def test_each_action_of_the_role_machine_has_its_deed(tmp_path: Path) -> None:
+    """Looked up in a table: one that is missing would end the process the first time that it is asked for."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            assert {*replica.role.deeds, *get_args(Step)} == {*get_args(RoleAction)}
+
+    asyncio.run(story())
+
+
 def test_a_fault_while_a_role_changes_ends_the_process(tmp_path: Path) -> None:
     """W36: the task of a step died with it, unseen; the replica stayed in half a role for ever."""
 
@@ -534,7 +537,7 @@ def test_a_fault_while_a_role_changes_ends_the_process(tmp_path: Path) -> None:
                 if action.state is BrokerState.MASTER:
                     raise RuntimeError("a fault of ours, behind the last step")
 
-            replica.publish = publish  # type: ignore[method-assign]
+            replica.role.deeds[PublishRole] = publish
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             ending = await asyncio.wait_for(replica.ended, timeout=5)
             assert isinstance(ending.error, RuntimeError)
