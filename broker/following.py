@@ -24,7 +24,7 @@ from rollcall_ha.broker.core.role_io import (
     SlaveLinkClosed,
     TruncationPlanned,
 )
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
@@ -82,7 +82,7 @@ class Following:
     def __init__(
         self,
         *,
-        log: BrokerLog,
+        log: CommitLog,
         disk: Executor,
         is_learner: bool,
         begins_at_last_segment: bool = False,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.following import Following
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
@@ -48,7 +48,7 @@ class HaEnds:
         *,
         config: BrokerConfig,
         incarnation: Incarnation,
-        log: BrokerLog,
+        log: CommitLog,
         parts: Parts,
         as_master: MasterLinkEvents,
         as_slave: Following,

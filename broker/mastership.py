@@ -20,7 +20,7 @@ from typing import Protocol
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.core.write_watch import US_PER_MS, MemberFacts, WriteFacts
 from rollcall_ha.broker.handlers.ports import GateState
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
@@ -107,7 +107,7 @@ class ReignContext:
     incarnation: Incarnation
     address: str
     """Of the own listen port."""
-    log: BrokerLog
+    log: CommitLog
     links: SlaveLinks
     waiters: Waiters
     gate: Gate

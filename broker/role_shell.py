@@ -44,8 +44,8 @@ from rollcall_ha.broker.core.role_io import (
 )
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
 from rollcall_ha.broker.log.record import RecordError
+from rollcall_ha.broker.log.values import CutReason, CutRefusedError
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
@@ -242,7 +242,7 @@ class RoleShell:
         # The old master died in the middle of a record. With its half before our start, every slave would have a torn
         # record at the boundary, and the first one that restarts would cut our epoch's bytes behind it.
         if log.whole_offset < log.max_offset:
-            log.execute_cut(log.plan_cut(log.whole_offset, CutReason.TORN_TAIL, "the master went away mid-record"))
+            log.cut(log.whole_offset, CutReason.TORN_TAIL, "the master went away mid-record")
         entry = EpochEntry(epoch=master_epoch, start_offset=log.max_offset)
         # A step that is repeated after a lost answer finds its own entry: appended again it would be refused, and the
         # winner would isolate itself.
@@ -255,7 +255,7 @@ class RoleShell:
         if isinstance(plan, FullResync):
             log.set_aside(plan.start_offset, plan.reason)
         elif isinstance(plan, Cut):
-            log.execute_cut(log.plan_cut(plan.point, CutReason.TRUNCATION, "the master's history differs"))
+            log.cut(plan.point, CutReason.TRUNCATION, "the master's history differs")
         return log.max_offset
 
     # --- the stored view ---------------------------------------------------------------------------------------------

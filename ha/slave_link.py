@@ -408,7 +408,7 @@ class SlaveLink:
 
     def _tell_confirm(self) -> list[SlaveAction]:
         # The master's confirm may be ahead of this log: remembered unclamped, it would isolate us at the next handshake
-        # (R26). ``BrokerLog.note_confirm`` clamps again.
+        # (R26). ``CommitLog.note_confirm`` clamps again.
         told = min(self._master_confirm, self._log.max_offset), self._master_end
         if told == self._confirm_told:
             return []

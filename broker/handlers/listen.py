@@ -23,7 +23,7 @@ import msgspec
 
 from rollcall_ha.broker.handlers.ports import ProbeSource, RouteSource
 from rollcall_ha.broker.handlers.put import PutPath
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
 from rollcall_ha.broker.protocol.routes import WATCH_WAIT_MS_MAX, encode_route, encode_topic_route
 from rollcall_ha.broker.protocol.send import SendRefusedError, SendRequest, parse_frame, put_refused
@@ -111,7 +111,7 @@ class _Watch(msgspec.Struct):
 class ListenService:
     """The requests of the listen port and their answers. On the loop thread."""
 
-    def __init__(self, *, put: PutPath, log: BrokerLog, routes: RouteSource, probes: ProbeSource) -> None:
+    def __init__(self, *, put: PutPath, log: CommitLog, routes: RouteSource, probes: ProbeSource) -> None:
         """``add_responder`` adds codes that other parts of the broker answer."""
         self._put = put
         self._log = log

@@ -22,8 +22,9 @@ import msgspec
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.handlers.ports import AnswerSink, GateState, MasterGate
-from rollcall_ha.broker.log.ports import BrokerLog, IndexBehindError
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
+from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
 from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
@@ -81,7 +82,7 @@ class PutPath:
 
     def __init__(
         self,
-        log: BrokerLog,
+        log: CommitLog,
         gate: MasterGate,
         *,
         store_host: bytes,

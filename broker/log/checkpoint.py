@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import atomic_replace
 

@@ -1,14 +1,19 @@
 """
 The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the index of both.
 
-Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
-runs, segments in use, the work of the flush thread. Not here: bytes of a record (``record``), files (``segment``,
-``checkpoint``), the next segment (``preallocation``), the steps of a cut (``cut``), the start (``recovery``).
+Implements ``ha.ports.ReplicaLog``. Here: offsets, runs, segments in use, the work of the flush thread. Not here: bytes
+of a record (``record``), files (``segment``, ``checkpoint``), the next segment (``preallocation``), the steps of a cut
+(``cut``), the start (``recovery``).
 
 Four ends, each at or below the one before: ``max_offset`` (bytes), ``whole_offset`` (records), ``flushed_offset``
 (records on disk), ``confirm_offset`` (records on every required member).
 Threads: the loop owns everything; the flush thread reads ``_whole`` and the list of segments, syncs, and prepares the
 next segment. Both are handed over by single assignments.
+Rule 1: methods run on the loop thread and return at once, except those whose docstring begins with *Blocking*: they
+write and sync files and run on a one-thread executor, while no other call touches the log.
+Rule 2: one run at a time: ``begin_run``, any number of ``append``, ``end_run``; nothing else in between.
+Rule 3: bytes below ``ackable_offset`` may be acknowledged: whole records only, so that confirm is always a record
+boundary and recovery, which keeps whole records, never ends below it; in flush mode sync only synced ones.
 """
 
 from __future__ import annotations
@@ -39,13 +44,13 @@ from rollcall_ha.broker.log.checkpoint import (
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.broker.log.log_index import LogIndex
-from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, IndexBehindError, RecoveryReport
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.soundness import find_damage, sound_end
+from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError, RecoveryReport
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
@@ -272,23 +277,6 @@ class CommitLog:
         start = max(self._index.boundary_at_or_below(offset), segment.base)
         return walk(segment.view, start - segment.base, offset - segment.base, []) == offset - segment.base
 
-    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
-        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
-        if not self.min_offset <= offset <= self._max:
-            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
-        # Inside a record the log would end with half of it; the next append behind that half is lost at the next start,
-        # which keeps whole records only. A full resync keeps nothing, so any point will do.
-        if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
-            raise CutRefusedError(f"cut at {offset}: no record starts there")
-        return CutPlan(
-            cut_offset=offset,
-            end_offset=self._max,
-            reason=reason,
-            is_below_confirm=offset < self.durable_confirm_offset,
-            is_below_released=offset < self._released,
-            explanation=explanation,
-        )
-
     def _segment_of(self, offset: int) -> LogSegment:
         segments = self._files.segments
         return segments[(offset - segments[0].base) // self._files.segment_bytes]
@@ -341,7 +329,7 @@ class CommitLog:
         return whole
 
     def find_damage(self, start: LogOffset, bytes_max: int) -> str:
-        """Blocking, not beside a cut. See the port."""
+        """Blocking, not beside a cut. The first damage in ``bytes_max`` from ``start``, a boundary, on; empty: none."""
         return find_damage(self._files.segments, start, min(self._whole, start + bytes_max))
 
     def record_epoch(self, entry: EpochEntry) -> None:
@@ -393,7 +381,7 @@ class CommitLog:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def begin_run(self, *, stored_at_ms: int) -> None:
-        """Start one append run. Raises ``IndexBehindError``."""
+        """Start one append run. Raises ``IndexBehindError``: the index has not seen the whole log, or half a record."""
         # A slave that was elected in the middle of a burst has records that the index has not seen. The next message
         # would get a queue offset that one of them has already, and a duplicate of one of them would be appended. The
         # role shell lets the index catch up before it prepares a reign; this is the second guard.
@@ -426,7 +414,13 @@ class CommitLog:
         self._index.offset = self._max
 
     def append(self, draft: Draft) -> tuple[int, int]:
-        """Copy one record behind the end; returns its physical and its queue offset. See the port for errors."""
+        """
+        Copy one record behind the end; returns its physical and its queue offset.
+
+        Raises, with nothing written:
+            RecordError: the record is too large for a segment or one of its fields for the format.
+            OSError: the next segment could not be made.
+        """
         total = record_bytes(draft, self._store_host)
         segments = self._files.segments
         if not segments or total + BLANK_BYTES_MIN > segments[-1].end - self._max:
@@ -600,20 +594,27 @@ class CommitLog:
 
     # --- cutting -----------------------------------------------------------------------------------------------------
 
-    def execute_cut(self, plan: CutPlan) -> None:
-        """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``CutUnfinishedError``, ``RecordError``."""
-        # The plan's two flags (below confirm, below released) were judged for the end that it names: bytes that came
-        # since would go without anybody having looked.
-        if plan.end_offset != self._max:
-            raise CutRefusedError(f"cut at {plan.cut_offset}: the log ended at {plan.end_offset}, now at {self._max}")
-        if plan.cut_offset < plan.end_offset:
+    def cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> None:
+        """
+        Blocking. Mark, quarantine, cut, zero, drop, sync, clear the mark (R20); index and history are cut as well.
+
+        Raises:
+            CutRefusedError: ``offset`` is no record boundary or outside of the log. OSError: the disk. Nothing was cut.
+            CutUnfinishedError: it failed half-way; the process must end, and ``open`` finishes the cut.
+        """
+        if not self.min_offset <= offset <= self._max:
+            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
+        # Inside a record the log would end with half of it; the next append behind that half is lost at the next start,
+        # which keeps whole records only.
+        if not self.is_record_boundary(offset):
+            raise CutRefusedError(f"cut at {offset}: no record starts there")
+        if offset < self._max:
             # A log that loses all its segments still knows where it begins.
-            new_start = plan.cut_offset if plan.cut_offset == self.min_offset else None
-            self._cut(plan, new_start)
+            self._cut(offset, reason, explanation, new_start=offset if offset == self.min_offset else None)
             return
         # No byte goes, but an entry without one does: the master's history may not have it (W4).
-        is_empty = plan.cut_offset == self.min_offset
-        history = EpochHistory() if is_empty else self._files.history.truncated_suffix(plan.cut_offset)
+        is_empty = offset == self.min_offset
+        history = EpochHistory() if is_empty else self._files.history.truncated_suffix(offset)
         if history != self._files.history:
             self._files.epochs.save(history)
             self._files.history = history
@@ -623,20 +624,19 @@ class CommitLog:
         Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset`` (S29).
 
         Raises:
-            CutRefusedError: ``start_offset`` is no segment's start. OSError: see ``execute_cut``.
+            CutRefusedError: ``start_offset`` is no segment's start. OSError: see ``cut``.
         """
         if start_offset % self._files.segment_bytes:
             raise CutRefusedError(f"a log cannot begin at {start_offset}: segments have {self._files.segment_bytes}")
-        plan = self.plan_cut(self.min_offset, CutReason.FULL_RESYNC, explanation)
-        self._cut(plan, start_offset)
+        self._cut(self.min_offset, CutReason.FULL_RESYNC, explanation, new_start=start_offset)
 
-    def _cut(self, plan: CutPlan, new_start: LogOffset | None) -> None:
+    def _cut(self, offset: LogOffset, reason: CutReason, explanation: str, *, new_start: LogOffset | None) -> None:
         mark = CutMark(
-            cut_offset=plan.cut_offset,
-            end_offset=plan.end_offset,
+            cut_offset=offset,
+            end_offset=self._max,
             new_start=new_start,
-            reason=plan.reason,
-            explanation=plan.explanation,
+            reason=reason,
+            explanation=explanation,
             began_at_ms=self._now_ms(),
             state_before=LogState(
                 checked_offset=self._flushed,
@@ -652,8 +652,8 @@ class CommitLog:
             # belongs to the log before it; a spare made for the old end would be a hole in the folder.
             self._generation += 1
             self._preallocator.discard()
-            end = plan.cut_offset if new_start is None else new_start
-            if plan.reason is CutReason.FULL_RESYNC:
+            end = offset if new_start is None else new_start
+            if reason is CutReason.FULL_RESYNC:
                 self._index = LogIndex(end)
             else:
                 # Before the bytes go: the index reads them to find which queue offsets are free again.
@@ -683,7 +683,7 @@ class CommitLog:
         if is_clean:
             # The clean mark says that no record needs a check: half a record behind it would be taken for a whole one.
             if self._whole < self._max:
-                self.execute_cut(self.plan_cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record"))
+                self.cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record")
             self._sync()
             self.extend_index(self.unindexed_bytes)
             write_small(self._files.root / INDEX_FILE_NAME, self._index.saved())

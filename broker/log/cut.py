@@ -31,8 +31,8 @@ from rollcall_ha.broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
-from rollcall_ha.broker.log.ports import CutReason
 from rollcall_ha.broker.log.segment import LogSegment, segment_name
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.store import EpochStore
 from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import LogOffset
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log, read_by_the_document
 
@@ -81,7 +81,7 @@ def test_a_log_that_was_cut_is_the_log_that_never_had_what_was_cut(
         kept = min(kept, len(starts))
         write(plain, messages[:kept])
         if kept < len(starts):
-            cut.execute_cut(cut.plan_cut(LogOffset(starts[kept]), CutReason.TRUNCATION))
+            cut.cut(LogOffset(starts[kept]), CutReason.TRUNCATION)
             assert cut.producers.snapshot() == plain.producers.snapshot()
             assert list(cut.queues.rows()) == list(plain.queues.rows())
         for size, queue_id in others:

@@ -18,7 +18,7 @@ from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellDrained
 from rollcall_ha.broker.log.commit_log import FLUSH_INTERVAL_MS, CommitLog
-from rollcall_ha.broker.log.ports import CutPlan, CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.mastership import Mastership
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.codes import ClientCode
@@ -274,7 +274,7 @@ class BrokerNode:
         before(log, "begin_run", self._begins_run)
         after(log, "append", lambda *_: self.counts.add("messages appended"))
         after(log, "record_epoch", self._recorded)
-        before(log, "execute_cut", self._cuts)
+        before(log, "cut", self._cuts)
         before(log, "set_aside", lambda *_: self.counts.add("full resyncs"))
         before(log, "close", lambda **_: setattr(self.disk, "log", None))
         before(replica._files, "store_marks", self._marks)
@@ -354,12 +354,13 @@ class BrokerNode:
     def _recorded(self, entry: EpochEntry) -> None:
         self.oracle.epoch_recorded(self.plan.set_key, self.broker_id, entry.epoch, entry.start_offset)
 
-    def _cuts(self, plan: CutPlan) -> None:
-        if plan.reason is CutReason.TORN_TAIL:
+    def _cuts(self, offset: LogOffset, reason: CutReason, _explanation: str = "") -> None:
+        cut_bytes = self.log.max_offset - offset
+        if reason is CutReason.TORN_TAIL:
             self.counts.add("half records dropped")
-        elif plan.cut_offset < plan.end_offset:
+        elif cut_bytes > 0:
             self.counts.add("truncations")
-            self.counts.add("bytes truncated", plan.end_offset - plan.cut_offset)
+            self.counts.add("bytes truncated", cut_bytes)
 
     def _was_cut(self, replica: Replica) -> None:
         target = replica.following._target

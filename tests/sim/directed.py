@@ -29,7 +29,7 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
 )
 from rollcall_ha.broker.core.session import Beat
-from rollcall_ha.broker.log.ports import IndexBehindError
+from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch

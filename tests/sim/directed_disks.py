@@ -16,7 +16,7 @@ from rollcall_ha.broker import identity
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch
@@ -82,7 +82,7 @@ def cut_tail_comes_back() -> None:
         log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
         _append(log, 10)
         cut = LogOffset(4 * RECORD_BYTES)
-        log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "diverged"))
+        log.cut(cut, CutReason.TRUNCATION, "diverged")
         disk.crash()
         disk.boot()
         end = _open(disk, stop=_whole).max_offset
@@ -97,7 +97,7 @@ def cut_over_a_power_cut() -> None:
         _append(log, 40)
         log.flush_turn()
         cut = LogOffset(3 * RECORD_BYTES)
-        log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "diverged"))
+        log.cut(cut, CutReason.TRUNCATION, "diverged")
         after = _lose_power(disk)
         found = [record.value for record in after.records()]
         _must(found == [0, 1, 2], f"R20: cut to {cut}, after a power cut the log has {found}")

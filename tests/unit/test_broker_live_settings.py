@@ -15,7 +15,7 @@ from rollcall_ha.broker.core.write_watch import WriteWatch
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.live_settings import LiveSettings
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.session import ControllerSession, SessionOwner
 from rollcall_ha.controller.contract.codes import RequestCode
@@ -137,7 +137,7 @@ def test_open_links_wait_by_the_shorter_timeout_only_when_their_other_end_knows_
         ends = HaEnds(
             config=config,
             incarnation=Incarnation("i"),
-            log=cast("BrokerLog", None),
+            log=cast("CommitLog", None),
             parts=cast("Parts", SimpleNamespace(credentials=None)),
             as_master=cast("MasterLinkEvents", None),
             as_slave=cast("Following", None),

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
-from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
 from rollcall_ha.broker.session import SessionUnavailable
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
@@ -112,7 +112,7 @@ def reign_of(
             broker_id=ME,
             incarnation=INCARNATION,
             address="127.0.0.1:1",
-            log=cast("BrokerLog", Log()),
+            log=cast("CommitLog", Log()),
             links=Links(),
             waiters=waiters or Waiters(),
             gate=gate,

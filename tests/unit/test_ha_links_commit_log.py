@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from rollcall_ha.ha.errors import ErrorCode
@@ -26,7 +26,7 @@ class LogOnDisk(CommitLog):
         if isinstance(plan, FullResync):
             self.set_aside(plan.start_offset, plan.reason)
         elif isinstance(plan, Cut):
-            self.execute_cut(self.plan_cut(plan.point, CutReason.TRUNCATION))
+            self.cut(plan.point, CutReason.TRUNCATION)
 
     def record(self, new: EpochEntry) -> None:
         self.record_epoch(new)
@@ -89,7 +89,7 @@ def test_a_log_that_was_cut_to_its_beginning_kept_an_epoch_that_its_next_master_
     slave = opened(tmp_path / "slave")
     enter(slave, 1, 20)
     slave = without_its_first_segment(slave)
-    slave.execute_cut(slave.plan_cut(slave.min_offset, CutReason.TRUNCATION))
+    slave.cut(slave.min_offset, CutReason.TRUNCATION)
     master = opened(tmp_path / "master")
     enter(master, 0, 20, b"y")
     master = without_its_first_segment(master)

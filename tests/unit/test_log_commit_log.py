@@ -14,10 +14,10 @@ import pytest
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
-from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, IndexBehindError
 from rollcall_ha.broker.log.preallocation import lead_bytes
 from rollcall_ha.broker.log.record import RecordError, pack_blank
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import (
@@ -157,12 +157,11 @@ def test_a_cut_interrupted_at_any_step_is_finished_at_the_next_start(tmp_path: P
     before, end = log_bytes(log), log.max_offset
     cut = LogOffset(places[3][0])
     log._files.before_step = stop
-    plan = log.plan_cut(cut, CutReason.TRUNCATION, "diverged")
     if dies_before is None:
-        log.execute_cut(plan)
+        log.cut(cut, CutReason.TRUNCATION, "diverged")
     else:
         with pytest.raises(StopHere):
-            log.execute_cut(plan)
+            log.cut(cut, CutReason.TRUNCATION, "diverged")
     crash(log)
     log = open_log(tmp_path)
     if dies_before == "mark":
@@ -261,24 +260,18 @@ def test_a_cut_inside_of_a_record_or_outside_of_the_log_is_refused(tmp_path: Pat
     append_all(log, draft(), draft())
     for offset in (-1, 1, log.max_offset - 1, log.max_offset + 1):
         with pytest.raises(CutRefusedError):
-            log.plan_cut(LogOffset(offset), CutReason.TRUNCATION)
-    plan = log.plan_cut(LogOffset(0), CutReason.TRUNCATION)
-    append_all(log, draft())
-    with pytest.raises(CutRefusedError):
-        log.execute_cut(plan)
+            log.cut(LogOffset(offset), CutReason.TRUNCATION)
+    assert log.whole_offset == log.max_offset > 0
     crash(log)
 
 
-def test_a_cut_below_confirm_is_named_and_clamps_it(tmp_path: Path) -> None:
-    """R26: the role machine asks the plan; if it goes on all the same, confirm never points beyond the log."""
+def test_a_cut_below_confirm_clamps_it(tmp_path: Path) -> None:
+    """R26 isolates instead, unless an unclean epoch explains it; then confirm never points beyond the log."""
     log = open_log(tmp_path)
     places = append_all(log, draft(), draft(), draft())
     log.note_confirm(log.max_offset, LogOffset(places[2][0]))
     log._do_chores()
-    plan = log.plan_cut(LogOffset(places[1][0]), CutReason.TRUNCATION)
-    assert plan.is_below_confirm
-    assert plan.is_below_released
-    log.execute_cut(plan)
+    log.cut(LogOffset(places[1][0]), CutReason.TRUNCATION)
     assert log.confirm_offset == log.durable_confirm_offset == log.released_offset == places[1][0]
     crash(log)
 
@@ -315,7 +308,7 @@ def test_the_dedupe_table_is_cut_and_rebuilt_with_the_log(tmp_path: Path) -> Non
         message.stamp = stamp
         places += append_all(log, message)
     assert log.producers.snapshot() == {identity: (0, 0, 4)}
-    log.execute_cut(log.plan_cut(LogOffset(places[3][0]), CutReason.TRUNCATION))
+    log.cut(LogOffset(places[3][0]), CutReason.TRUNCATION)
     assert log.producers.snapshot() == {identity: (0, 0, 2)}
     crash(log)
     log = open_log(tmp_path)
@@ -394,7 +387,7 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
     assert log._files.segments[-1] is spare
     log._prepare_segment()
-    log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
+    log.cut(LogOffset(0), CutReason.TRUNCATION)
     assert not any((tmp_path / "commitlog").iterdir()) or log.min_offset == 0
     assert append_all(log, draft()) == [(0, 0)]
     crash(log)
@@ -455,7 +448,7 @@ def test_who_asks_for_room_hears_when_it_is_there(tmp_path: Path) -> None:
     assert not log.is_room_ready(SEGMENT_BYTES)
     assert room.wait(5)
     assert log.is_room_ready(SEGMENT_BYTES)
-    log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
+    log.cut(LogOffset(0), CutReason.TRUNCATION)
     assert log.is_room_ready(SEGMENT_BYTES // 2)
     crash(log)
 
@@ -510,7 +503,7 @@ def test_a_cut_that_could_not_begin_is_not_made_up_for_by_a_later_start(tmp_path
     places = append_all(log, *(draft(b"x" * 100) for _ in range(5)))
     log._files.before_step = fill
     with pytest.raises(OSError, match="no space left"):
-        log.execute_cut(log.plan_cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged"))
+        log.cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged")
     append_all(log, draft(b"acknowledged by everybody"))
     before = log_bytes(log)
     crash(log)
@@ -531,7 +524,7 @@ def test_a_cut_that_fails_half_way_lets_nobody_go_on(tmp_path: Path) -> None:
     places = append_all(log, *(draft(b"x" * 100) for _ in range(5)))
     log._files.before_step = fill
     with pytest.raises(CutUnfinishedError):
-        log.execute_cut(log.plan_cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged"))
+        log.cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged")
     crash(log)
     log = open_log(tmp_path)
     assert (log.recovery.finished_cut, log.max_offset) == (True, places[2][0])
@@ -604,7 +597,7 @@ def rotten_tail(root: Path, *, at: int, is_after_cut: bool = False) -> None:
     log._do_chores()
     if is_after_cut:
         append_all(log, draft(b"cut"))
-        log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
+        log.cut(LogOffset(0), CutReason.TRUNCATION)
     places = append_all(log, *(draft(b"%05d" % number * 40) for number in range(10)))
     crash(log)
     (path,) = (root / "commitlog").iterdir()

@@ -8,8 +8,8 @@ import pytest
 
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
-from rollcall_ha.broker.log.ports import CutReason
 from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import SEGMENT_BYTES, append_all, crash, draft, log_bytes, never_synced, open_log
 
@@ -48,11 +48,10 @@ def test_killed_between_two_drops_of_a_truncation(tmp_path: Path, monkeypatch: p
     log, places = five_segments(tmp_path)
     cut = LogOffset(places[1][0])
     before = log_bytes(log)
-    plan = log.plan_cut(cut, CutReason.TRUNCATION, "diverged")
     with monkeypatch.context() as patch:
         kill_at_rename(patch, number)
         with pytest.raises(Killed):
-            log.execute_cut(plan)
+            log.cut(cut, CutReason.TRUNCATION, "diverged")
 
     log = open_log(tmp_path)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset
 from tests.support.log_tools import STORE_HOST, append_all, draft, refuse_to_stop
 from tests.support.sim_files import FileCalls, SimFiles
@@ -60,7 +60,7 @@ def _survives(disk: SimFiles, calls_left: int, *, is_full_resync: bool) -> bool:
         if is_full_resync:
             log.set_aside(LogOffset(0), "no common point")
         else:
-            log.execute_cut(log.plan_cut(LogOffset(places[3][0]), CutReason.TRUNCATION, "diverged"))
+            log.cut(LogOffset(places[3][0]), CutReason.TRUNCATION, "diverged")
         is_dead = False
     disk.lose_power(forgets_all=True)
     disk.boot()

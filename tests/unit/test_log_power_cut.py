@@ -10,7 +10,7 @@ import pytest
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.flush import GroupFlusher
-from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.replica_files import MarksFile
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log
@@ -54,7 +54,7 @@ def test_r20_a_cut_is_on_disk_when_it_returns(disk: PowerCuttableFolder, tmp_pat
     """
     log, places = synced_log(disk, bodies=9)
     cut = LogOffset(places[3][0])
-    log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "the master does not have them"))
+    log.cut(cut, CutReason.TRUNCATION, "the master does not have them")
     kept = log_bytes(log)
     crash(log)
 
@@ -71,7 +71,7 @@ def test_r20_a_cut_over_segments_is_on_disk_when_it_returns(disk: PowerCuttableF
     log, places = synced_log(disk, bodies=30)
     assert len(log._files.segments) >= 3
     cut = LogOffset(places[2][0])
-    log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "the master does not have them"))
+    log.cut(cut, CutReason.TRUNCATION, "the master does not have them")
     crash(log)
 
     after = open_log(disk.cut_power(tmp_path / "after"))
