@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
 
 from rollcall_ha.broker.core.role_io import (
     LinkOpened,
@@ -41,6 +40,7 @@ from rollcall_ha.ha.actions import (
 )
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.service import HaClient
 from rollcall_ha.ha.truncation import TruncationPlan
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.telemetry import get_logger
@@ -48,32 +48,6 @@ from rollcall_ha.node.telemetry import get_logger
 INDEX_BYTES_MAX = 256 * 1024
 
 _log = get_logger("following")
-
-
-class MasterDialler(Protocol):
-    """The part of ``HaClient`` that following calls."""
-
-    @property
-    def heard_age_us(self) -> int | None: ...
-
-    @property
-    def ended_age_us(self) -> int | None: ...
-
-    def follow(self, target: FollowTarget) -> None: ...
-
-    def stop_following(self, detail: str) -> None: ...
-
-    def truncation_done(self) -> None: ...
-
-    def truncation_failed(self, reason: str) -> None: ...
-
-    def epoch_recorded(self) -> None: ...
-
-    def epoch_failed(self, reason: str) -> None: ...
-
-    def log_synced(self, end: LogOffset) -> None: ...
-
-    def log_has_room(self) -> None: ...
 
 
 class Following:
@@ -98,7 +72,7 @@ class Following:
 
         ``failed`` hears of a disk that does not work any more.
         """
-        self.client: MasterDialler | None = None
+        self.client: HaClient | None = None
         """Set once this replica has its id."""
         self._log = log
         self._disk = disk

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.core.write_watch import US_PER_MS, MemberFacts, WriteFacts
-from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.handlers.ports import Gate, GateState
+from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
@@ -27,11 +27,11 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Joining, Phase, Value
-from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
 from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.service import HaServer
 from rollcall_ha.ha.sync_state import (
     ConfirmMoved,
     MastershipEnded,
@@ -54,50 +54,6 @@ SEQ_OVERTAKEN = frozenset({RefusalCode.STALE_SEQUENCE, RefusalCode.SEQUENCE_REUS
 _log = get_logger("mastership")
 
 
-class SlaveLinks(Protocol):
-    """The part of ``HaServer`` that a reign calls."""
-
-    def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None: ...
-
-    def replicas_changed(self, reign: LinkReign) -> None: ...
-
-    def end_reign(self, detail: str) -> None: ...
-
-    def log_extended(self) -> None: ...
-
-    def confirm_moved(self, offset: LogOffset) -> None: ...
-
-
-class Waiters(Protocol):
-    """The part of the put path that a reign calls."""
-
-    def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
-
-    def leave_epoch(self) -> None: ...
-
-    def release(self, confirm: LogOffset) -> None: ...
-
-    @property
-    def waiting_messages(self) -> int: ...
-
-
-class Gate:
-    """The gate that handlers read (``broker.handlers.ports.MasterGate``)."""
-
-    def __init__(self) -> None:
-        self.state = GateState(is_serving=False, master_epoch=NO_EPOCH, is_min_in_sync=False, reason="starting")
-
-    def close(self, reason: str, master_epoch: MasterEpoch, master_address: str) -> None:
-        """Nothing is appended or released from here on."""
-        self.state = GateState(
-            is_serving=False,
-            master_epoch=master_epoch,
-            is_min_in_sync=False,
-            master_address=master_address,
-            reason=reason,
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReignContext:
     """The parts of this process that all its reigns share."""
@@ -108,8 +64,8 @@ class ReignContext:
     address: str
     """Of the own listen port."""
     log: CommitLog
-    links: SlaveLinks
-    waiters: Waiters
+    links: HaServer
+    waiters: PutPath
     gate: Gate
     timing: Timing
     ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]]
@@ -129,7 +85,6 @@ class Mastership:
     def __init__(self, context: ReignContext, order: PrepareMaster) -> None:
         """Nothing is open yet. The log's index is complete (R19)."""
         view = order.view
-        timing = context.timing
         self._context = context
         self._loop = asyncio.get_running_loop()
         self.master_epoch = order.master_epoch
@@ -155,10 +110,7 @@ class Mastership:
                 sync_state_set_epoch=view.sync_state_set_epoch,
                 min_in_sync=view.configuration.effective_min_in_sync,
                 flush=view.configuration.flush,
-                catch_up_timeout_ms=timing.catch_up_timeout_ms,
-                survivors_wait_ms=timing.survivors_wait_ms,
-                alter_retry_ms=timing.session_rpc_timeout_ms,
-                stall_ms=timing.stall_ms,
+                timing=context.timing,
             ),
             log_end=context.log.max_offset,
             now_ms=self._now_ms(),
@@ -224,12 +176,7 @@ class Mastership:
 
     def retime(self, timing: Timing) -> None:
         """Other durations are in force."""
-        self.sync.retime(
-            catch_up_timeout_ms=timing.catch_up_timeout_ms,
-            survivors_wait_ms=timing.survivors_wait_ms,
-            alter_retry_ms=timing.session_rpc_timeout_ms,
-            stall_ms=timing.stall_ms,
-        )
+        self.sync.retime(timing)
 
     def session_opened(self) -> None:
         """An outstanding proposal is sent again at once; its verdict may have been lost with the session (R1)."""

@@ -56,12 +56,13 @@ from rollcall_ha.broker.core.write_watch import WriteFacts, fenced_facts
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.handlers.listen import ListenService
+from rollcall_ha.broker.handlers.ports import Gate
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.identity import Remembered
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.mastership import Mastership, ReignContext
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.revocations import RevokedPeers

@@ -18,7 +18,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -38,7 +38,7 @@ from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer
 from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
-from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
+from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
 from rollcall_ha.ha.refusals import LinkRefusals, tls_reason
 from rollcall_ha.ha.renewal import RenewalClock
@@ -67,19 +67,6 @@ _ENDS_OF_THE_PEER = (CloseCause.PEER, CloseCause.PROBE, CloseCause.BROKEN)
 """Ends of a link that transferred which its other end made: said, closed, or reset."""
 _REFUSALS = (CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED)
 """Ends for lack of a good certificate: the operator hears of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterLinkStatus:
-    """One slave as metrics and status pages show it."""
-
-    broker_id: BrokerId
-    link_generation: int
-    state: MasterLinkState
-    position: LogOffset
-    acked: LogOffset
-    lag_bytes: int
-    dropped_acks: int
 
 
 class _Ticker:
@@ -218,21 +205,6 @@ class HaServer:
         if self._confirm_timer is None and self._current:
             delay_s = self._settings.confirm_delay_ms / 1000
             self._confirm_timer = asyncio.get_running_loop().call_later(delay_s, self._tell_confirm)
-
-    def links(self) -> tuple[MasterLinkStatus, ...]:
-        """The current links, by broker id."""
-        return tuple(
-            MasterLinkStatus(
-                broker_id=broker_id,
-                link_generation=connection.link.link_generation,
-                state=connection.link.state,
-                position=connection.link.position,
-                acked=connection.link.acked,
-                lag_bytes=connection.link.lag_bytes,
-                dropped_acks=connection.link.dropped_acks,
-            )
-            for broker_id, connection in sorted(self._current.items())
-        )
 
     def _accept_on(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         if self._listener is listener:
@@ -411,11 +383,6 @@ class HaClient:
 
     def _age_us(self, at_ms: int | None) -> int | None:
         return None if at_ms is None else max(0, self._clock_ms() - at_ms) * 1_000
-
-    @property
-    def state(self) -> SlaveLinkState | None:
-        """Of the current link; None = there is none."""
-        return None if self._connection is None else self._connection.link.state
 
     def follow(self, target: FollowTarget) -> None:
         """Leave the current link and dial ``target`` at once; call it again for another epoch of the same master."""

@@ -47,6 +47,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict, SetView
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.ha.confirm_offset import AckFate, MemberAck, SlaveAcks, confirm_candidate
 
 
@@ -67,12 +68,11 @@ class ReignStart:
     sync_state_set_epoch: SyncStateSetEpoch
     min_in_sync: int
     flush: FlushMode
-    catch_up_timeout_ms: int
-    survivors_wait_ms: int
-    alter_retry_ms: int
-    """An unanswered alter is sent again after this; also the pause after a refusal."""
-    stall_ms: int
-    """Ticks further apart than this mean that the own process stood still."""
+    timing: Timing
+    """
+    Ticks further apart than ``stall_ms`` mean that the own process stood still; an unanswered alter is sent again after
+    ``session_rpc_timeout_ms``, which is also the pause after a refusal.
+    """
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------
@@ -209,15 +209,9 @@ class SyncState:
         """The reign goes on and ``min_in_sync`` holds: asked before an append and again at release (W12, R22)."""
         return self._ended is None and self.in_sync_count >= self.reign.min_in_sync
 
-    def retime(self, *, catch_up_timeout_ms: int, survivors_wait_ms: int, alter_retry_ms: int, stall_ms: int) -> None:
+    def retime(self, timing: Timing) -> None:
         """Other durations count from the next look on; what they have begun to wait for goes on."""
-        self.reign = replace(
-            self.reign,
-            catch_up_timeout_ms=catch_up_timeout_ms,
-            survivors_wait_ms=survivors_wait_ms,
-            alter_retry_ms=alter_retry_ms,
-            stall_ms=stall_ms,
-        )
+        self.reign = replace(self.reign, timing=timing)
 
     def require(self, min_in_sync: int) -> None:
         """So many members have to hold what is released from now on (R22); ask ``may_release`` again."""
@@ -301,7 +295,7 @@ class SyncState:
         self._outstanding = None
         # A refused proposal would be made again by the same ack, as fast as the controllers can refuse it.
         if not decided.is_accepted:
-            self._pause_until_ms = now_ms + reign.alter_retry_ms
+            self._pause_until_ms = now_ms + reign.timing.session_rpc_timeout_ms
         return self._adopt(decided, now_ms)
 
     def overtaken(self, decided: AlterVerdict, now_ms: int) -> list[SyncOutput]:
@@ -319,7 +313,7 @@ class SyncState:
         # before, SyncStateSetEpoch would be higher than the one that ours named, and that state is adopted here.
         self._seq = decided.seq
         self._outstanding = None
-        self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+        self._pause_until_ms = now_ms + self.reign.timing.session_rpc_timeout_ms
         return self._adopt(decided, now_ms)
 
     def mastership_refused(self, reason: str) -> list[SyncOutput]:
@@ -361,7 +355,7 @@ class SyncState:
             return []
         # This process stood still for 12 s: the acks of that time are in its sockets, unread. Without grace it would
         # first remove every member for having been silent.
-        if now_ms - self._last_tick_ms > self.reign.stall_ms:
+        if now_ms - self._last_tick_ms > self.reign.timing.stall_ms:
             self._grant_grace(now_ms)
         self._last_tick_ms = now_ms
         self._lost = frozenset(member for member in self._others(self._local) if self._is_lost(member, now_ms))
@@ -369,7 +363,7 @@ class SyncState:
         outstanding = self._outstanding
         if outstanding is None:
             return outputs + (self._propose_leaving(now_ms) or self._propose_joining(now_ms))
-        if now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
+        if now_ms - self._sent_at_ms < self.reign.timing.session_rpc_timeout_ms:
             return outputs
         # The same value, whatever changed meanwhile: a seq has one content (R1). {A, B} commits as seq 1 and B is
         # elected; seq 1 sent again as {A, C} would be answered by that verdict, and A would not require B.
@@ -421,7 +415,7 @@ class SyncState:
         elif state.log_end_at_previous_ack is not None and ack.offset >= state.log_end_at_previous_ack:
             state.caught_up_at_ms = max(state.caught_up_at_ms, state.previous_ack_at_ms)
             if self._may_join(ack.broker_id):
-                self._held_for.setdefault(ack.broker_id, now_ms + self.reign.survivors_wait_ms)
+                self._held_for.setdefault(ack.broker_id, now_ms + self.reign.timing.survivors_wait_ms)
         state.previous_ack_at_ms = now_ms
         state.log_end_at_previous_ack = self._log_end
 
@@ -473,7 +467,7 @@ class SyncState:
 
     def _may_remain(self, members: SyncStateSet, now_ms: int) -> bool:
         # B was silent for its whole time, C will have been in 200 ms: of {A, C} nobody could be elected but C alone.
-        since_ms = now_ms - self.reign.stall_ms
+        since_ms = now_ms - self.reign.timing.stall_ms
         heard = [one for one in self._others(members) if one in self._table.links and self.heard_at_ms(one) >= since_ms]
         # Rule 6. {A, B, C} with min_in_sync 2, A cut off from both: as {A} it could not acknowledge either, and when A
         # dies next, B and C, who hold all that was acknowledged, could not be elected.
@@ -509,7 +503,7 @@ class SyncState:
         A member that was stuck at 500 froze confirm at 500, and was removed for it. By its last ack alone it would join
         again at once, freeze confirm again, and so on.
         """
-        is_fresh = now_ms - self._caught_up[broker_id].caught_up_at_ms < self.reign.catch_up_timeout_ms
+        is_fresh = now_ms - self._caught_up[broker_id].caught_up_at_ms < self.reign.timing.catch_up_timeout_ms
         return is_fresh and self._has_everything(broker_id)
 
     def _is_lost(self, member: BrokerId, now_ms: int) -> bool:
@@ -517,9 +511,9 @@ class SyncState:
         linkless_since_ms = self._linkless_since_ms.get(member)
         # No link: not the catch-up timeout, which a short break must not cost, but the wait that an election grants its
         # survivors (R6). Until then no send is acknowledged.
-        if linkless_since_ms is not None and now_ms - linkless_since_ms >= self.reign.survivors_wait_ms:
+        if linkless_since_ms is not None and now_ms - linkless_since_ms >= self.reign.timing.survivors_wait_ms:
             return True
-        return now_ms - self._caught_up[member].caught_up_at_ms >= self.reign.catch_up_timeout_ms
+        return now_ms - self._caught_up[member].caught_up_at_ms >= self.reign.timing.catch_up_timeout_ms
 
     def _propose(
         self,

@@ -2,7 +2,7 @@
 Parts of the broker that the listen port asks.
 
 Here: the gate that says whether this replica may append, the source of routes, the answer to probes, and the
-connection that answers are written to. Implemented by the broker's role shell and by fakes in tests.
+connection that answers are written to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.controller.contract.ids import MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.session import ProbeAnswer
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.epoch.model import NO_EPOCH, LogOffset
 
 
 class GateState(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +37,21 @@ class GateState(msgspec.Struct, frozen=True, kw_only=True):
     """About to hand over: new sends are left in their sockets until the master is known that will take them."""
 
 
-class MasterGate(Protocol):
+class Gate:
     """Read once per batch, in the turn that appends: both run on the loop thread, so nothing can move in between."""
 
-    @property
-    def state(self) -> GateState: ...
+    def __init__(self) -> None:
+        self.state = GateState(is_serving=False, master_epoch=NO_EPOCH, is_min_in_sync=False, reason="starting")
+
+    def close(self, reason: str, master_epoch: MasterEpoch, master_address: str) -> None:
+        """Nothing is appended or released from here on."""
+        self.state = GateState(
+            is_serving=False,
+            master_epoch=master_epoch,
+            is_min_in_sync=False,
+            master_address=master_address,
+            reason=reason,
+        )
 
 
 class RouteSource(Protocol):

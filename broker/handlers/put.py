@@ -21,7 +21,7 @@ import msgspec
 
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
-from rollcall_ha.broker.handlers.ports import AnswerSink, GateState, MasterGate
+from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
@@ -83,7 +83,7 @@ class PutPath:
     def __init__(
         self,
         log: CommitLog,
-        gate: MasterGate,
+        gate: Gate,
         *,
         store_host: bytes,
         broker_properties: bytes,

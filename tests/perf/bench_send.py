@@ -26,7 +26,7 @@ from typing import Any, cast
 import uvloop
 
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
-from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
@@ -88,7 +88,8 @@ class Master:
 
     def __init__(self, log: CommitLog, links: list[socket.socket], loop: asyncio.AbstractEventLoop) -> None:
         self.log, self.links, self.loop = log, links, loop
-        self.state = GateState(is_serving=True, master_epoch=MasterEpoch(1), is_min_in_sync=True)
+        self.gate = Gate()
+        self.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(1), is_min_in_sync=True)
         self.route = RouteState(
             cluster="c", broker_name="b", master_epoch=MasterEpoch(1), master=BrokerId(1), replicas=()
         )
@@ -102,7 +103,7 @@ class Master:
         self.acked = [0] * len(links)
         self.put = PutPath(
             log,
-            self,
+            self.gate,
             store_host=STORE_HOST,
             broker_properties=b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02TRACE_ON\x01true\x02",
             now_ms=Parts().wall_ms,

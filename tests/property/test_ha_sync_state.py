@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -18,6 +19,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, ReignStart, SyncOutput, SyncState
 from tests.support.set_views import shown
@@ -25,6 +27,13 @@ from tests.support.set_views import shown
 EPOCH = MasterEpoch(3)
 FLEET = FleetIncarnation("fleet-1")
 MASTER = BrokerId(1)
+TIMING = structs.replace(
+    PRESETS[Preset.FAST],
+    catch_up_timeout_ms=400,
+    survivors_wait_ms=200,
+    session_rpc_timeout_ms=100,
+    stall_ms=10_000,
+)
 
 
 @dataclass(frozen=True)
@@ -107,10 +116,7 @@ class World:
             sync_state_set_epoch=SyncStateSetEpoch(1),
             min_in_sync=min_in_sync,
             flush=FlushMode.ASYNC,
-            catch_up_timeout_ms=400,
-            survivors_wait_ms=200,
-            alter_retry_ms=100,
-            stall_ms=10_000,
+            timing=TIMING,
         )
         self.state = SyncState(reign, log_end=LogOffset(0), now_ms=0)
 

@@ -40,7 +40,7 @@ def _no_stored_verdict(original: Function) -> Function:
 def _retry_with_other_content(original: Function) -> Function:
     def mutated(self: Any, now_ms: int) -> Any:
         outstanding = self._outstanding
-        if outstanding is None or self._ended or now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
+        if outstanding is None or self._ended or now_ms - self._sent_at_ms < self.reign.timing.session_rpc_timeout_ms:
             return original(self, now_ms)
         self._outstanding = None
         self._seq -= 1
@@ -95,9 +95,9 @@ def _adopts_another_epoch(original: Function) -> Function:
 def _timeout_drops_the_proposal(original: Function) -> Function:
     def mutated(self: Any, now_ms: int) -> Any:
         outstanding = self._outstanding
-        if outstanding is not None and now_ms - self._sent_at_ms >= self.reign.alter_retry_ms:
+        if outstanding is not None and now_ms - self._sent_at_ms >= self.reign.timing.session_rpc_timeout_ms:
             self._outstanding = None
-            self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+            self._pause_until_ms = now_ms + self.reign.timing.session_rpc_timeout_ms
             return self._advance_confirm()
         return original(self, now_ms)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
-from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
@@ -30,7 +30,7 @@ class LogBroker:
         self.confirms_at_once = True
         self.first_acks: list[tuple[MasterEpoch, int, int | None]] = []
         self.woken = 0
-        self.state = GateState(is_serving=False, master_epoch=MasterEpoch(0), is_min_in_sync=True, reason="test")
+        self.gate = Gate()
         self.route = RouteState(cluster="c", broker_name="b", master_epoch=MasterEpoch(0), master=None, replicas=())
         self.probe = ProbeAnswer(
             set_key=SetKey(ClusterName("c"), BrokerName("b")),
@@ -40,7 +40,7 @@ class LogBroker:
         )
         self.put = PutPath(
             self.log,
-            self,
+            self.gate,
             store_host=STORE_HOST,
             broker_properties=b"CLUSTER\x01c\x02",
             now_ms=lambda: 1_700_000_000_001,
@@ -62,11 +62,11 @@ class LogBroker:
             self.put.release(self.log.max_offset)
 
     def lead(self, epoch: int) -> None:
-        self.state = GateState(is_serving=True, master_epoch=MasterEpoch(epoch), is_min_in_sync=True)
+        self.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(epoch), is_min_in_sync=True)
         self.put.enter_epoch(MasterEpoch(epoch))
 
     def follow(self) -> None:
-        self.state = msgspec.structs.replace(self.state, is_serving=False)
+        self.gate.state = msgspec.structs.replace(self.gate.state, is_serving=False)
         self.put.leave_epoch()
 
     def set_route(self, epoch: int, master: int, *brokers: LogBroker) -> None:

@@ -10,8 +10,10 @@ from typing import Any, cast
 import msgspec
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
+from rollcall_ha.broker.handlers.ports import Gate
+from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.mastership import Mastership, ReignContext
 from rollcall_ha.broker.session import SessionUnavailable
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
@@ -26,6 +28,7 @@ from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Refu
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SetConfiguration, Value
 from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.service import HaServer
 from rollcall_ha.ha.sync_state import SyncOutput
 from tests.support.set_views import KEY, shown
 
@@ -113,8 +116,8 @@ def reign_of(
             incarnation=INCARNATION,
             address="127.0.0.1:1",
             log=cast("CommitLog", Log()),
-            links=Links(),
-            waiters=waiters or Waiters(),
+            links=cast("HaServer", Links()),
+            waiters=cast("PutPath", waiters or Waiters()),
             gate=gate,
             timing=PRESETS[Preset.NORMAL],
             ask=ask,

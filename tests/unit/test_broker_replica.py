@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import msgspec
 import pytest
@@ -72,6 +72,7 @@ from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.service import HaClient
 from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
 from tests.support.ha_replica import until
@@ -565,7 +566,7 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
             replica.session_opened(registered(view(1)))
             await until(lambda: replica.following.client is not None)
             answers: list[str] = []
-            replica.following.client = Answers(answers)
+            replica.following.client = cast("HaClient", Answers(answers))
             replica.view_arrived(view_of_other(2), 0)
             await until(lambda: "follow" in answers)
             target = replica.following._target
@@ -599,7 +600,7 @@ def test_a_sync_that_fails_in_a_cut_ends_the_process(tmp_path: Path) -> None:
             replica.session_opened(registered(view(1)))
             await until(lambda: replica.following.client is not None)
             answers: list[str] = []
-            replica.following.client = Answers(answers)
+            replica.following.client = cast("HaClient", Answers(answers))
             replica.view_arrived(view_of_other(2), 0)
             await until(lambda: "follow" in answers)
             target = replica.following._target

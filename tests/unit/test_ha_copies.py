@@ -108,7 +108,7 @@ def test_the_second_blank_slave_waits_for_the_first_and_its_link_stands(world: W
         world.follow(second)
         await until(lambda: len(master.server.pacer.copies) == 2)
         assert [one.has_turn for one in master.server.pacer.copies] == [True, False]
-        assert {one.state for one in master.server.links()} == {MasterLinkState.TRANSFER}
+        assert {one.link.state for one in master.server._current.values()} == {MasterLinkState.TRANSFER}
         assert second.log.max_offset == 0
         await first.client.stop()
         await until(lambda: second.log.max_offset == PIECE_BYTES)

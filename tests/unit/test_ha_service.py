@@ -84,8 +84,8 @@ def test_a_slave_catches_up_through_epochs_and_then_follows_live(logs: tuple[Map
         world.master.server.confirm_moved(log.max_offset)
         await until(lambda: world.slave.confirm == log.max_offset)
         assert world.slave.log.content() == log.content()
-        (status,) = world.master.server.links()
-        assert (status.broker_id, status.lag_bytes, status.acked) == (2, 0, log.max_offset)
+        ((broker_id, connection),) = world.master.server._current.items()
+        assert (broker_id, connection.link.lag_bytes, connection.link.acked) == (2, 0, log.max_offset)
 
     play(logs, scene)
 
@@ -164,7 +164,7 @@ def test_no_other_link_is_dialled_while_the_broker_cuts_for_the_last_one(logs: t
         world.slave.client.follow(world.target())
         await until(lambda: len(world.master.closed) == 1)
         assert world.slave.told.count("answered") == len(world.master.opened) == 1
-        assert world.slave.client.state is None, "no link stands, and none is dialled"
+        assert world.slave.client._connection is None, "no link stands, and none is dialled"
         world.slave.answers_at_once = True
         world.slave.client.truncation_done()
         await until(lambda: world.slave.told.count("ready") == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
@@ -15,6 +16,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.sync_state import (
     ConfirmMoved,
@@ -30,6 +32,13 @@ from tests.support.set_views import shown, shown_member
 A, B, C = 1, 2, 3
 FLEET = FleetIncarnation("fleet-1")
 CATCH_UP_MS, SURVIVORS_MS, RETRY_MS = 3000, 500, 200
+TIMING = replace(
+    PRESETS[Preset.FAST],
+    catch_up_timeout_ms=CATCH_UP_MS,
+    survivors_wait_ms=SURVIVORS_MS,
+    session_rpc_timeout_ms=RETRY_MS,
+    stall_ms=1000,
+)
 
 
 class Master:
@@ -50,10 +59,7 @@ class Master:
             sync_state_set_epoch=SyncStateSetEpoch(10),
             min_in_sync=min_in_sync,
             flush=FlushMode(flush),
-            catch_up_timeout_ms=CATCH_UP_MS,
-            survivors_wait_ms=SURVIVORS_MS,
-            alter_retry_ms=RETRY_MS,
-            stall_ms=1000,
+            timing=TIMING,
         )
         self.state = SyncState(reign, log_end=LogOffset(end), now_ms=0)
 

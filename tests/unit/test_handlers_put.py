@@ -167,12 +167,12 @@ def test_nothing_is_released_while_the_gate_is_in_another_epoch_or_below_min_in_
     """R17 and R22, asked again at release."""
     sink = Sink()
     broker.put.handle(sink, [send(1)])
-    serving = broker.state
+    serving = broker.gate.state
     for change in ({"master_epoch": MasterEpoch(2)}, {"is_min_in_sync": False}):
-        broker.state = msgspec.structs.replace(serving, **change)
+        broker.gate.state = msgspec.structs.replace(serving, **change)
         broker.put.release(broker.log.max_offset)
         assert sink.writes == []
-    broker.state = serving
+    broker.gate.state = serving
     broker.put.release(broker.log.max_offset)
     assert sink.answers[1][0] == 0
 
@@ -180,8 +180,8 @@ def test_nothing_is_released_while_the_gate_is_in_another_epoch_or_below_min_in_
 def test_who_is_not_a_serving_master_appends_nothing_and_says_where_to_go(broker: LogBroker) -> None:
     """S16: Definitely not appended, with the code on which Java clients go elsewhere."""
     sink = Sink()
-    broker.state = msgspec.structs.replace(
-        broker.state, is_serving=False, master_address="h:1", master_epoch=MasterEpoch(9)
+    broker.gate.state = msgspec.structs.replace(
+        broker.gate.state, is_serving=False, master_address="h:1", master_epoch=MasterEpoch(9)
     )
     broker.put.handle(sink, [send(1), send(2)])
     assert set(sink.answers.values()) == {(14, "not-master", "not-appended")}
@@ -194,10 +194,10 @@ def test_who_is_not_a_serving_master_appends_nothing_and_says_where_to_go(broker
 def test_too_few_members_and_too_many_waiting_are_refused_before_the_append(broker: LogBroker) -> None:
     """Both are definite, and both limits hold again afterwards."""
     sink = Sink()
-    serving = broker.state
-    broker.state = msgspec.structs.replace(serving, is_min_in_sync=False)
+    serving = broker.gate.state
+    broker.gate.state = msgspec.structs.replace(serving, is_min_in_sync=False)
     broker.put.handle(sink, [send(1)])
-    broker.state = serving
+    broker.gate.state = serving
     assert broker.log.max_offset == 0
     broker.put.handle(sink, [send(n) for n in range(2, 8)])
     end = broker.log.max_offset
