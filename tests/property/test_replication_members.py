@@ -18,4 +18,4 @@ from tests.sim.members import run
 @given(st.integers(0, 2**32))
 def test_members_change_under_kills_and_nothing_acknowledged_is_lost(seed: int) -> None:
     outcome = run(seed)
-    assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+    assert outcome.failure is None, f"{outcome.again}: {outcome.failure}"

@@ -81,13 +81,11 @@ def _disturb(group: VirtualGroup, random: Random, laws: _Laws, *, may_wipe: bool
         case 2:
             group.heal()
         case 3 | 4:
-            if victim in group.nodes:
-                group.crash(victim, power=random.random() < 0.7)
+            group.crash(victim, power=random.random() < 0.7)
             group.start(victim)
         case 5:
             for name in random.sample(NAMES, 3):
-                if name in group.nodes:
-                    group.crash(name, power=True)
+                group.crash(name, power=True)
             for name in NAMES:
                 group.start(name)
         case _:
@@ -125,8 +123,10 @@ def _run(seed: int, *, may_wipe: bool) -> None:
             except ProtocolError as error:
                 raise AssertionError(f"our own nodes never send nonsense: {error}") from error
             laws.histories_agree()
+            # One that died behind a delivery may have been started again already.
             for name in dict.fromkeys(laws.sudden):
-                group.start(name)
+                if name not in group.nodes:
+                    group.start(name)
             laws.sudden.clear()
         assert acknowledged, "nothing was committed at all"
         group.heal()

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, core, given, settings
+from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 from schemathesis.core.result import Ok
+from schemathesis.generation import hypothesis as patches
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from rollcall_ha.api.rest import guard
@@ -25,6 +28,10 @@ from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.core.tokens import digest_of
 from rollcall_ha.node.certified import PeerKind
 from tests.support.rest_server import RestThread
+
+# It gives Hypothesis a printer that prints nothing, for every test of the process: a failure would read "seed=".
+patches.setup()
+core.__dict__["RepresentationPrinter"] = RepresentationPrinter
 
 pytestmark = pytest.mark.slow
 """The whole file: the fast stage leaves out schemathesis (``deploy/check.sh``)."""
@@ -59,6 +66,17 @@ def tokens(server: RestThread) -> dict[Role | None, str]:
                 expires_at_ms=int(time.time() * 1000) + 3_600_000,
             )
     return found
+
+
+def test_a_law_that_fails_beside_schemathesis_shows_what_it_drew() -> None:
+    @settings(database=None)
+    @given(seed=st.just(4711))
+    def law(seed: int) -> None:
+        raise KeyError(seed)
+
+    with pytest.raises(KeyError) as failed:
+        law()
+    assert "seed=4711" in "\n".join(failed.value.__notes__)
 
 
 @schemathesis.hook

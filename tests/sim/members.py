@@ -33,6 +33,7 @@ from functools import partial
 from itertools import pairwise
 from random import Random
 from time import monotonic
+from traceback import format_exc
 from typing import Any
 
 import pytest
@@ -341,9 +342,14 @@ class Outcome:
     counts: Counts
     failure: str | None
 
+    @property
+    def again(self) -> str:
+        """The command that lives it once more."""
+        return f"python -m tests.sim.members --first {self.seed} --seeds 1"
+
 
 def run(seed: int) -> Outcome:
-    """Never raises for what the product does."""
+    """Never raises: a fault of the double names its life, too."""
     failure = None
     with pytest.MonkeyPatch.context() as patch:
         life = Life(patch, seed)
@@ -351,6 +357,8 @@ def run(seed: int) -> Outcome:
             life.live()
         except (AssertionError, Violation, ProtocolError, Stopped) as error:
             failure = f"{type(error).__name__}: {error}"
+        except Exception:  # noqa: BLE001 (whoever hears of it gets the seed with it)
+            failure = format_exc(limit=-3)
     return Outcome(seed, life.counts, failure)
 
 
@@ -369,10 +377,7 @@ def main() -> int:
             total.merge(outcome.counts)
             if outcome.failure is not None:
                 failed += 1
-                print(
-                    f"FAILED python -m tests.sim.members --first {outcome.seed} --seeds 1: {outcome.failure}",
-                    flush=True,
-                )
+                print(f"FAILED {outcome.again}: {outcome.failure}", flush=True)
             if done % SEEDS_FOR_COUNTS == 0:
                 print(f"{done} lives, {failed} failed, {monotonic() - started:.0f} s", flush=True)
     width = max(map(len, total.by_name))

@@ -120,6 +120,7 @@ class VirtualGroup:
 
     def start(self, name: str) -> VirtualNode:
         """A new life of ``name`` on its disk, connected to whoever is there and not cut off."""
+        assert name not in self.nodes, f"{name} is running: a second process would write to its disk"
         node = self._make(self, name)
         self.nodes[name] = node
         for other in self.nodes:
@@ -128,18 +129,25 @@ class VirtualGroup:
         return node
 
     def crash(self, name: str, *, power: bool = False) -> None:
-        """The process is gone; with ``power`` also what was not synced. What it had sent arrives, or does not."""
-        for other in list(self.nodes):
-            while self.random.random() < 0.9 and self.deliver_one(name, other):
-                pass
-        del self.nodes[name]
-        for other in list(self.nodes):
-            self._disconnect(name, other)
+        """
+        The process is gone; with ``power`` also what was not synced. What it had sent arrives, or does not.
+
+        The process may be down already; the power of its host still takes what it had not synced.
+        """
+        # Gone first: its last message may kill its receiver, whose last messages would be received by the dead and might
+        # kill it once more.
+        if self.nodes.pop(name, None) is not None:
+            for other in list(self.nodes):
+                while self.random.random() < 0.9 and self.deliver_one(name, other):
+                    pass
+            for other in self.names:
+                self._disconnect(name, other)
         if power:
             self.disks[name].lose_power()
 
     def wipe(self, name: str) -> None:
         """All files of a crashed node are gone."""
+        assert name not in self.nodes, f"{name} is running: it would go on with the files of its old disk"
         self.disks[name] = SimDisk(self.kernel, name)
 
     def cut(self, one: str, *others: str) -> None:
