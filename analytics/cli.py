@@ -117,7 +117,7 @@ _add_verb(
     "silver",
     "gold",
     help="""
-    Journals into a lake, through bronze, silver and gold; prints a summary.
+    Journals into a lake: bronze, silver, gold and a summary.
 
     Only changed days are computed again. Each layer is published as a whole: a killed run leaves the lake readable, and
     the next run goes on from there.
@@ -127,7 +127,7 @@ _add_verb(
 )
 _add_verb("ingest", "ingest", help="Journals into bronze, and no further; exit codes as run.")
 _add_verb("silver", "silver", help="Bring silver up to date with bronze; exit codes as run.")
-_add_verb("gold", "gold", help="Bring gold up to date with silver, and print the summary; exit codes as run.")
+_add_verb("gold", "gold", help="Bring gold up to date with silver. Prints the summary; exit codes as run.")
 
 
 @app.command()
@@ -141,7 +141,9 @@ def copy(
     output: Answer = "table",
 ) -> None:
     """
-    The lake into an object store, for programs that read it there; a later copy adds what is new.
+    Copy the lake to an object store; later, what is new.
+
+    Programs read it there.
 
     Readers of the copy see one snapshot or the next one, never half. The store's keys are given as to AWS's programs:
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.
@@ -172,7 +174,9 @@ def stream(
     quiet: Quiet = False,
 ) -> None:
     """
-    Keep bronze and silver up to date, and print alerts as JSON lines, each once while it lasts.
+    Keep bronze and silver up to date; print alerts as JSON.
+
+    Each alert is one line, once while it lasts.
 
     Alerts: a set without a serving master, a set that flaps, a set with one member in sync. A file is read once: lines
     that are appended later are missed here, and read by run. Gold is not touched: run gold at any time.
@@ -215,7 +219,9 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """
-    The lake as one HTML page with pictures, and the tables behind them as CSV and Parquet; prints a summary.
+    The lake as one page with pictures, and their tables.
+
+    The page is HTML, the tables behind the pictures are CSV and Parquet; a summary is printed.
 
     The page needs a browser only: no network, no script.
 
@@ -242,7 +248,9 @@ def presets_of(text: str) -> tuple[Preset, ...]:
 @app.command()
 def timeline(paths: Journals, *, output: Answer = "table", master: Master = LOCAL) -> None:
     """
-    One row per master epoch, with the phases that rollcall history shows.
+    One row per master epoch, with the phases as in history.
+
+    They are those that rollcall history shows.
 
     Exit codes: 0 rows were printed; 1 there was nothing to print; 2 nothing to read, or no Spark.
     """
@@ -293,7 +301,7 @@ def what_if(
     output: Answer = "table",
 ) -> None:
     """
-    The recorded failovers under another preset, heartbeat timeout or policy.
+    The recorded failovers under other timeouts or policies.
 
     Which would have been faster or slower, which false ones would not have happened, which would have come on top, and
     which replica would have won. The limits of a replay are printed with every answer.

@@ -124,7 +124,7 @@ def issue(
     passphrase_file: PassphraseOption = None,
     form: OutputOption = Format.TABLE,
 ) -> None:
-    """A first certificate for a person or program, or a new bundle for a node whose machine was replaced."""
+    """Certify a person or program, or a node's new machine. A node gets a new bundle, as its machine was replaced."""
     if kind and kind not in list(PeerKind):
         raise typer.BadParameter(f"--kind {kind!r} is not viewer, operator, admin or client")
     shop = Workshop(config, authority_directory, passphrase_file)
@@ -173,7 +173,7 @@ def renew(
     passphrase_file: PassphraseOption = None,
     form: OutputOption = Format.TABLE,
 ) -> None:
-    """New keys and certificates of the same names; processes take them while they run."""
+    """Make new keys and certificates of the same names. Processes take them while they run."""
     shop = Workshop(config, authority_directory, passphrase_file)
     document = shop.document()
     if is_all == bool(names):
@@ -275,7 +275,7 @@ def revoke(
     config: ConfigOption = FLEET_FILE,
     authority_directory: AuthorityOption = None,
 ) -> None:
-    """Have a certificate believed no longer: the controllers tell every node, which closes its links within 2 s."""
+    """Have a certificate believed no longer, anywhere. Every node hears of it, and closes its links within 2 s."""
     shop = Workshop(config, authority_directory)
     try:
         rows = _meant(shop, whose)
@@ -332,7 +332,7 @@ def show(
     authority_directory: AuthorityOption = None,
     form: OutputOption = Format.TABLE,
 ) -> None:
-    """What the authority has signed, and what lies here: serial, expiry, files, and whether it is revoked."""
+    """Every certificate: serial, expiry, files, whether revoked. What was signed, and what lies here."""
     shop = Workshop(config, authority_directory)
     rows = _known(shop)
     revoked = _revoked(shop)

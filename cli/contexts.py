@@ -160,7 +160,7 @@ def add(
     replace: Annotated[bool, typer.Option("--replace", help="Also if there is one of that name.")] = False,
     form: OutputOption = Format.TABLE,
 ) -> None:
-    """Remember where a fleet is and who asks it; the first one is in use at once."""
+    """Remember where a fleet is, and who asks it. The first one is in use at once."""
     with _wrong_use():
         made = _made(name, controllers, authority=authority, identity=identity, token_file=token_file)
         file = contexts_file(os.environ)
@@ -227,7 +227,7 @@ def use(
 
 @app.command()
 def remove(name: NameArgument, form: OutputOption = Format.TABLE) -> None:
-    """Forget a context; its certificates and tokens stay where they are."""
+    """Forget a context. Its certificates and tokens stay where they are."""
     with _wrong_use():
         file = contexts_file(os.environ)
         known = load(file)

@@ -1,27 +1,60 @@
 """
-Groups of verbs that are imported when one of them is asked for.
+Groups of verbs: their help in panels, and verbs that are imported when one of them is asked for.
 
-Here: ``lazy``, which names the module of a group. Not here: which groups there are (``main``), their verbs (a module
-for each, which calls its group ``app``).
-Rule: what stands in the list of verbs is known without the module: ``rollcall --help`` and the completion of its first
-word pay for none.
+Here: how a group lists its verbs, and ``lazy``, which names the module of a group. Not here: which groups there are
+(``main``), their verbs (a module for each, which calls its group ``app``).
+Rule 1: what stands in the list of verbs is known without the module: ``rollcall --help`` and the completion of its
+first word pay for none.
+Rule 2: the first sentence of a help is its summary. It has at most ``SUMMARY_MAX`` characters, so that a terminal of 80
+columns shows all of it behind the longest name.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from importlib import import_module
 from typing import Any, ClassVar
 
 import typer.main
 from typer.core import TyperGroup
 
+SUMMARY_MAX = 60
 
-class LazyGroup(TyperGroup):
-    """
-    A group that takes its verbs, and its own options, from ``place`` at the first question for them.
 
-    Contexts and commands have the type Any: typer keeps click's own classes to itself.
+class Panel(StrEnum):
+    """What a verb is for, in the order of the help."""
+
+    LOOK = "Look"
+    ORDER = "Order"
+    MAINTAIN = "Maintain"
+    INSTALL = "Install"
+
+
+class VerbGroup(TyperGroup):
     """
+    A group that lists its verbs by panel; those without one are "Commands".
+
+    Typer does so with rich only, whose import takes longer than all else that ``--help`` does.
+    Contexts, formatters and commands have the type Any: typer keeps click's own classes to itself.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        verbs: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, verbs), default=0)
+        for title in (*Panel, "Commands"):
+            listed = [
+                (name.ljust(width), verb.get_short_help_str(SUMMARY_MAX))
+                for name, verb in verbs.items()
+                # Typer's word for "none was given" is a value of its own.
+                if title == (verb.rich_help_panel if verb.rich_help_panel in list(Panel) else "Commands")
+            ]
+            if listed:
+                with formatter.section(title):
+                    formatter.write_dl(listed)
+
+
+class LazyGroup(VerbGroup):
+    """A group that takes its verbs, and its own options, from ``place`` at the first question for them."""
 
     place: ClassVar[str]
     """The module, and behind a colon the name of its group, if that is not ``app``."""
@@ -51,7 +84,7 @@ class LazyGroup(TyperGroup):
         self.invoke_without_command, self.no_args_is_help = found.invoke_without_command, found.no_args_is_help
 
 
-def lazy(place: str, *, help: str) -> typer.Typer:  # noqa: A002 - as typer's
+def lazy(place: str, help: str) -> typer.Typer:  # noqa: A002 - as typer's
     """What ``add_typer`` takes for the group at ``place``, which is a text, so that nothing is imported for it."""
     made = type("LazyGroup", (LazyGroup,), {"place": place})
     return typer.Typer(cls=made, help=help, rich_markup_mode=None)

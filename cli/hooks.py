@@ -33,7 +33,7 @@ def hooks_run(
         typer.Option(metavar="INCARNATION", help="Read the record of this fleet from its end on, in place of ours."),
     ] = "",
 ) -> None:
-    """Follow the record of a fleet, and deliver, in this process; any number of controllers may be away."""
+    """Follow the record of a fleet, and deliver, in this process. Any number of controllers may be away."""
     _verb("run", f"--file={file}", *([f"--accept-fleet={accept_fleet}"] if accept_fleet else []))
 
 
@@ -41,7 +41,7 @@ def hooks_run(
 def hooks_check(
     file: Annotated[Path, typer.Argument(help="The settings.")] = SETTINGS, output: PlainOption = PlainOutput.TABLE
 ) -> None:
-    """Judge a file of settings, and whether what it names is here; nothing is asked or sent."""
+    """Judge a file of settings, and whether what it names is here. Nothing is asked or sent."""
     _verb("check", f"--file={file}", output=output)
 
 
@@ -58,7 +58,7 @@ def hooks_test(
 
 @app.command("dead-letters")
 def hooks_dead_letters(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
-    """Deliveries that were given up, oldest first, each with its last reason."""
+    """Deliveries that were given up, each with its last reason. The oldest comes first."""
     _verb("dead-letters", f"--file={file}", output=output)
 
 
@@ -70,7 +70,7 @@ def hooks_retry(
     file: FileOption = SETTINGS,
     output: PlainOption = PlainOutput.TABLE,
 ) -> None:
-    """Let dead letters wait again, behind what waits; the running process hears of it within a second."""
+    """Deliver dead letters again, behind what waits. The running process hears of it within a second."""
     arguments = [*(["--all"] if is_all else []), *(["--", identity] if identity is not None else [])]
     _verb("retry", f"--file={file}", *arguments, output=output)
 
@@ -78,7 +78,9 @@ def hooks_retry(
 @app.command("take")
 def hooks_take(*, file: FileOption = SETTINGS, output: PlainOption = PlainOutput.TABLE) -> None:
     """
-    Alerts of rollcall analytics stream, from standard input to the hooks that want them.
+    Pass alerts of analytics stream on to hooks that want them.
+
+    They are read from standard input.
 
     The running process delivers them as it delivers events: signed, again after a failure, in order per set.
     """

@@ -16,7 +16,7 @@ import typer
 
 from rollcall_ha import __version__
 from rollcall_ha.cli import context
-from rollcall_ha.cli.groups import lazy
+from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
     ConfigOption,
@@ -39,6 +39,7 @@ from rollcall_ha.controller.contract.ids import BrokerId
 
 app = typer.Typer(
     name="rollcall",
+    cls=VerbGroup,
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
     "5 outcome unknown; 6 degraded, only for status --check and doctor; 7 not permitted; 8 timed out, only for wait; "
@@ -88,40 +89,41 @@ def _options(
 # --- reads -----------------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def status(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
 ) -> None:
-    """The fleet on one page; answers without a leader too, marked STALE."""
+    """The fleet on one page: masters, replicas, what is wrong. Without a leader it answers too, marked STALE."""
     from rollcall_ha.cli import reads
 
     reads.status(output, watch, is_check=check)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """One line per broker set."""
+    """One line per broker set: its master, members and problems."""
     from rollcall_ha.cli import reads
 
     reads.sets(output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def doctor(output: OutputOption = Format.TABLE) -> None:
     """
-    One page to attach to a report: ports, certificates, clocks, disks, versions, quorum, sets, settings.
+    Find what is wrong and its remedy, on one page for a report.
 
-    Each finding has a severity, both values and a remedy. The page holds no key and no token. Exit codes: 0 nothing
-    found, or notes only; 6 a warning or worse; 2 wrong use.
+    It looks at ports, certificates, clocks, disks, versions, quorum, sets and settings. Each finding has a severity,
+    both values and a remedy. The page holds no key and no token. Exit codes: 0 nothing found, or notes only; 6 a
+    warning or worse; 2 wrong use.
     """
     from rollcall_ha.cli import doctor as page
 
     page.doctor(output)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def wait(
     name: SetArgument,
     *,
@@ -129,13 +131,13 @@ def wait(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, max=86_400, help="Exit with 8 after these.")] = 60,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Wait until a set serves, or is in sync; outages of controllers are waited through."""
+    """Wait until a set serves, or is in sync. Outages of controllers are waited through."""
     from rollcall_ha.cli import waiting
 
     waiting.wait(name, until, timeout, output)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def history(
     name: SetArgument,
     output: OutputOption = Format.TABLE,
@@ -143,13 +145,13 @@ def history(
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
     before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
 ) -> None:
-    """The masters of a set: when, why, how long each change took, how many bytes were lost."""
+    """The masters of a set: when, why, how long, bytes lost. Each row is one change of master."""
     from rollcall_ha.cli import reads
 
     reads.history(name, output, watch, limit=limit, before=before)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def explain(
     name: SetArgument,
     epoch: Annotated[
@@ -157,13 +159,13 @@ def explain(
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Why this master: evidence, every candidate with its reason, phases, proof."""
+    """Why this master: evidence, candidates, phases, proof. Every candidate has its reason."""
     from rollcall_ha.cli import reads
 
     reads.explain(name, epoch, output)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def trace(
     name: SetArgument,
     epoch: Annotated[
@@ -174,13 +176,13 @@ def trace(
         typer.Option(metavar="URL", help="Its route for traces; by default as OTEL_EXPORTER_OTLP_ENDPOINT says."),
     ] = None,
 ) -> None:
-    """Send one change of reign to a collector of OpenTelemetry: a span for each phase, from its own events."""
+    """Send one change of master to OpenTelemetry as a trace. Each phase is a span, made of the change's own events."""
     from rollcall_ha.cli import reads
 
     reads.trace(name, epoch, collector)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.LOOK)
 def events(
     *,
     output: OutputOption = Format.TABLE,
@@ -194,7 +196,7 @@ def events(
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
     by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
 ) -> None:
-    """The newest events of the record, in their order; from a mark on with --from."""
+    """The newest events of the record, in their order. With --from they begin at a mark."""
     from rollcall_ha.cli import reads
 
     if oldest and start is not None:
@@ -205,7 +207,7 @@ def events(
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(expects=True)
 def elect(
     name: SetArgument,
@@ -215,7 +217,7 @@ def elect(
     unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
     accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
 ) -> None:
-    """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
+    """Elect a master now, by policy or the one you name. Clean, unless --unclean --accept-loss BYTES are given."""
     if unclean != (accept_loss is not None):
         raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
     from rollcall_ha.cli import orders
@@ -227,7 +229,7 @@ FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fle
 OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help="broker-a, or cluster/broker-a.")]
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(yes=False)
 def pause(
     name: OptionalSetArgument = None,
@@ -236,32 +238,32 @@ def pause(
     fleet: FleetOption = False,
     lasting: LastingOption,
 ) -> None:
-    """Elect by word only for a while; what would have been elected is on record."""
+    """No automatic elections until TIME; an order still elects. What would have been elected is on record."""
     from rollcall_ha.cli import pauses
 
     seconds = context.decode_duration_s(lasting, least="1s", most="7d")
     pauses.pause(name, order, is_fleet=fleet, seconds=seconds)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(yes=False)
 def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
-    """End a pause before its time; sets without a master get one at once."""
+    """End a pause early; sets without a master get one at once."""
     from rollcall_ha.cli import pauses
 
     pauses.resume(name, order, is_fleet=fleet)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(yes=False)
 def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
-    """Let a set fail over again that did so too often (setting flap_failovers)."""
+    """Unblock a set that failed over too often. The setting flap_failovers says what is too often."""
     from rollcall_ha.cli import pauses
 
     pauses.acknowledge(name, order)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(expects=True)
 def switchover(
     name: SetArgument,
@@ -273,7 +275,7 @@ def switchover(
     ] = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
-    """Let the master drain and hand over to another member; it follows the new one, or serves again."""
+    """Hand mastership over to another member, without loss. The old master drains and follows, or serves again."""
     from rollcall_ha.cli import orders
 
     orders.switch_over(
@@ -281,7 +283,7 @@ def switchover(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order(dry_run="")
 def bootstrap(
     name: SetArgument,
@@ -289,13 +291,13 @@ def bootstrap(
     order: OperatorOptions,
     master: Annotated[int, typer.Option(help="Broker id of the first master.")],
 ) -> None:
-    """First election by your decision, for a set that may not elect by itself."""
+    """Name the first master of a set that may elect none itself."""
     from rollcall_ha.cli import orders
 
     orders.bootstrap(name, order, master=BrokerId(master))
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.ORDER)
 @takes_order()
 def clean(
     name: SetArgument,
@@ -304,13 +306,13 @@ def clean(
     broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
 ) -> None:
-    """Forget replicas, or the whole set; epochs never go down."""
+    """Forget replicas, or a whole set; epochs never go down."""
     from rollcall_ha.cli import orders
 
     orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
 
 
-@app.command("raise-level")
+@app.command("raise-level", rich_help_panel=Panel.MAINTAIN)
 @takes_order(dry_run="")
 def raise_level(
     level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
@@ -320,7 +322,7 @@ def raise_level(
         bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
     ] = False,
 ) -> None:
-    """Allow what a newer version brought, when every controller runs it; there is no way back."""
+    """Allow what a newer version brought; there is no way back. Every controller has to run it."""
     from rollcall_ha.cli import orders
 
     orders.raise_level(order, level=level, assume_upgraded=assume_upgraded)
@@ -329,7 +331,7 @@ def raise_level(
 # --- admin -----------------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.INSTALL)
 def init(
     *,
     directory: Annotated[Path, typer.Option(help="Where the fleet file goes.")] = Path(),
@@ -370,7 +372,7 @@ def init(
     rocketmq_tls: Annotated[str, typer.Option(help="disabled, permissive or enforcing.")] = "permissive",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Found a fleet, once: its identity, certificates, directories and fleet file; one bundle for each machine."""
+    """Found a fleet: its identity, certificates and fleet file. Done once; it makes one bundle for each machine."""
     from rollcall_ha.cli import founding
 
     plan = founding.Founding(
@@ -394,7 +396,7 @@ def init(
     founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.MAINTAIN)
 def backup(
     file: Annotated[Path, typer.Argument(help="Where it is written, with mode 0600; it must not exist.")],
     *,
@@ -407,7 +409,7 @@ def backup(
     stale: Annotated[bool, typer.Option("--stale", help="Also of a controller that hears no leader.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Back up the controllers' state, at one index, from any controller while it runs; an admin's."""
+    """Write the controllers' state to a file while they run. It is the state at one index; only an admin may ask."""
     from rollcall_ha.cli import backup as taking
 
     wanted = taking.Wanted(
@@ -416,7 +418,7 @@ def backup(
     taking.backup(file, wanted, output)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.MAINTAIN)
 def restore(
     file: Annotated[Path, typer.Argument(help="A backup.")],
     *,
@@ -433,7 +435,9 @@ def restore(
     output: PlainOption = PlainOutput.TABLE,
 ) -> None:
     """
-    Let founded, empty controllers begin with a backup, under a new fleet incarnation; epochs only grow.
+    Let new controllers begin with a backup; epochs only grow.
+
+    They are founded and empty, and the fleet gets a new incarnation.
 
     Exit codes: 0 restored; 1 refused, with the reason; 2 nothing to read, or wrong use.
     """
@@ -446,7 +450,7 @@ def restore(
     run.module("rollcall_ha.controller.runtime.restore", *arguments, *_common(passphrase_file, output), "--", str(file))
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.MAINTAIN)
 def verify(
     path: Annotated[
         Path, typer.Argument(help="A controller's data directory, its events, a file of events, a backup.")
@@ -455,7 +459,9 @@ def verify(
     output: PlainOption = PlainOutput.TABLE,
 ) -> None:
     """
-    Check a record or a backup without a controller: hash chain, one master per epoch, elections from their evidence.
+    Check a record or a backup; no controller is needed.
+
+    It checks the hash chain, that each epoch has one master, and that elections follow from their evidence.
 
     Exit codes: 0 every rule holds; 1 a rule is broken, with file and line; 2 nothing to read.
     """
@@ -479,7 +485,7 @@ DeadlineOption = Annotated[
 DRY_RUN = "Print the plan and what each order would be answered."
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.MAINTAIN)
 @takes_order(dry_run=DRY_RUN, repeats=False)
 def drain(
     host: Annotated[str, typer.Argument(metavar="HOST", help="The host of replicas' addresses: 10.0.0.5.")],
@@ -490,7 +496,7 @@ def drain(
     deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
-    """Switch every set over whose master is on a host, some at a time; Ctrl-C stops it."""
+    """Move every master off a host, by switchovers. Some sets at a time; Ctrl-C stops it."""
     from rollcall_ha.cli import moving
 
     options = moving.BatchOptions(
@@ -499,7 +505,7 @@ def drain(
     moving.drain(host, order, options)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.MAINTAIN)
 @takes_order(dry_run=DRY_RUN, repeats=False)
 def rebalance(
     *,
@@ -509,7 +515,7 @@ def rebalance(
     deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
-    """Spread masters evenly over hosts, within their zones and by priority, some at a time; Ctrl-C stops it."""
+    """Spread masters evenly over hosts, by switchovers. Within their zones and by priority; Ctrl-C stops it."""
     from rollcall_ha.cli import moving
 
     options = moving.BatchOptions(
@@ -521,7 +527,7 @@ def rebalance(
 # --- run and play ----------------------------------------------------------------------------------------------------
 
 
-@app.command("controller")
+@app.command("controller", rich_help_panel=Panel.INSTALL)
 def run_controller(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
     config: ConfigOption = FLEET_FILE,
@@ -532,7 +538,7 @@ def run_controller(
     run.module("rollcall_ha.api.server", "--config", str(config), "--name", name)
 
 
-@app.command("broker")
+@app.command("broker", rich_help_panel=Panel.INSTALL)
 def run_broker(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
     config: ConfigOption = FLEET_FILE,
@@ -543,64 +549,74 @@ def run_broker(
     run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
 
 
-@app.command("health")
+@app.command("health", rich_help_panel=Panel.INSTALL)
 def ask_health(
     name: Annotated[str | None, typer.Argument(help="Its name in the fleet file; by default this machine's.")] = None,
     config: ConfigOption = FLEET_FILE,
     ready: Annotated[bool, typer.Option("--ready", help="Whether it is ready, and not only alive.")] = False,
 ) -> None:
-    """Ask a controller or broker of this machine how it is; for the health checks of containers."""
+    """Ask a controller or broker of this machine how it is. Made for the health checks of containers."""
     from rollcall_ha.cli import health
 
     health.health(config, name, is_ready=ready)
 
 
-app.add_typer(
-    lazy(
-        "rollcall_ha.cli.certs",
-        help="Certificates of nodes, people and programs; needs the folder of the fleet's authority.",
-    ),
-    name="certs",
-)
-app.add_typer(lazy("rollcall_ha.cli.contexts", help="Fleets by name."), name="context")
-app.add_typer(lazy("rollcall_ha.cli.members", help="The controllers."), name="controllers")
-app.add_typer(
-    lazy("rollcall_ha.cli.settings", help="Settings of the fleet while it runs: durations and limits."), name="config"
-)
-app.add_typer(lazy("rollcall_ha.cli.tokens", help="Tokens of people and programs for REST."), name="tokens")
-app.add_typer(
-    lazy("rollcall_ha.cli.maintenance", help="Replicas and hosts that are worked on: not elected, not missed."),
-    name="maintenance",
-)
-app.add_typer(
-    lazy(
-        "rollcall_ha.cli.hooks",
-        help="Webhooks and commands on elections, losses, stops of writes: a process of its own.",
-    ),
-    name="hooks",
-)
-app.add_typer(lazy("rollcall_ha.cli.move:imports", help="Take sets over from other controllers."), name="import")
-app.add_typer(lazy("rollcall_ha.cli.move:exports", help="Hand sets over to other controllers."), name="export")
-app.add_typer(
-    lazy(
+for group, place, panel, text in (
+    (
+        "analytics",
         "rollcall_ha.analytics.cli",
-        help="Spark over event journals: tables of failovers, a report, alerts, checks of the record.",
+        Panel.LOOK,
+        "Tables, a report and checks of all failovers, by Spark. They come from event journals.",
     ),
-    name="analytics",
-)
+    (
+        "maintenance",
+        "rollcall_ha.cli.maintenance",
+        Panel.MAINTAIN,
+        "Work on a replica or host: not elected, not missed. It ends by itself.",
+    ),
+    (
+        "controllers",
+        "rollcall_ha.cli.members",
+        Panel.MAINTAIN,
+        "See, add, remove and replace controllers; move the lead.",
+    ),
+    (
+        "config",
+        "rollcall_ha.cli.settings",
+        Panel.MAINTAIN,
+        "See and change settings while the fleet runs. They are durations and limits.",
+    ),
+    (
+        "certs",
+        "rollcall_ha.cli.certs",
+        Panel.MAINTAIN,
+        "Issue, renew and revoke certificates. Needs the folder of the fleet's authority.",
+    ),
+    ("tokens", "rollcall_ha.cli.tokens", Panel.MAINTAIN, "Issue and revoke tokens for REST, of people and programs."),
+    (
+        "hooks",
+        "rollcall_ha.cli.hooks",
+        Panel.INSTALL,
+        "Webhooks and commands on elections, losses, write stops. A process of its own.",
+    ),
+    ("context", "rollcall_ha.cli.contexts", Panel.INSTALL, "Give fleets names, by which commands find them."),
+    ("import", "rollcall_ha.cli.move:imports", Panel.INSTALL, "Take sets over from RocketMQ's controllers."),
+    ("export", "rollcall_ha.cli.move:exports", Panel.INSTALL, "Hand sets over to RocketMQ's controllers."),
+):
+    app.add_typer(lazy(place, text), name=group, rich_help_panel=panel)
 
 
-@app.command()
+@app.command(rich_help_panel=Panel.INSTALL)
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell that reads it.")]) -> None:
-    """Print what bash, zsh or fish has to be told to complete commands and options."""
+    """Print the script by which bash, zsh or fish completes words. They are commands and options."""
     from rollcall_ha.cli import shells
 
     typer.echo(shells.script_of(shell), nl=False)
 
 
-@app.command("man")
+@app.command("man", rich_help_panel=Panel.INSTALL)
 def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is made if it is missing.")]) -> None:
-    """Write the manual page of every command, of the same texts as --help."""
+    """Write the manual page of every command. Its texts are those of --help."""
     from rollcall_ha.cli import manpages
 
     try:
@@ -613,6 +629,7 @@ def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is
 
 @app.command(
     "demo",
+    rich_help_panel=Panel.INSTALL,
     context_settings={
         "allow_extra_args": True,
         "ignore_unknown_options": True,
@@ -622,7 +639,7 @@ def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is
 def run_demo(
     caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, start, stop, cont or down.")]
 ) -> None:
-    """Play with a fleet on this machine: up, kill NAME, start [NAME], stop NAME, cont NAME, down."""
+    """Play with a fleet on this machine, and see it fail over. up, kill NAME, start, stop NAME, cont NAME, down."""
     from rollcall_ha.cli import run
 
     run.module("rollcall_ha.deploy.local.demo", verb, *caller.args)

@@ -44,7 +44,7 @@ def begin(
         bool, typer.Option("--spend-last", help="Accept that a set can lose no other replica meanwhile.")
     ] = False,
 ) -> None:
-    """Elect a replica, or those of a host, by word only for a while, and miss none of them."""
+    """Neither elect nor miss a replica, or a host's, until TIME. An order may still elect them."""
     from rollcall_ha.client import bodies
 
     seconds = context.decode_duration_s(lasting, least="1s", most="7d")

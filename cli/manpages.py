@@ -16,6 +16,7 @@ from typing import Any
 import typer.main
 
 from rollcall_ha import __version__
+from rollcall_ha.cli.groups import SUMMARY_MAX
 
 PROGRAM = "rollcall"
 SECTION = "1"
@@ -54,21 +55,20 @@ def _names(command: Any, caller: Any) -> list[str]:
 def _page(command: Any, caller: Any, below: list[tuple[str, Any]]) -> str:
     path = caller.command_path
     name = path.replace(" ", "-")
-    paragraphs = _paragraphs(command.help or "")
     lines = [
         f'.TH "{_escaped(name.upper())}" "{SECTION}" "" "{PROGRAM} {_escaped(__version__)}" "Rollcall"',
         ".SH NAME",
-        f"{_escaped(name)} \\- {_escaped(paragraphs[0].rstrip('.'))}",
+        f"{_escaped(name)} \\- {_escaped(command.get_short_help_str(SUMMARY_MAX))}",
         ".SH SYNOPSIS",
         f"\\fB{_escaped(path)}\\fR {_escaped(' '.join(command.collect_usage_pieces(caller)))}",
         ".SH DESCRIPTION",
-        *_joined(paragraphs),
+        *_joined(_paragraphs(command.help or "")),
     ]
     for title, kind in (("ARGUMENTS", "argument"), ("OPTIONS", "option")):
         found = [one for one in command.get_params(caller) if one.param_type_name == kind]
         records = [record for one in found if (record := one.get_help_record(caller)) is not None]
         lines += _section(title, records)
-    lines += _section("COMMANDS", [(f"{name}-{one}", _paragraphs(made.help or "")[0]) for one, made in below])
+    lines += _section("COMMANDS", [(f"{name}-{one}", made.get_short_help_str(SUMMARY_MAX)) for one, made in below])
     if command.epilog:
         lines += [".SH NOTES", *_joined(_paragraphs(command.epilog))]
     if caller.parent is not None:

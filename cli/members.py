@@ -38,14 +38,14 @@ LOOK_SECONDS = 0.3
 
 @app.callback(invoke_without_command=True)
 def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Each controller as it tells of itself: role, term, how far it has applied."""
+    """Each controller: role, term, how far it has applied. It tells so of itself."""
     if caller.invoked_subcommand is None:
         reads.controllers(output, watch)
 
 
 @app.command("list")
 def show(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Each controller as it tells of itself: role, term, how far it has applied."""
+    """Each controller: role, term, how far it has applied. It tells so of itself."""
     reads.controllers(output, watch)
 
 
@@ -58,7 +58,7 @@ def transfer(
         str | None, typer.Option(metavar="NAME", help="This controller; by default the one that is furthest.")
     ] = None,
 ) -> None:
-    """Have another controller lead, without waiting for an election timeout: before the leader is restarted."""
+    """Have another controller lead, so that this one can restart. Nobody waits for an election timeout then."""
     successor = None if to is None else ControllerName(to)
     with context.client(order.form) as asking:
         if order.is_dry_run:
@@ -86,7 +86,7 @@ def add(
     order: OperatorOptions,
     timeout: TimeoutOption = 60,
 ) -> None:
-    """Add a controller that is running already; returns when it has caught up and votes."""
+    """Add a controller that runs already, and wait for its vote. It votes when it has caught up."""
     body = {"name": name, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
     with context.client(order.form) as asking:
         if order.is_dry_run:
@@ -101,7 +101,7 @@ def add(
 @app.command()
 @takes_order(yes=False, repeats=False)
 def remove(name: NameArgument, *, order: OperatorOptions) -> None:
-    """Take a controller out; stop it then, and revoke its certificate."""
+    """Take a controller out. Stop it then, and revoke its certificate."""
     with context.client(order.form) as asking:
         if order.is_dry_run:
             found, verdict = _preview_removal(asking, name, order.reason)
@@ -124,7 +124,7 @@ def replace(
     order: OperatorOptions,
     timeout: TimeoutOption = 60,
 ) -> None:
-    """Add one, wait until it votes, then take the other one out; repeated, it goes on where it ended."""
+    """Add one, wait for its vote, then take the other one out. Repeated, it goes on where it ended."""
     body = {"name": new, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
     with context.client(order.form) as asking:
         if order.is_dry_run:

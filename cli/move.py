@@ -44,7 +44,7 @@ def import_rocketmq(
     namesrv: NamesrvOption = "",
     only: SetsOption = None,
 ) -> None:
-    """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
+    """Take running sets over with their ids and epochs. No election before all brokers of a set have come here."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_import
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
@@ -84,7 +84,7 @@ def export_rocketmq(
     only: SetsOption = None,
     raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
 ) -> None:
-    """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
+    """Write ids and epochs above ours into empty controllers. Brokers can be restarted with their addresses then."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_export
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, split_addresses
     from rollcall_ha.api.rocketmq.moving.replay import replay

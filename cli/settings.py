@@ -35,7 +35,7 @@ _CHANGES = output.columns("KEY", ">BEFORE", ">AFTER", "UNIT", "MEANING")
 
 @app.command("show")
 def show(form: OutputOption = Format.TABLE) -> None:
-    """Every key with its value in force, and which nodes work by it."""
+    """Every key with its value, and which nodes work by it."""
     with context.client(form) as asking:
         answer = asking.settings()
         rows = reads.controller_rows(asking, asking.survey())
@@ -129,7 +129,7 @@ def _table_of(found: Sequence[SettingChange]) -> Table:
 
 @app.command()
 def history(form: OutputOption = Format.TABLE) -> None:
-    """Each version that is kept: what it changed, whose word it was, when."""
+    """Each version that is kept: what changed, by whom, when."""
     with context.client(form) as asking:
         print_report(history_report(asking.settings()), form)
 
@@ -194,7 +194,7 @@ def apply(
     version: Annotated[int | None, typer.Option(help="Begin with the values of this version: go back.")] = None,
     expect_version: Annotated[int | None, typer.Option(help="Refuse unless this version is in force.")] = None,
 ) -> None:
-    """Change settings, judged as a whole; every node works by them within two seconds."""
+    """Change settings; they are judged as a whole. Every node works by them within two seconds."""
     wanted = wanted_by(values or [], preset=preset, version=version, expected_version=expect_version)
     with context.client(order.form) as asking:
         # The change is one of what was looked at, and of nothing else (rule).
@@ -213,7 +213,7 @@ def configure(
         int | None, typer.Option(min=0, help="So many must hold a message; 0: half of the replicas, rounded up.")
     ] = None,
 ) -> None:
-    """Change the numbers of one set; its master goes by them at once."""
+    """Change how many replicas a set expects, or acks need. Its master goes by them at once."""
     from rollcall_ha.client import bodies
 
     if expected_replicas is None and min_in_sync is None:
@@ -231,7 +231,7 @@ def configure(
 @app.command()
 @takes_order()
 def undo(*, order: OperatorOptions) -> None:
-    """Go back to the values before the newest change; that is a version, too."""
+    """Go back to the values before the newest change. That is a version, too."""
     with context.client(order.form) as asking:
         kept = asking.settings().history
         if len(kept) < 2:

@@ -50,7 +50,7 @@ def issue(
     is_shown: Annotated[bool, typer.Option("--show", help="Print it instead, once.")] = False,
     form: OutputOption = Format.TABLE,
 ) -> None:
-    """Draw a token of 256 bits and let it count; the controllers keep its digest only."""
+    """Draw a token of 256 bits, and let it count. The controllers keep its digest only."""
     if (out is None) is not is_shown:
         raise typer.BadParameter("say where it goes: --out FILE, or --show")
     if (role is Role.BROKER) != bool(of_set):

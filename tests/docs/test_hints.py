@@ -20,7 +20,6 @@ from typing import Any, get_args
 import msgspec
 import typer.main
 
-from rollcall_ha.analytics.cli import app as analytics_app
 from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.node import config
@@ -115,8 +114,9 @@ def _spoken(path: str) -> tuple[set[str], set[str]]:
 
 
 def _commands_of(command: Any) -> dict[str, Any]:
-    """Its sub-commands; empty if it has none."""
-    return dict(getattr(command, "commands", {}))
+    """Its sub-commands; empty if it has none. The question is what imports them, and the options of their group."""
+    names = command.list_commands(None) if hasattr(command, "list_commands") else ()
+    return {name: command.get_command(None, name) for name in names}
 
 
 def _options_of(command: Any) -> set[str]:
@@ -140,10 +140,8 @@ def complaint(words: tuple[str, ...]) -> str:
         if found is None:
             return "" if VALUE in word or not word.isascii() else f"no command {word}"
         command, rest = found, rest[1:]
+        _commands_of(command)
         known |= _options_of(command)
-        if word == "analytics" and not _commands_of(command):
-            command = typer.main.get_command(analytics_app)
-            known |= _options_of(command)
     if command.name == "demo":
         choices, options = _spoken("deploy/local/demo.py")
         known |= options
@@ -168,6 +166,8 @@ def test_commands_that_are_refused_are_noticed() -> None:
     assert complaint(("switch", "broker-a")) == "no command switch"
     assert complaint(("elect", "SET", "--dry")) == "no option --dry of elect"
     assert complaint(("analytics", "tabulate")) == "no command tabulate"
+    assert complaint(("controllers", "--output", "json")) == ""
+    assert complaint(("certs", "renew", "--everything")) == "no option --everything of renew"
     assert complaint(("demo", "explode")) == "no verb explode"
 
 

@@ -14,6 +14,7 @@ import pytest
 import typer.main
 
 from rollcall_ha.cli import manpages
+from rollcall_ha.cli.groups import SUMMARY_MAX, Panel
 from rollcall_ha.cli.main import app
 from rollcall_ha.cli.shells import Shell
 from tests.support.cli import CliRunner
@@ -26,10 +27,14 @@ BEGUN = "wai"
 def commands(command: Any, path: tuple[str, ...] = ("rollcall",)) -> dict[str, Any]:
     """Every command by its words, as the program itself finds it."""
     found = {"-".join(path): command}
-    if hasattr(command, "list_commands"):
-        for name in command.list_commands(None):
-            found |= commands(command.get_command(None, name), (*path, name))
+    for name, verb in _verbs(command).items():
+        found |= commands(verb, (*path, name))
     return found
+
+
+def _verbs(command: Any) -> dict[str, Any]:
+    names = command.list_commands(None) if hasattr(command, "list_commands") else ()
+    return {name: command.get_command(None, name) for name in names}
 
 
 COMMANDS = commands(typer.main.get_command(app))
@@ -54,6 +59,39 @@ def test_a_page_has_every_option_and_the_whole_help(name: str) -> None:
 
     assert [one for one in options if one.startswith("-") and one not in page] == []
     assert " ".join(command.help.split()) in " ".join(page.replace(".PP", "").split())
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_summary_fits_a_terminal_of_80_columns(name: str) -> None:
+    """Half of them ended in dots: what a verb is for was to be guessed, or asked of each by --help."""
+    summary = COMMANDS[name].get_short_help_str(10 * SUMMARY_MAX)
+
+    assert 0 < len(summary) <= SUMMARY_MAX or name == "rollcall", f"{summary} ({len(summary)})"
+
+
+def test_every_verb_is_in_a_panel() -> None:
+    """Forty verbs in one list were in the order in which they had been written."""
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=80).output
+    panels = {part.partition(":\n")[0]: part for part in shown.split("\n\n")}
+    words = [line.split()[0] for panel in Panel for line in panels[panel].splitlines()[1:]]
+
+    assert sorted(words) == sorted(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]
+    assert "Commands:" not in shown
+    assert "..." not in shown.partition("Look:")[2]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in COMMANDS.items() if hasattr(one, "list_commands")))
+def test_a_group_lists_its_verbs(name: str) -> None:
+    """Those of a group have no panel, which typer says with a value of its own: they were not listed at all."""
+    shown = CliRunner().invoke(app, [*name.split("-")[1:], "--help"], terminal_width=80).output
+    summaries = {verb: one.get_short_help_str(SUMMARY_MAX) for verb, one in _verbs(COMMANDS[name]).items()}
+
+    assert [
+        verb
+        for verb, text in summaries.items()
+        if not re.search(rf"^  {verb} +{re.escape(text)}$", shown, re.MULTILINE)
+    ] == []
 
 
 def test_the_page_of_the_program_tells_exit_codes_and_its_commands() -> None:
