@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import msgspec
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
-from rollcall_ha.cli.tables import PROBLEM_WORDS
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, Severity
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
@@ -32,16 +31,6 @@ FREE_BYTES_MIN = 1_000_000_000
 FREE_BYTES_CRITICAL = 100_000_000
 """Of a disk with a data directory. Below, a segment of the log may be the last one that fits."""
 DAY_MS = 86_400_000
-
-
-class Severity(StrEnum):
-    """How bad it is."""
-
-    CRITICAL = "critical"
-    """Something does not serve, or what it shows cannot be believed."""
-    WARNING = "warning"
-    """It serves, and the next fault, or the next days, may end that."""
-    NOTE = "note"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -213,8 +202,6 @@ def _members(facts: Facts) -> Iterator[Finding]:
 
 # --- sets ------------------------------------------------------------------------------------------------------------
 
-_LOST = frozenset({"BELOW_MIN_IN_SYNC", "MASTER_NOT_SERVING", "WRITES_STOPPED"})
-
 
 def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
     for status in sets:
@@ -233,12 +220,12 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
                 expected="a master that serves",
                 remedy=f"start its brokers; rollcall explain {key} tells why nobody was elected",
             )
-        for problem in status.problems:
-            if problem in _LOST and view.condition is Condition.SERVING:
+        for problem in (PROBLEMS[ProblemCode(code)] for code in status.problems if code in PROBLEMS):
+            if problem.severity is Severity.CRITICAL and view.condition is Condition.SERVING:
                 yield Finding(
                     severity=Severity.CRITICAL,
                     subject=key,
-                    found=f"{PROBLEM_WORDS[problem]}; {in_sync}",
+                    found=f"{problem.words}; {in_sync}",
                     expected=f"min_in_sync is {view.configuration.effective_min_in_sync}, and writes are taken",
                     remedy="start the brokers that are not in sync; they follow by themselves",
                 )

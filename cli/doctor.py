@@ -29,7 +29,6 @@ from rollcall_ha.cli.diagnosis import (
     Facts,
     FileFacts,
     Finding,
-    Severity,
     certificates_of,
     diagnose,
 )
@@ -38,6 +37,7 @@ from rollcall_ha.cli.probing import Looked, Port
 from rollcall_ha.client.client import Client, Reached
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.client.identity import Identity, IdentityError
+from rollcall_ha.controller.contract.problems import Severity
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.node.authority import AuthorityError, read_certificate

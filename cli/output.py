@@ -31,6 +31,7 @@ from rollcall_ha.node.terminal import OBEYED, harmless
 
 UNKNOWN = "unknown"
 NOT_APPLICABLE = "-"
+_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _ESCAPED_IN_QUOTES = {code: f"\\u{code:04x}" for code in map(ord, OBEYED) if code >= 0x7F}
 """The same as JSON and YAML write them within quotes; below 0x7F both do so by themselves."""
 
@@ -267,12 +268,8 @@ def size(value: int | None) -> Figure:
 def _size(value: int) -> str:
     if value < 1000:
         return f"{value} B"
-    amount = float(value)
-    for unit in ("K", "M", "G", "T"):
-        amount /= 1000
-        if amount < 999.95 or unit == "T":
-            return f"{amount:.1f} {unit}"
-    raise AssertionError(value)
+    name, unit = next((one for one in _UNITS.items() if value < 999.95 * one[1]), ("T", 10**12))
+    return f"{_tenths(value, unit)} {name}"
 
 
 def duration_us(value: int | None) -> Figure:
@@ -281,25 +278,33 @@ def duration_us(value: int | None) -> Figure:
 
 
 def _duration_us(value: int) -> str:
-    seconds = value / 1_000_000
     if value < 9_950:
-        return f"{value / 1000:.1f} ms"
+        return f"{_tenths(value, 1000)} ms"
     if value < 999_500:
-        return f"{value / 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 86_400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.0f} d"
+        return f"{_whole(value, 1000)} ms"
+    if value < 59_950_000:
+        return f"{_tenths(value, 10**6)} s"
+    if value < 3_600_000_000:
+        return f"{_whole(value, 60 * 10**6)} min"
+    if value < 86_400_000_000:
+        return f"{_tenths(value, 3600 * 10**6)} h"
+    return f"{_whole(value, 86_400 * 10**6)} d"
+
+
+def _whole(value: int, unit: int) -> int:
+    """Halves go up, counted in whole numbers, as in the console (``words.js``), whose language rounds no other way."""
+    return (2 * value + unit) // (2 * unit)
+
+
+def _tenths(value: int, unit: int) -> str:
+    return f"{_whole(10 * value, unit) / 10:.1f}"
 
 
 def age_ms(value: int | None) -> Figure:
     """An age for a table: ``0.3 s``, ``14 min``, or ``never``."""
     if value is None:
         return Figure("never", "")
-    shown = f"{value / 1000:.1f} s" if value < 59_950 else _duration_us(value * 1000)
+    shown = f"{_tenths(value, 1000)} s" if value < 59_950 else _duration_us(value * 1000)
     return Figure(shown, f"{value / 1000:.3f}")
 
 

@@ -20,6 +20,7 @@ from rollcall_ha.cli.watching import Change
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
+from rollcall_ha.controller.contract.problems import ProblemCode, words_of
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, Phase, SwitchoverEnd
@@ -86,29 +87,9 @@ class Judgement(NamedTuple):
 MAINTENANCES_SHOWN = 5
 NEWS_SHOWN = 5
 
-PROBLEM_WORDS = {
-    "NO_ELIGIBLE_REPLICA": "no replica may be elected",
-    "MASTER_SILENT": "the master is silent",
-    "NEEDS_BOOTSTRAP": "needs a first master: rollcall bootstrap",
-    "WAITING_FOR_REPORTS": "waits for replicas to report what they hold",
-    "WAITING_FOR_REPLICAS": "waits for its replicas to register",
-    "ENTERING": "the new master is entering",
-    "WRITES_STOPPED": "the master acknowledges no write",
-    "MASTER_NOT_SERVING": "the master on record has stopped itself",
-    "BELOW_MIN_IN_SYNC": "refuses writes: fewer replicas in sync than min_in_sync",
-    "PAUSED": "elections are paused",
-    "NO_SPARE": "losing one more replica stops it",
-    "REPLICA_SUSPECT": "its last member may lack acknowledged messages",
-    "REPLICA_SILENT": "a replica is silent",
-    "REPLICA_ISOLATED": "a replica has isolated itself",
-    "REPLICA_NOT_IN_SYNC": "a replica is not in sync",
-    "REPLICA_MISSING": "fewer replicas than expected are registered",
-}
-"""The closed vocabulary of problems, as an operator reads it. A code of a newer controller is shown as it is."""
-
 
 def _problems(status: SetStatus) -> str:
-    return "; ".join(PROBLEM_WORDS.get(problem, problem) for problem in status.problems)
+    return "; ".join(map(words_of, status.problems))
 
 
 def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement:
@@ -183,7 +164,7 @@ def _and_more(count: int, what: str) -> str:
 
 def _is_left(status: SetStatus) -> bool:
     """Whether the master on record has fenced or isolated itself, though replicated state calls the set served."""
-    return "MASTER_NOT_SERVING" in status.problems
+    return ProblemCode.MASTER_NOT_SERVING in status.problems
 
 
 def _others(names: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.output import Format, print_report
+from rollcall_ha.controller.contract.problems import ProblemCode
 
 if TYPE_CHECKING:
     import typer
@@ -57,10 +58,10 @@ def missing(status: SetStatus, until: Until) -> str:
     if view.condition is not Condition.SERVING:
         return f"it is {view.condition}" + (f": {view.condition_reason}" if view.condition_reason else "")
     # Replicated state calls both served: a script that begins to send would be refused by the master.
-    if "MASTER_NOT_SERVING" in status.problems:
+    if ProblemCode.MASTER_NOT_SERVING in status.problems:
         return "the master on record has stopped itself"
     in_sync, expected = len(view.sync_state_set), view.configuration.expected_replicas
-    if "BELOW_MIN_IN_SYNC" in status.problems:
+    if ProblemCode.BELOW_MIN_IN_SYNC in status.problems:
         return f"writes are refused: {in_sync} in sync, min_in_sync {view.configuration.effective_min_in_sync}"
     if until is Until.SERVING:
         return ""

@@ -1,47 +1,36 @@
 // Values as people read them. Sizes, durations and times are written as the command line writes them
-// (cli/output.py): the same fact has the same figure wherever it is read.
+// (cli/output.py): the same fact has the same figure wherever it is read. tests/unit/figures.json has what both must give.
 
 import { h } from "./dom.js";
+import { PROBLEMS } from "./problems.js";
 
 export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
+
+// Halves go up, counted in whole numbers, as there.
+const whole = (value, unit) => Math.round(value / unit);
+const tenths = (value, unit) => (Math.round((value * 10) / unit) / 10).toFixed(1);
 
 export function size(value) {
   if (value === null || value === undefined) return "unknown";
   if (value < 1000) return `${value} B`;
-  let amount = value;
-  for (const unit of ["K", "M", "G", "T"]) {
-    amount /= 1000;
-    if (amount < 999.95 || unit === "T") return `${tenths(amount)} ${unit}`;
-  }
-}
-
-// Halves go to the even digit, as in Python: 0.25 ms is 0.2 ms there, and would be 0.3 ms by toFixed. Of all ties of one
-// digit only .25 and .75 are numbers of binary; .75 goes up in both.
-function tenths(value) {
-  const floor = Math.floor(value);
-  return value - floor === 0.25 ? `${floor}.2` : value.toFixed(1);
-}
-
-function even(value) {
-  const floor = Math.floor(value);
-  if (value - floor !== 0.5) return Math.round(value).toFixed(0);
-  return (floor % 2 === 0 ? floor : floor + 1).toFixed(0);
+  const units = { K: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+  const [name, unit] = Object.entries(units).find(([, one]) => value < 999.95 * one) ?? ["T", units.T];
+  return `${tenths(value, unit)} ${name}`;
 }
 
 export function duration(us) {
   if (us === null || us === undefined) return "unknown";
-  const seconds = us / 1e6;
-  if (us < 9950) return `${tenths(us / 1000)} ms`;
-  if (us < 999500) return `${even(us / 1000)} ms`;
-  if (seconds < 59.95) return `${tenths(seconds)} s`;
-  if (seconds < 3600) return `${even(seconds / 60)} min`;
-  if (seconds < 86400) return `${tenths(seconds / 3600)} h`;
-  return `${even(seconds / 86400)} d`;
+  if (us < 9950) return `${tenths(us, 1e3)} ms`;
+  if (us < 999500) return `${whole(us, 1e3)} ms`;
+  if (us < 59.95e6) return `${tenths(us, 1e6)} s`;
+  if (us < 3600e6) return `${whole(us, 60e6)} min`;
+  if (us < 86400e6) return `${tenths(us, 3600e6)} h`;
+  return `${whole(us, 86400e6)} d`;
 }
 
 export function age(ms) {
   if (ms === null || ms === undefined) return "never";
-  return ms < 59950 ? `${tenths(ms / 1000)} s` : duration(ms * 1000);
+  return ms < 59950 ? `${tenths(ms, 1e3)} s` : duration(ms * 1000);
 }
 
 export const utc = (ms) => (ms === null || ms === undefined ? "unknown" : new Date(Math.floor(ms / 1000) * 1000).toISOString().replace(".000Z", "Z"));
@@ -60,25 +49,7 @@ export function ago(ms) {
   return h("time", { datetime: new Date(ms).toISOString(), title: utc(ms) }, past < 1000 ? "just now" : `${duration(Math.floor(past) * 1000)} ago`);
 }
 
-// The closed vocabulary of problems. A code of a newer controller is shown as it is.
-export const PROBLEMS = {
-  NO_ELIGIBLE_REPLICA: "no replica may be elected",
-  MASTER_SILENT: "the master is silent",
-  NEEDS_BOOTSTRAP: "needs a first master",
-  WAITING_FOR_REPORTS: "waits for replicas to report what they hold",
-  WAITING_FOR_REPLICAS: "waits for its replicas to register",
-  ENTERING: "the new master is entering",
-  WRITES_STOPPED: "the master acknowledges no write",
-  MASTER_NOT_SERVING: "the master on record has stopped itself",
-  BELOW_MIN_IN_SYNC: "refuses writes: fewer replicas in sync than min_in_sync",
-  PAUSED: "elections are paused",
-  NO_SPARE: "losing one more replica stops it",
-  REPLICA_SUSPECT: "its last member may lack acknowledged messages",
-  REPLICA_SILENT: "a replica is silent",
-  REPLICA_ISOLATED: "a replica has isolated itself",
-  REPLICA_NOT_IN_SYNC: "a replica is not in sync",
-  REPLICA_MISSING: "fewer replicas than expected are registered",
-};
+// A code of a newer controller is shown as it is.
 export const problemWords = (code) => PROBLEMS[code] ?? code;
 
 // How it looks, by shape and word before colour: ● serves, ▲ serves and something is wrong, ■ does not serve.

@@ -1,8 +1,8 @@
 """
 The console: static files under /console, the same for everybody.
 
-Here: the files in memory, their headers. Not here: what they show, which a page asks of /v1 as any program does; the
-pages themselves (``api/console``).
+Here: the files in memory, one of them made of the contract's words (``problems.js``); their headers. Not here: what
+they show, which a page asks of /v1 as any program does; the pages themselves (``api/console``).
 
 Rule 1: the files hold nothing of a fleet, so they are open to everybody: a browser cannot show a token before it has a
 page to type it into. All that the page then asks has its role (``roles``).
@@ -20,10 +20,12 @@ from functools import partial
 from importlib import resources
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.schemas import only_problems
+from rollcall_ha.controller.contract.problems import PROBLEMS
 from rollcall_ha.controller.runtime.queries import NotFound
 
 PAGE = "index.html"
@@ -69,13 +71,22 @@ class _File:
 
 def load_files() -> dict[str, _File]:
     """Every file of the console by name."""
-    found = {}
+    found = {"problems.js": _file("js", _problems())}
     for entry in (resources.files("rollcall_ha.api") / "console").iterdir():
-        media_type = MEDIA_TYPES.get(entry.name.rpartition(".")[2])
-        if media_type is not None:
-            content = entry.read_bytes()
-            found[entry.name] = _File(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+        kind = entry.name.rpartition(".")[2]
+        if kind in MEDIA_TYPES:
+            found[entry.name] = _file(kind, entry.read_bytes())
     return found
+
+
+def _file(kind: str, content: bytes) -> _File:
+    return _File(content, MEDIA_TYPES[kind], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def _problems() -> bytes:
+    """The words of problems, made of the table that the command line reads: a copy in a file would differ soon."""
+    words = {code: kind.words for code, kind in PROBLEMS.items()}
+    return b"export const PROBLEMS = " + msgspec.json.encode(words) + b";\n"
 
 
 class Console:

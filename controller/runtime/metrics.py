@@ -29,11 +29,12 @@ from rollcall_ha.controller.contract.events import (
     WritesResumed,
     WritesStopped,
 )
+from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.core.state import FleetState, Reign
-from rollcall_ha.controller.runtime.views import ProblemCode, is_blocked, is_served
+from rollcall_ha.controller.runtime.views import is_blocked, is_served
 
 METRIC_SETS_MAX = 500
 US_PER_SECOND = 1_000_000

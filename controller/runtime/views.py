@@ -1,19 +1,20 @@
 """
 The status of sets for operators: replicated state joined with the leader's soft state.
 
-Here: ``SetStatus``, its problems and the failure budget. Not here: replicated views (``controller.core.views``), text
-(``cli``). Pure: the time is an argument.
+Here: ``SetStatus``, which problems it has, and the failure budget. Not here: replicated views
+(``controller.core.views``), text (``cli``). Pure: the time is an argument.
 
 Rule 1: a fact that this controller has not heard is ``None``, never a guess from replicated state.
-Rule 2: problems are of a closed vocabulary, the worst first; an empty tuple means that nothing needs an operator.
+Rule 2: problems come from a closed vocabulary (``controller.contract.problems``), the worst first; an empty tuple means
+that nothing needs an operator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
@@ -24,34 +25,6 @@ from rollcall_ha.controller.core.views import failure_budget
 from rollcall_ha.controller.runtime.catch_up import catch_up_of
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
-
-
-class ProblemCode(StrEnum):
-    """Everything that can be wrong with a set, the worst first."""
-
-    NO_ELIGIBLE_REPLICA = "NO_ELIGIBLE_REPLICA"
-    MASTER_SILENT = "MASTER_SILENT"
-    NEEDS_BOOTSTRAP = "NEEDS_BOOTSTRAP"
-    WAITING_FOR_REPORTS = "WAITING_FOR_REPORTS"
-    WAITING_FOR_REPLICAS = "WAITING_FOR_REPLICAS"
-    ENTERING = "ENTERING"
-    WRITES_STOPPED = "WRITES_STOPPED"
-    """The master acknowledges no write, by its own word; the condition's reason says why."""
-    MASTER_NOT_SERVING = "MASTER_NOT_SERVING"
-    """The master on record lives, and says of itself that it does not serve: fenced or isolated."""
-    BELOW_MIN_IN_SYNC = "BELOW_MIN_IN_SYNC"
-    """Writes are refused: fewer members are in sync than the set demands."""
-    PAUSED = "PAUSED"
-    """Elections are paused: a master that dies has no successor until an operator elects one."""
-    NO_SPARE = "NO_SPARE"
-    """Losing one more replica stops the set."""
-    REPLICA_SUSPECT = "REPLICA_SUSPECT"
-    REPLICA_SILENT = "REPLICA_SILENT"
-    REPLICA_ISOLATED = "REPLICA_ISOLATED"
-    REPLICA_NOT_IN_SYNC = "REPLICA_NOT_IN_SYNC"
-    REPLICA_MISSING = "REPLICA_MISSING"
-    """Fewer replicas are registered than the set expects."""
-
 
 _CONDITION_PROBLEMS = {
     Condition.NO_ELIGIBLE_REPLICA: ProblemCode.NO_ELIGIBLE_REPLICA,

@@ -190,6 +190,20 @@ def test_a_token_signs_in_and_a_wrong_one_is_told_why(consoles: Any, tokens: dic
     assert page.evaluate("sessionStorage.length") == 0
 
 
+def test_figures_are_written_as_the_command_line_writes_them(consoles: Any) -> None:
+    """Halves went to the even digit there and up here, or the other way round, where a copy was forgotten."""
+    figures = json.loads((Path(__file__).parents[1] / "unit" / "figures.json").read_text())
+    shown = consoles("viewer").page.evaluate(
+        """async (figures) => {
+            const words = await import("/console/words.js");
+            return Object.fromEntries(
+                Object.entries(figures).map(([kind, all]) => [kind, all.map(([value]) => [value, words[kind](value)])]));
+        }""",
+        figures,
+    )
+    assert shown == figures
+
+
 def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(fleet: Fleet, consoles: Any) -> None:
     """Fleet, set, phase bars, explanation and film of one fault that was recorded here: the same figures everywhere."""
     key = only_set(fleet)

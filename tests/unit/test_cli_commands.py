@@ -21,13 +21,14 @@ from msgspec.structs import replace
 
 import rollcall_ha
 from rollcall_ha.analytics import cli as analytics_cli
-from rollcall_ha.cli import context, tables
+from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
 from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, words_of
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
 from rollcall_ha.controller.contract.values import (
     ElectionPause,
@@ -50,7 +51,6 @@ from rollcall_ha.controller.contract.views import (
     WriteStop,
 )
 from rollcall_ha.controller.runtime.verify import verify
-from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.cli import CliRunner
 from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
@@ -182,7 +182,9 @@ def test_status_says_when_a_slave_will_have_caught_up(
 
 def test_every_problem_of_a_set_has_words() -> None:
     """Codes are for programs; the table speaks to people."""
-    assert set(tables.PROBLEM_WORDS) == set(ProblemCode)
+    assert list(PROBLEMS) == list(ProblemCode)
+    assert words_of("NEEDS_BOOTSTRAP") == "needs a first master: rollcall bootstrap"
+    assert words_of("OF_A_NEWER_CONTROLLER") == "OF_A_NEWER_CONTROLLER"
 
 
 def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:

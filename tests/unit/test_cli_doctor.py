@@ -28,7 +28,6 @@ from rollcall_ha.cli.diagnosis import (
     Facts,
     FileFacts,
     Finding,
-    Severity,
     diagnose,
 )
 from rollcall_ha.cli.main import app
@@ -36,6 +35,7 @@ from rollcall_ha.cli.probing import Looked, Port, PortState, look_at
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
+from rollcall_ha.controller.contract.problems import Severity
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (

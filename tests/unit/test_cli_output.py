@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,37 +13,19 @@ import yaml
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Column, Report, Table
 
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "unknown"),
-        (0, "0.0 ms"),
-        (800, "0.8 ms"),
-        (9_949, "9.9 ms"),
-        (9_960, "10 ms"),
-        (12_345, "12 ms"),
-        (999_499, "999 ms"),
-        (999_600, "1.0 s"),
-        (3_100_000, "3.1 s"),
-        (59_960_000, "1 min"),
-        (840_000_000, "14 min"),
-        (7_560_000_000, "2.1 h"),
-        (432_000_000_000, "5 d"),
-    ],
-)
-def test_durations_have_two_or_three_digits_and_a_unit(value: int | None, text: str) -> None:
-    """Never 1000 ms, never 60.0 s."""
-    assert output.duration_us(value) == text
+FIGURES: dict[str, list[tuple[int | None, str]]] = json.loads(Path("tests/unit/figures.json").read_text())
+FORMATS = {"duration": output.duration_us, "size": output.size, "age": output.age_ms}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "unknown"), (0, "0 B"), (999, "999 B"), (1000, "1.0 K"), (21_800, "21.8 K"), (999_960, "1.0 M")],
-)
-def test_sizes_have_a_unit(value: int | None, text: str) -> None:
-    """Thousands, as in the tables of the documents."""
-    assert output.size(value) == text
+@pytest.mark.parametrize("kind", FORMATS)
+def test_figures_have_two_or_three_digits_and_a_unit(kind: str) -> None:
+    """Never 1000 ms, never 60.0 s; tests/blackbox/test_console.py holds the console to the same file."""
+    assert [(value, str(FORMATS[kind](value))) for value, _ in FIGURES[kind]] == [tuple(one) for one in FIGURES[kind]]
+
+
+def test_an_age_before_now_keeps_its_sign() -> None:
+    """The clocks of two machines differ by some milliseconds."""
+    assert output.age_ms(-500) == "-0.5 s"
 
 
 def test_instants_are_utc() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.api.rest.console import HEADERS, MEDIA_TYPES, POLICY, load_files
-from rollcall_ha.cli.tables import PROBLEM_WORDS
 from rollcall_ha.controller.contract.events import AnyEvent
-from rollcall_ha.controller.runtime.views import ProblemCode
+from rollcall_ha.controller.contract.problems import PROBLEMS
 from tests.support.runtime_controller import NAMES, Controller, running_group
 
 FOLDER = Path(__file__).resolve().parents[2] / "api" / "console"
@@ -83,16 +83,15 @@ def test_every_file_is_asked_for_by_another_and_is_there() -> None:
     asked = set(re.findall(r"/console/([\w.]+)", (FOLDER / "index.html").read_text()))
     for script in SCRIPTS:
         asked |= set(re.findall(r'(?:from |import\()"\./([\w.]+)"', script.read_text()))
-    assert asked | {"index.html"} == set(load_files()) == {file.name for file in FOLDER.iterdir()}
+    assert asked | {"index.html"} == set(load_files()) == {file.name for file in FOLDER.iterdir()} | {"problems.js"}
 
 
 def test_the_words_of_problems_and_events_are_those_of_the_controllers() -> None:
     """A problem or a kind of event that is added has its words here too."""
     words = (FOLDER / "words.js").read_text()
-    problems = dict(re.findall(r"^  ([A-Z_]+): \"([^\"]+)\",$", words, re.MULTILINE))
-    assert set(problems) == {code.value for code in ProblemCode}
-    # The command line names the command that helps.
-    assert problems == {code: told.partition(": rollcall")[0] for code, told in PROBLEM_WORDS.items()}
+    problems = re.fullmatch(rb"export const PROBLEMS = (.*);\n", load_files()["problems.js"].content)
+    assert problems is not None
+    assert json.loads(problems[1]) == {code: kind.words for code, kind in PROBLEMS.items()}
     kinds = {kind.__struct_config__.tag for kind in AnyEvent.__args__}
     told = set(re.findall(r"^  \"([a-z-]+)\": \(", words, re.MULTILINE))
     assert told - kinds == set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.views import SetStatus
-from rollcall_ha.controller.runtime.views import ProblemCode, set_status
+from rollcall_ha.controller.runtime.views import set_status
 from tests.support.runtime_world import Replica, World, set_key
 
 KEY = set_key()

@@ -1,0 +1,89 @@
+"""
+What can be wrong with a set: its code, how bad it is, and its words, once for everybody who tells of it.
+
+Here: the closed vocabulary, the worst first. Not here: which problems a set has (``controller.runtime.views``),
+refusals of orders (``codes``).
+Rule: the command line, REST and the console tell a problem by this table: the console reads it as ``problems.js``
+(``api.rest.console``). A code of a newer controller, which it lacks, is shown as it is.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    """How bad something is, the worst first."""
+
+    CRITICAL = "critical"
+    """Something does not serve, or what it shows cannot be believed."""
+    WARNING = "warning"
+    """It serves, and the next fault, or the next days, may end that."""
+    NOTE = "note"
+
+
+class ProblemCode(StrEnum):
+    """Everything that can be wrong with a set, the worst first."""
+
+    NO_ELIGIBLE_REPLICA = "NO_ELIGIBLE_REPLICA"
+    MASTER_SILENT = "MASTER_SILENT"
+    NEEDS_BOOTSTRAP = "NEEDS_BOOTSTRAP"
+    WAITING_FOR_REPORTS = "WAITING_FOR_REPORTS"
+    WAITING_FOR_REPLICAS = "WAITING_FOR_REPLICAS"
+    ENTERING = "ENTERING"
+    WRITES_STOPPED = "WRITES_STOPPED"
+    """The master acknowledges no write, by its own word; the condition's reason says why."""
+    MASTER_NOT_SERVING = "MASTER_NOT_SERVING"
+    """The master on record lives, and says of itself that it does not serve: fenced or isolated."""
+    BELOW_MIN_IN_SYNC = "BELOW_MIN_IN_SYNC"
+    """Writes are refused: fewer members are in sync than the set demands."""
+    PAUSED = "PAUSED"
+    """Elections are paused: a master that dies has no successor until an operator elects one."""
+    NO_SPARE = "NO_SPARE"
+    """Losing one more replica stops the set."""
+    REPLICA_SUSPECT = "REPLICA_SUSPECT"
+    REPLICA_SILENT = "REPLICA_SILENT"
+    REPLICA_ISOLATED = "REPLICA_ISOLATED"
+    REPLICA_NOT_IN_SYNC = "REPLICA_NOT_IN_SYNC"
+    REPLICA_MISSING = "REPLICA_MISSING"
+    """Fewer replicas are registered than the set expects."""
+
+
+class ProblemKind(NamedTuple):
+    """What is told of a problem."""
+
+    severity: Severity
+    words: str
+    command: str = ""
+    """The verb that mends it, where one does."""
+
+    def __str__(self) -> str:
+        return f"{self.words}: rollcall {self.command}" if self.command else self.words
+
+
+PROBLEMS = {
+    ProblemCode.NO_ELIGIBLE_REPLICA: ProblemKind(Severity.CRITICAL, "no replica may be elected"),
+    ProblemCode.MASTER_SILENT: ProblemKind(Severity.CRITICAL, "the master is silent"),
+    ProblemCode.NEEDS_BOOTSTRAP: ProblemKind(Severity.CRITICAL, "needs a first master", "bootstrap"),
+    ProblemCode.WAITING_FOR_REPORTS: ProblemKind(Severity.CRITICAL, "waits for replicas to report what they hold"),
+    ProblemCode.WAITING_FOR_REPLICAS: ProblemKind(Severity.CRITICAL, "waits for its replicas to register"),
+    ProblemCode.ENTERING: ProblemKind(Severity.CRITICAL, "the new master is entering"),
+    ProblemCode.WRITES_STOPPED: ProblemKind(Severity.CRITICAL, "the master acknowledges no write"),
+    ProblemCode.MASTER_NOT_SERVING: ProblemKind(Severity.CRITICAL, "the master on record has stopped itself"),
+    ProblemCode.BELOW_MIN_IN_SYNC: ProblemKind(
+        Severity.CRITICAL, "refuses writes: fewer replicas in sync than min_in_sync"
+    ),
+    ProblemCode.PAUSED: ProblemKind(Severity.WARNING, "elections are paused"),
+    ProblemCode.NO_SPARE: ProblemKind(Severity.WARNING, "losing one more replica stops it"),
+    ProblemCode.REPLICA_SUSPECT: ProblemKind(Severity.WARNING, "its last member may lack acknowledged messages"),
+    ProblemCode.REPLICA_SILENT: ProblemKind(Severity.WARNING, "a replica is silent"),
+    ProblemCode.REPLICA_ISOLATED: ProblemKind(Severity.WARNING, "a replica has isolated itself"),
+    ProblemCode.REPLICA_NOT_IN_SYNC: ProblemKind(Severity.WARNING, "a replica is not in sync"),
+    ProblemCode.REPLICA_MISSING: ProblemKind(Severity.WARNING, "fewer replicas than expected are registered"),
+}
+
+
+def words_of(code: str) -> str:
+    """What is wrong, and what mends it; a code that this program does not know, as it is."""
+    return str(PROBLEMS[ProblemCode(code)]) if code in PROBLEMS else code
