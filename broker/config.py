@@ -77,7 +77,7 @@ class BrokerConfig:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
             raise ConfigError(f"listen: {host!r} has no address ({error}); use a name or address that has") from error
-        # Of a name with both, IPv4: records are 12 bytes shorter, and readers before the flags of IPv6 know no other.
+        # IPv4 of a name with both: records are 12 bytes shorter, and readers before IPv6's flags know no other.
         chosen = min(found, key=lambda one: one[0] != socket.AF_INET)[4][0]
         return ipaddress.ip_address(str(chosen).partition("%")[0]).packed + port.to_bytes(4, "big")
 

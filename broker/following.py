@@ -90,7 +90,7 @@ class Following:
         self._was_ready = False
         self._master_end: LogOffset | None = None
         self._answered_end = LogOffset(0)
-        """Of the master, by its answer to the newest handshake."""
+        """The end of the master's log, by its answer to the newest handshake."""
         self._is_indexing = False
         self._is_paused = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,11 +101,11 @@ class Following:
         return None if self._master_end is None else max(0, self._master_end - self._log.max_offset)
 
     def heard_age_us(self, master_epoch: MasterEpoch) -> int | None:
-        """Since the last byte of the master of this epoch; None = it is not followed, or nothing came."""
+        """How long ago the last byte of this epoch's master came; None = it is not followed, or nothing came."""
         return self.client.heard_age_us if self.client is not None and self._follows(master_epoch) else None
 
     def ended_age_us(self, master_epoch: MasterEpoch) -> int | None:
-        """Since the end of the master of this epoch closed the link; None = it did not."""
+        """How long ago this epoch's master closed the link; None = it did not."""
         return self.client.ended_age_us if self.client is not None and self._follows(master_epoch) else None
 
     def _follows(self, master_epoch: MasterEpoch) -> bool:
@@ -186,7 +186,7 @@ class Following:
         return self._promised() >= master_epoch
 
     def owner_of(self, broker_id: BrokerId) -> str:
-        """By the newest view, not that of the election: its name may have been bound since."""
+        """The newest view says it, not that of the election: its name may have been bound since."""
         return self._owner_of(broker_id)
 
     def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:

@@ -58,7 +58,7 @@ class HaEnds:
         """``opened`` is told the session and the view that waited for it; ``failed`` that the address is not ours."""
         self._peers = None if parts.credentials is None else _brokers_of(config, parts.credentials)
         self.links: LinkTable[MasterConnection] = link_table(self._peers)
-        """Of the HA address; its counters outlive a change of identity."""
+        """The links of the HA address; its counters outlive a change of identity."""
         self._config = config
         self._timing = config.timing
         self._catch_up = config.catch_up

@@ -63,7 +63,7 @@ class HealthSnapshot:
     facts: ReplicaFacts | None = None
     """For load balancers; None = the log is still being read."""
     waits: Durations | None = None
-    """Of sends, from append to PUT_OK (``PutPath.waits``)."""
+    """How long sends waited, from append to PUT_OK (``PutPath.waits``)."""
 
 
 class BrokerCollector:

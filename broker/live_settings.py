@@ -22,13 +22,13 @@ _log = get_logger("settings")
 
 
 class LiveSettings:
-    """The settings by which one process works, and since which version. Of the loop."""
+    """The settings by which one process works, and since which version; on the loop."""
 
     def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
         """``retime`` is called behind each change; ``file``: of the own fleet file."""
         self.timing = file
         self.version = 0
-        """For heartbeats; 0: by the file."""
+        """What heartbeats tell; 0: it works by the file."""
         self._file = file
         self._retime = retime
 

@@ -62,7 +62,7 @@ class ReignContext:
     broker_id: BrokerId
     incarnation: Incarnation
     address: str
-    """Of the own listen port."""
+    """Where the own listen port is."""
     log: CommitLog
     links: HaServer
     waiters: PutPath
@@ -163,7 +163,7 @@ class Mastership:
 
     def adopt(self, view: SetView) -> None:
         """The state of the set by the controllers (R2)."""
-        # Of a later reign its winner takes them: here a gate that is about to close would open for a moment.
+        # The winner of a later reign takes them: here a gate that is about to close would open for a moment.
         if view.master_epoch == self.master_epoch:
             self._expected = view.configuration.expected_replicas
             self.sync.require(view.configuration.effective_min_in_sync)

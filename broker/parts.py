@@ -35,11 +35,11 @@ class Parts:
     draw: Callable[[], str] = lambda: secrets.token_hex(16)
     """32 hex digits that nobody else has: incarnations, register codes, nonces, store ids."""
     boot_id: Callable[[], str] = lambda: _BOOT_ID_FILE.read_text().strip()
-    """Of this boot of the machine (R3b)."""
+    """Names this boot of the machine (R3b)."""
     make_disk: Callable[[], Executor] = _one_thread
     """One thread for all durable writes of this process but the log's own syncs."""
     credentials: Credentials | None = None
-    """Of every port but the Raft log's; None: an insecure fleet, links are plain and everybody is believed."""
+    """For every port but the Raft log's; None: an insecure fleet, links are plain and everybody is believed."""
     on_flush_due: Callable[[], None] | None = None
     """None: the log has a flush thread. Else its owner runs ``CommitLog.flush_turn`` (``CommitLog.open``)."""
 

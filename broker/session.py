@@ -85,7 +85,7 @@ class ControllerNotLeading(Exception):
     """The controller that was asked does not lead; the hint says who might."""
 
     def __init__(self, hint: LeaderHint) -> None:
-        """With the controller's own words."""
+        """``hint`` is the controller's own word."""
         super().__init__(f"{hint.controller} does not lead")
         self.hint = hint
 
@@ -173,7 +173,7 @@ class ControllerSession:
         self._is_reporting = False
         self._clock = ClockOffset()
         self._transit_us = 0
-        """Of the push that is being handled."""
+        """How long the push that is being handled was under way."""
 
     @property
     def is_open(self) -> bool:
@@ -182,7 +182,7 @@ class ControllerSession:
 
     @property
     def ordinal(self) -> SessionOrdinal | None:
-        """Of the open session; None = there is none."""
+        """The number of the open session; None = there is none."""
         return self._machine.session_ordinal
 
     @property
@@ -192,7 +192,7 @@ class ControllerSession:
 
     @property
     def settings_version(self) -> int:
-        """By which the process works; 0 = its file's."""
+        """The version by which the process works; 0 = its file's."""
         return 0 if self._settings is None else self._settings.version
 
     def start(self) -> None:

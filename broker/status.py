@@ -113,7 +113,7 @@ class ReplicaReporter:
         )
 
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
-        """For the session of this ordinal."""
+        """What the session of this ordinal sends now."""
         broker_id = self._broker_id()
         assert broker_id is not None, "a session has an id"
         view = self._machine.view

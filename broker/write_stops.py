@@ -52,7 +52,7 @@ class WriteStops:
 
     @property
     def stopped_us(self) -> int:
-        """In all stops since the start of the process, the present one included."""
+        """The time in all stops since the start of the process, the present one included."""
         stop = self.watch.stop
         return self.watch.stopped_us + (0 if stop is None else max(0, self._now_us() - stop.began_us))
 

@@ -38,7 +38,7 @@ class CatchUpLimits:
 
     link_bytes_per_s_max: int = 0
     node_bytes_per_s_max: int = 0
-    """Of all links of a process together."""
+    """What all links of a process share."""
     copies_max: int = 1
 
 

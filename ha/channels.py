@@ -32,7 +32,7 @@ from rollcall_ha.node.certified import PeerCertificate
 Parts = deque[memoryview | FileRegion]
 """What is to be sent, in its order."""
 WINDOW_BYTES = 256 * 1024
-"""Of a file in memory, while TLS encrypts it; one buffer per link that sends."""
+"""How much of a file is in memory while TLS encrypts it; one buffer per link that sends."""
 FETCH_BYTES = 64 * 1024
 """Taken from the socket at a time: what OpenSSL's buffer may grow to, and stays at, for each link that receives."""
 
@@ -43,7 +43,7 @@ class Channel(ABC):
     is_ready = False
     """Both ends may speak."""
     certificate: PeerCertificate | None = None
-    """Of the peer, once it is judged; None on a plain link."""
+    """The peer's, once it is judged; None on a plain link."""
     shown = ""
     """Serial number of the certificate that this end shows; empty on a plain link."""
     waits_for_room = False
@@ -144,7 +144,7 @@ class SecuredChannel(Channel):
         self._unsent_for = 0
         """So many bytes of ``Parts`` are in them."""
         self._is_torn = False
-        """Of the next record a part has come."""
+        """A part of the next record has come, not all."""
 
     @property
     def held_bytes(self) -> int:
@@ -194,7 +194,7 @@ class SecuredChannel(Channel):
         return taken
 
     def _take(self, length_max: int, *into: memoryview) -> bytes | int:
-        """Of one record: its bytes, or how many of them are in ``into``; nothing: the peer has closed."""
+        """Bytes of one record, or how many of them are in ``into``; nothing: the peer has closed."""
         while True:
             if not self._has_record():
                 self._fetch()

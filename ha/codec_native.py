@@ -51,7 +51,7 @@ HISTORY_ENTRIES_MAX = 60_000
 EPOCH_MAX = 2**31 - 1
 """RocketMQ's wire has 31 bits, and controllers issue no more."""
 NUMBER_MAX = 2**62
-"""Of offsets and counters: sums of two of them have 63 bits."""
+"""The bound of offsets and counters: sums of two of them have 63 bits."""
 
 _PREFIX = struct.Struct(">4sBBHII")
 _CRC = struct.Struct(">I")
@@ -116,7 +116,7 @@ class NativeDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """Of a header that is not whole yet."""
+        """The part of a header that has come, while it is not whole."""
         return len(self._header)
 
     def body_taken(self, length: int) -> None:

@@ -29,7 +29,7 @@ class LinkReign:
 
     master_epoch: MasterEpoch
     incarnations: Mapping[BrokerId, Incarnation]
-    """Of the replicas that are registered, by the newest view: nobody else is served."""
+    """The replicas that are registered, by the newest view: nobody else is served."""
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest epoch that began with an unclean election, as far as this master knows (R26)."""
     owners: Mapping[BrokerId, str] = field(default_factory=dict)

@@ -95,8 +95,6 @@ class MasterLink:
         """Next offset to send; counts only in TRANSFER."""
         self.acked = LogOffset(0)
         """Last ack on this link."""
-        self.dropped_acks = 0
-        """Acks of another reign, generation or incarnation."""
 
     @property
     def lag_bytes(self) -> int:
@@ -312,7 +310,6 @@ class MasterLink:
         # "Up to 1" of epoch 1, delivered late, would release v2 of epoch 2, which begins at the same offset (R12). And
         # it would say where this link begins; ``SlaveAcks.record`` only judges what it releases.
         if (ack.master_epoch, ack.link_generation, ack.incarnation) != mine:
-            self.dropped_acks += 1
             return []
         log = self._log
         if self.state is MasterLinkState.CUTTING:
@@ -362,8 +359,8 @@ class MasterLink:
 
     def _report_epoch(self, frame: Handshake | LinkError) -> list[MasterAction]:
         peer, reign = self.peer, self._reign
-        # Of a stranger not even that much: it would have us ask the controllers as often as it likes. And nobody's word
-        # ends a reign: 2**60, promised and made durable, would keep this replica out of every epoch that is issued.
+        # A stranger would have us ask the controllers as often as it likes. And nobody's word ends a reign: 2**60,
+        # promised and made durable, would keep this replica out of every epoch that is issued.
         if peer is None or reign is None or not self._is_registered(peer) or frame.master_epoch <= reign.master_epoch:
             return []
         if (frame.broker_id, frame.incarnation) != (peer.broker_id, peer.incarnation):

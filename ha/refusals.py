@@ -29,7 +29,7 @@ def tls_reason(error: ssl.SSLError) -> str:
 
 
 class LinkRefusals:
-    """Of one end of the links of a process."""
+    """The log lines of one end of a process's links."""
 
     def __init__(self) -> None:
         self._silent_until_ms: int | None = None

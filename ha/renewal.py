@@ -17,7 +17,7 @@ PAUSE_MS = 10_000
 
 
 class RenewalClock:
-    """Of one slave's end; the times are milliseconds of the links' clock."""
+    """Says when a slave's link is due; the times are milliseconds of the links' clock."""
 
     def __init__(self, credentials: Credentials) -> None:
         """Nothing is due before ``opened``."""

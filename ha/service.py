@@ -93,7 +93,7 @@ class _Ticker:
 
 
 def link_table(peers: ExpectedPeer | None) -> LinkTable[MasterConnection]:
-    """Of an HA address; with TLS it closes the links of certificates that are revoked or expire."""
+    """The links of an HA address; with TLS it closes those whose certificates are revoked or expire."""
     return LinkTable(HA_LIMITS, credentials=None if peers is None else peers.credentials)
 
 
@@ -429,27 +429,23 @@ class HaClient:
 
     def truncation_done(self) -> None:
         """Answer to ``TruncateLog``, whether its link still lives or not."""
-        self._is_idle.set()
-        if self._connection is not None:
-            self._connection.answer(self._connection.link.truncation_done(self._clock_ms()))
+        self._answer(lambda link: link.truncation_done(self._clock_ms()))
 
     def truncation_failed(self, reason: str) -> None:
         """Answer to ``TruncateLog``: the link closes and another attempt follows."""
-        self._is_idle.set()
-        if self._connection is not None:
-            self._connection.answer(self._connection.link.truncation_failed(reason))
+        self._answer(lambda link: link.truncation_failed(reason))
 
     def epoch_recorded(self) -> None:
-        self._is_idle.set()
-        if self._connection is not None:
-            self._connection.answer(self._connection.link.epoch_recorded(self._clock_ms()))
+        self._answer(lambda link: link.epoch_recorded(self._clock_ms()))
 
     def epoch_failed(self, reason: str) -> None:
         """Answer to ``RecordEpoch``: the link closes and another attempt follows."""
+        self._answer(lambda link: link.fail(ErrorCode.LOG_FAILED, "an epoch on the disk", reason))
+
+    def _answer(self, answer: Callable[[SlaveLink], list[SlaveAction]]) -> None:
         self._is_idle.set()
         if self._connection is not None:
-            failure = self._connection.link.fail(ErrorCode.LOG_FAILED, "an epoch on the disk", reason)
-            self._connection.answer(failure)
+            self._connection.answer(answer(self._connection.link))
 
     def log_synced(self, end: LogOffset) -> None:
         """The own log is on disk up to ``end``; matters in sets with ``flush = sync``."""

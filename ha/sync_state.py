@@ -58,7 +58,7 @@ class ReignStart:
     broker_id: BrokerId
     incarnation: Incarnation
     fleet_incarnation: FleetIncarnation
-    """Of the controllers that elected it: epochs of another founding or of a restored backup are other epochs (R7)."""
+    """Its electors': epochs of another founding or of a restored backup are other epochs (R7)."""
     master_epoch: MasterEpoch
     start_offset: LogOffset
     """First byte of this epoch."""
@@ -168,10 +168,6 @@ class SyncState:
     def local_set(self) -> SyncStateSet:
         """The committed set as far as this master knows."""
         return self._local
-
-    @property
-    def local_set_epoch(self) -> SyncStateSetEpoch:
-        return self._local_epoch
 
     @property
     def proposed_set(self) -> SyncStateSet | None:

@@ -67,7 +67,7 @@ _CAUSES = {
     ErrorCode.STOPPING: CloseCause.STOPPED,
     ErrorCode.CERTIFICATE_REFUSED: CloseCause.CERTIFICATE,
 }
-"""Of links that their machine ends; any other code is a decision of the broker."""
+"""Why a link ended that its machine ends; any other code is a decision of the broker."""
 COLD_LAG_BYTES = 64 * 1024 * 1024
 """A link that lags more is read ahead by a thread; less was written a moment ago and is in memory."""
 COLD_WINDOW_BYTES = 8 * 1024 * 1024
@@ -84,7 +84,7 @@ def monotonic_ms() -> int:
 
 
 def open_channel(sock: socket.socket, context: ssl.SSLContext | None, *, is_server: bool) -> Channel:
-    """Of a connected socket. Raises ``OSError``, and the socket is closed: the peer is gone already."""
+    """Made of a connected socket. Raises ``OSError``, and the socket is closed: the peer is gone already."""
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,7 +125,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
 
     @property
     def unread_bytes(self) -> int:
-        """Of control frames, and of TLS's window; the rest of a transfer waits in its file, not in memory."""
+        """Control frames, and TLS's window; the rest of a transfer waits in its file, not in memory."""
         return self.channel.held_bytes + sum(len(part) for part in self._parts if isinstance(part, memoryview))
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -38,16 +38,16 @@ class ReplicaFacts:
     """Why this master acknowledges no write; empty = it does."""
     has_full_disk: bool
     lag_bytes: int | None
-    """Behind the master's last known end; None = no link to it."""
+    """How far it is behind the master's last known end; None = no link to it."""
     heard_age_us: int | None
-    """Since the last byte of the master that is followed."""
+    """How long ago the last byte of the followed master came."""
     heard_age_ms_max: int
     """A healthy master is heard within this."""
     has_session: bool
     """A leading controller answers."""
     broker_id: BrokerId | None
     sync_state_set: SyncStateSet
-    """Of the newest view."""
+    """The members by the newest view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

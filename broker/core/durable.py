@@ -57,9 +57,9 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     incarnation: Incarnation
     boot_id: str
-    """Of the operating system (R3b)."""
+    """Names the boot of the machine (R3b)."""
     store_id: str
-    """Of the data directory (R3b)."""
+    """Names the data directory (R3b)."""
     held_since_us: int = 0
     """When this process had the data directory alone, on the monotonic clock: the one before was gone by then."""
     previous_incarnations: tuple[Incarnation, ...] = ()

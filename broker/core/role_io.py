@@ -121,7 +121,7 @@ class PhaseReached:
     reached_at_us: int
     """On the machine's clock; not after the event is handed over."""
     waited_us: int | None = None
-    """Of FIRST_ACK alone, as ``Milestone.waited_us``: the longest wait that a sender told."""
+    """Told with FIRST_ACK alone, as ``Milestone.waited_us``: the longest wait that a sender told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,6 @@ class StopSlaveLink:
     """Done when nothing is applied or acked any more. ``offset`` = highest end that was acked on it."""
 
     step: int
-    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +240,6 @@ class ExecuteCut:
     """Carry out a ``Cut`` or ``FullResync``, crash-safely (R20)."""
 
     step: int
-    generation: int
     plan: TruncationPlan
 
 
@@ -305,8 +303,6 @@ class StartSlaveLink:
 class ResumeSlaveLink:
     """The plan is carried out: apply and ack."""
 
-    generation: int
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveMaster:
@@ -321,7 +317,7 @@ class LeaveMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptView:
-    """To the SyncStateSet of the running reign: authoritative, of the same masterEpoch, names this incarnation (R2)."""
+    """The SyncStateSet of the running reign hears it: authoritative, its epoch is the reign's, it names us (R2)."""
 
     view: SetView
 

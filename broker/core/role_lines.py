@@ -152,7 +152,7 @@ def exit_of(facts: Facts) -> ExitProcess:
 
 def _link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
     del goal
-    return None if facts.link is None else StopSlaveLink(step=facts.steps + 1, generation=facts.link.generation)
+    return None if facts.link is None else StopSlaveLink(step=facts.steps + 1)
 
 
 def _other_link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
@@ -187,8 +187,8 @@ def _cut(facts: Facts, goal: Goal) -> LineAction | None:
     # Only now the link may ack: an ack between the plan and the cut speaks of bytes that the master does not have
     # (S23).
     if link.is_cut or isinstance(link.planned.plan, Keep):
-        return ResumeSlaveLink(generation=link.generation)
-    return ExecuteCut(step=facts.steps + 1, generation=link.generation, plan=link.planned.plan)
+        return ResumeSlaveLink()
+    return ExecuteCut(step=facts.steps + 1, plan=link.planned.plan)
 
 
 def _role_published(facts: Facts, goal: Goal) -> LineAction | None:

@@ -115,35 +115,35 @@ class Hang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellOpened:
-    """To the role machine: registered."""
+    """Tells the role machine that this incarnation is registered."""
 
     registered: Registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellLost:
-    """To the role machine: no session for now."""
+    """Tells the role machine that there is no session for now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellView:
-    """To the role machine: an authoritative state."""
+    """Hands an authoritative state to the role machine."""
 
     view: SetView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellBlocked:
-    """To a human: the controllers refuse this replica; asked again after a pause."""
+    """Tells people that the controllers refuse this replica; asked again after a pause."""
 
     refusal: Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellEnded:
-    """To the role machine: a newer incarnation is registered (S12)."""
+    """Tells the role machine that a newer incarnation is registered (S12)."""
 
     refusal: Refused
 
@@ -186,7 +186,7 @@ class SessionMachine:
         self.address: str | None = None
         """Address that it is dialled to."""
         self.session_ordinal: SessionOrdinal | None = None
-        """Of the open session."""
+        """The number of the open session."""
 
     @property
     def next_due_ms(self) -> int | None:

@@ -68,7 +68,7 @@ class WriteFacts:
     synced: LogOffset | None = None
     """End of what the master's own log counts for: in mode sync, of what is on its disk; None = not known."""
     released_us: int = 0
-    """Of the last release of this process; 0 = none yet."""
+    """When this process last released a send; 0 = it has not yet."""
     waiting_since_us: int | None = None
     """When the oldest send that waits was appended; None = none waits."""
     room_wanted_since_us: int | None = None
@@ -115,9 +115,9 @@ class WriteWatch:
         self.stop: Stop | None = None
         """The stop that goes on."""
         self.stops = 0
-        """That have begun since the start of the process."""
+        """How many have begun since the start of the process."""
         self.stopped_us = 0
-        """In stops that have ended."""
+        """The time in stops that have ended."""
         self.retime(stall_ms=stall_ms, heartbeat_interval_ms=heartbeat_interval_ms)
         self._epoch: MasterEpoch | None = None
         self._seq = 0

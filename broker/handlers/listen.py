@@ -36,7 +36,7 @@ from rollcall_ha.node.remoting.secured import Door
 
 WATCHERS_MAX: Final = 10_000
 UNCONFIRMED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Behind confirm; a question for the confirmed end of a queue has so much looked through, on the loop."""
+"""A question for the confirmed end of a queue has so much behind confirm looked through, on the loop."""
 LIMITS: Final = LinkLimits(first_frame_ms_max=30_000, unfinished_bytes_max=48 * 1024 * 1024)
 """
 A broker's whole memory stays under 150 MiB: unfinished frames may hold three of the largest, or twelve of the largest
@@ -112,7 +112,6 @@ class ListenService:
     """The requests of the listen port and their answers. On the loop thread."""
 
     def __init__(self, *, put: PutPath, log: CommitLog, routes: RouteSource, probes: ProbeSource) -> None:
-        """``add_responder`` adds codes that other parts of the broker answer."""
         self._put = put
         self._log = log
         self._routes = routes
@@ -130,12 +129,6 @@ class ListenService:
             ClientCode.WATCH_ROUTE: self._watch_route,
             RequestCode.PROBE: self._answer_probe,
         }
-
-    def add_responder(self, code: int, responder: Responder) -> None:
-        """Answer ``code`` too. Raises ``ValueError`` if it has an answer already."""
-        if code in self._responders:
-            raise ValueError(f"code {code} has a responder already")
-        self._responders[code] = responder
 
     # --- FrameHandler ------------------------------------------------------------------------------------------------
 

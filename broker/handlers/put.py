@@ -102,7 +102,7 @@ class PutPath:
         """
         self.counters = PutCounters()
         self.waits = Durations(WAIT_BOUNDS_S)
-        """Of the longest waiting send of each release, from append to PUT_OK; one for a release, not for a message."""
+        """How long the longest waiting send of each release waited; one for a release, not for a message."""
         self._log = log
         self._store_host = store_host
         self._gate = gate

@@ -365,7 +365,7 @@ class CommitLog:
 
     @property
     def room_bytes(self) -> int:
-        """Of records that can be appended without asking the disk for more."""
+        """How many bytes of records can be appended without asking the disk for more."""
         segments = self._files.segments
         left = segments[-1].end - self._max if segments else 0
         return left + (self._files.segment_bytes if self._preallocator.spare is not None else 0)
@@ -525,7 +525,7 @@ class CommitLog:
         return self._flusher.chore_error if self._flusher is not None else None
 
     def _note_flushed(self, flushed: LogOffset, generation: int) -> None:
-        """On the loop. A sync that ended before a cut says nothing about the bytes that came after it."""
+        """Runs on the loop. A sync that ended before a cut says nothing about the bytes that came after it."""
         # Synced up to 900, posted to the loop; meanwhile cut to 500 and filled with the new master's bytes up to 900:
         # without the generation they would be acked as on disk.
         if generation != self._generation or flushed <= self._flushed:
@@ -553,7 +553,7 @@ class CommitLog:
         self._post(partial(self._note_flushed, flushed, self._synced_generation))
 
     def _do_chores(self) -> None:
-        """On the flush thread. Raises ``OSError``; nothing depends on it having worked."""
+        """Runs on the flush thread. Raises ``OSError``; nothing depends on it having worked."""
         with self._disk:
             self._store_state()
             pending = self._index_pending
@@ -565,7 +565,7 @@ class CommitLog:
                 self._index_pending = None
 
     def _prepare_segment(self) -> None:
-        """On the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
+        """Runs on the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
         with self._disk:
             self._preallocator.prepare(self._max)
 

@@ -29,7 +29,7 @@ _NEVER = 1 << 63
 def lead_bytes(segment_bytes: int) -> int:
     """How many bytes before the end of the last segment the next one is made."""
     # Half of a small one is written in less time than a busy disk takes to make the next: 32 KiB were, and sends waited
-    # 1.7 s for it. Of a large one all of it would be twice the disk for a log that is not written to.
+    # 1.7 s for it. All of a large one would be twice the disk for a log that is not written to.
     return max(segment_bytes // 2, min(segment_bytes, LEAD_BYTES_MIN))
 
 

@@ -277,7 +277,7 @@ def test_r2_an_older_or_equal_state_changes_nothing_and_a_newer_one_is_adopted()
     assert master.hear((A,), 10) == master.hear((A,), 9, epoch=4) == []
     assert master.state.local_set == (A, B)
     assert ConfirmMoved(offset=LogOffset(100)) in master.hear((A,), 11)
-    assert master.state.local_set_epoch == 11
+    assert master.state._local_epoch == 11
 
 
 def test_r2_removing_needs_the_union_too() -> None:
@@ -601,7 +601,7 @@ def test_a_late_answer_after_the_state_was_adopted_changes_nothing() -> None:
     master.ack(B, 0)
     assert MemberInSync(broker_id=BrokerId(B)) in master.hear((A, B), 11)
     assert master.verdict(1, accepted=True, members=(A, B), version=11) == []
-    assert (master.state.required_set, master.state.local_set_epoch) == ((A, B), 11)
+    assert (master.state.required_set, master.state._local_epoch) == ((A, B), 11)
 
 
 def test_l3_a_healthy_replica_joins_a_lonely_master_under_constant_load() -> None:

@@ -181,7 +181,7 @@ def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None
         def faulty(connection: RemotingConnection, frame: Frame) -> None:
             raise LookupError("a fault of ours")
 
-        broker.service.add_responder(4711, faulty)
+        broker.service._responders[4711] = faulty
         bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
         bad_writer.write(encode_frame(Frame(code=4711, opaque=1)))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
