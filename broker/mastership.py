@@ -21,7 +21,7 @@ from rollcall_ha.broker.core.write_watch import US_PER_MS, MemberFacts, WriteFac
 from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
@@ -68,7 +68,7 @@ class ReignContext:
     waiters: PutPath
     gate: Gate
     timing: Timing
-    ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]]
+    ask: Callable[[Value], asyncio.Future[AnyReply]]
     """A request over the session; the future ends with the reply or ``SessionUnavailable``."""
     on_phase: Callable[[MasterEpoch, Phase], None]
     on_drained: Callable[[MasterEpoch], None]
@@ -336,7 +336,7 @@ class Mastership:
         _log.info(
             "set_proposed", master_epoch=output.master_epoch, seq=output.seq, new_set=output.new_set, why=output.reason
         )
-        self._context.ask(RequestCode.SESSION_ALTER, command).add_done_callback(self._answered)
+        self._context.ask(command).add_done_callback(self._answered)
 
     def _answered(self, future: asyncio.Future[AnyReply]) -> None:
         self._in_flight = None

@@ -70,7 +70,7 @@ from rollcall_ha.broker.role_shell import Deeds, RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.broker.write_stops import WriteStops
-from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -181,7 +181,7 @@ class Replica:
             set_key=self._config.set_key,
             incarnation=self._process.incarnation,
             facts=self._write_facts,
-            ask=lambda command: self._ask(RequestCode.SESSION_WRITES, command),
+            ask=self._ask,
             now_us=self._parts.now_us,
         )
 
@@ -471,7 +471,7 @@ class Replica:
             is_definite = not future.cancelled() and future.exception() is None and not _is_repeatable(future.result())
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
-        self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
+        self._ask(action.report).add_done_callback(answered)
 
     def _start_draining(self, action: StartDraining) -> None:
         """The reign goes on, without new sends."""
@@ -492,7 +492,7 @@ class Replica:
         if speaker is None:
             return  # asked again with the next session
         command = AnnounceStop(**speaker, master_epoch=action.master_epoch, drained_us=self._drained_us())
-        self._ask_to_leave(RequestCode.SESSION_STOPPING, command)
+        self._ask_to_leave(command)
 
     def _tell_drained(self, action: TellDrained) -> None:
         """The controllers elect the target of the order (R29)."""
@@ -506,12 +506,12 @@ class Replica:
             drained_us=self._drained_us(),
             order=action.order,
         )
-        self._ask_to_leave(RequestCode.SESSION_DRAINED, command)
+        self._ask_to_leave(command)
 
     def _drained_us(self) -> int:
         return self._reign.drained_us if self._reign is not None else 0
 
-    def _ask_to_leave(self, code: RequestCode, command: AnnounceStop | ReportDrained) -> None:
+    def _ask_to_leave(self, command: AnnounceStop | ReportDrained) -> None:
         def answered(future: asyncio.Future[AnyReply]) -> None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
             if error is not None:
@@ -527,7 +527,7 @@ class Replica:
                 is_over = not _is_repeatable(reply) and reply.code is not RefusalCode.EVIDENCE_MOVED
                 self.role.feed(StopAnswered(is_over=is_over))
 
-        self._ask(code, command).add_done_callback(answered)
+        self._ask(command).add_done_callback(answered)
 
     def _send_link_report(self, action: SendLinkReport) -> None:
         """Whether the link to the master stands, as this replica sees it (R13)."""
@@ -556,7 +556,7 @@ class Replica:
         since_s = self._no_sends_since_s
         stopped_us = UNSET if since_s is None else int((self._loop.time() - since_s) * 1_000_000)
         command = SayGoodbye(**speaker, clean_mark=clean_mark, stopped_us=stopped_us)
-        await self.session.ask(RequestCode.SESSION_GOODBYE, command)
+        await self.session.ask(command)
 
     def _speaker(self) -> dict[str, Any] | None:
         """This replica, as an order of its open session names it; None: none is open."""
@@ -637,8 +637,8 @@ class Replica:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, code: RequestCode, command: Value) -> asyncio.Future[AnyReply]:
-        return self._loop.create_task(self.session.ask(code, command))
+    def _ask(self, command: Value) -> asyncio.Future[AnyReply]:
+        return self._loop.create_task(self.session.ask(command))
 
     def _write_facts(self) -> tuple[BrokerId, WriteFacts] | None:
         """The reign as a sender meets it; None = no master, or one that stops on purpose."""

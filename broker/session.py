@@ -42,10 +42,11 @@ from rollcall_ha.broker.core.session import (
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import RecordMilestones
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica
 from rollcall_ha.controller.contract.ids import SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import (
+    SESSION_COMMANDS,
     Heartbeat,
     HeartbeatAck,
     LeaderHint,
@@ -75,6 +76,7 @@ _decode_revoked = msgspec.json.Decoder(RevokedSerials).decode
 _decode_settings = msgspec.json.Decoder(SettingsTold).decode
 _decode_notice = msgspec.json.Decoder(RoleNotice).decode
 _encode = msgspec.json.encode
+_CODES: dict[Any, RequestCode] = {command: code for code, command in SESSION_COMMANDS.items()}
 
 
 class SessionUnavailable(Exception):
@@ -211,7 +213,7 @@ class ControllerSession:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def ask(self, code: RequestCode, command: Value) -> AnyReply:
+    async def ask(self, command: Value) -> AnyReply:
         """
         Ask on the open session.
 
@@ -221,7 +223,7 @@ class ControllerSession:
         if link is None or not self.is_open:
             raise SessionUnavailable("no session is open")
         try:
-            return _decode_reply(await self._exchange(link, code, command))
+            return _decode_reply(await self._exchange(link, _CODES[type(command)], command))
         except ControllerNotLeading as error:
             self._do(self._machine.hinted(number, error.hint, self._now_ms()))
             raise SessionUnavailable(str(error)) from error
@@ -403,13 +405,12 @@ class ControllerSession:
 
     async def _question(self, action: Ask) -> None:
         question = action.question
-        code, command = RequestCode.SESSION_APPLY_ID, question.command
+        command: ApplyBrokerId | RegisterReplica = question.command
         if isinstance(question, AskToRegister):
-            held_us = self._now_us() - self._held_since_us
-            code, command = RequestCode.SESSION_REGISTER, replace(question.command, held_us=held_us)
+            command = replace(question.command, held_us=self._now_us() - self._held_since_us)
 
         async def put(link: RemotingConnection) -> None:
-            reply = _decode_reply(await self._exchange(link, code, command))
+            reply = _decode_reply(await self._exchange(link, _CODES[type(command)], command))
             self._do(self._machine.replied(action.connection, reply, self._now_ms()))
 
         await self._on_link(action.connection, put)
@@ -490,7 +491,7 @@ class ControllerSession:
                 # on record.
                 sent_at_us = self._now_us()
                 aged = tuple(replace(one, age_us=max(0, sent_at_us - at_us)) for one, at_us in batch)
-                await self.ask(RequestCode.SESSION_MILESTONES, RecordMilestones(set_key=self._set_key, milestones=aged))
+                await self.ask(RecordMilestones(set_key=self._set_key, milestones=aged))
                 for waiting in batch:
                     # While the batch was under way, a full queue may have dropped its oldest: taken off unseen, newer
                     # ones would go that were never sent.

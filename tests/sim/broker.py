@@ -26,7 +26,6 @@ from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, MarksFile
 from rollcall_ha.broker.server import serve
 from rollcall_ha.broker.session import SessionUnavailable
-from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
@@ -445,14 +444,14 @@ class BrokerNode:
         session: Any = replica.session
         ask, persist, opened = session.ask, replica.persist_identity, replica.session_opened
 
-        async def asked(code: RequestCode, command: Value) -> AnyReply:
+        async def asked(command: Value) -> AnyReply:
             reign = self.reign
             is_alter = isinstance(command, AlterSyncStateSet) and session.is_open
             if isinstance(command, AlterSyncStateSet) and reign is not None:
                 start = reign._start_offset
                 self._look(lambda: self.oracle.proposed_alter(command, start))
             try:
-                reply: AnyReply = await ask(code, command)
+                reply: AnyReply = await ask(command)
             except SessionUnavailable:
                 self.counts.add("alters with lost answers", int(is_alter))
                 raise

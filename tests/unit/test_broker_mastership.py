@@ -15,7 +15,7 @@ from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Mastership, ReignContext
 from rollcall_ha.broker.session import SessionUnavailable
-from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -91,7 +91,7 @@ def view_of(members: tuple[BrokerId, ...], version: int, *, min_in_sync: int = 2
     )
 
 
-def never(_code: RequestCode, _command: Value) -> asyncio.Future[AnyReply]:
+def never(_command: Value) -> asyncio.Future[AnyReply]:
     """No answer."""
     return asyncio.get_running_loop().create_future()
 
@@ -101,7 +101,7 @@ BOTH, ALONE = (ME, BrokerId(2)), (ME,)
 
 def reign_of(
     gate: Gate,
-    ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]] = never,
+    ask: Callable[[Value], asyncio.Future[AnyReply]] = never,
     *,
     waiters: Waiters | None = None,
     drained: Callable[[MasterEpoch], None] = lambda _epoch: None,
@@ -210,7 +210,7 @@ def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> No
                 ours.set()
             return Refused(code=RefusalCode.STALE_SEQUENCE, reason="stale", hint="go above", alter=forged)
 
-        def ask(_code: RequestCode, command: Value) -> asyncio.Future[AnyReply]:
+        def ask(command: Value) -> asyncio.Future[AnyReply]:
             assert isinstance(command, AlterSyncStateSet)
             return asyncio.get_running_loop().create_task(answer(command))
 

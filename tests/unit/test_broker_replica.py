@@ -35,8 +35,8 @@ from rollcall_ha.broker.replica import DAMAGE_BYTES_MAX, DAMAGE_CHECK_PAUSE_US, 
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
-from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import AnnounceStop, ReportWrites
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import AnnounceStop, ReportEntered, ReportWrites
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -274,19 +274,18 @@ def test_entered_is_reported_again_when_the_controllers_were_too_busy_to_look_at
     """R6: a refusal for overload was taken for an answer; no ``entered`` came, and the set was elected again."""
 
     async def story() -> None:
-        asked: list[RequestCode] = []
+        asked: list[type[Value]] = []
 
-        async def ask(code: RequestCode, command: Value) -> AnyReply:
-            del command
-            asked.append(code)
-            if asked.count(RequestCode.SESSION_ENTERED) == 1:
+        async def ask(command: Value) -> AnyReply:
+            asked.append(type(command))
+            if asked.count(ReportEntered) == 1:
                 return Refused(code=RefusalCode.OVERLOADED, reason="64 orders wait already", hint="retry")
             return Done()
 
         async with running(tmp_path) as replica:
             replica.session.ask = ask  # type: ignore[method-assign]
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
-            await until(lambda: asked.count(RequestCode.SESSION_ENTERED) == 2)
+            await until(lambda: asked.count(ReportEntered) == 2)
             assert replica.machine.published.state is BrokerState.MASTER
 
     asyncio.run(story())
@@ -312,8 +311,8 @@ def test_the_first_ack_is_on_record_with_the_wait_of_its_sender(tmp_path: Path) 
                 assert reached_at_us <= replica._parts.now_us()
                 milestones.append(milestone)
 
-            async def ask(code: RequestCode, command: Value) -> AnyReply:
-                del code, command
+            async def ask(command: Value) -> AnyReply:
+                del command
                 return Done()
 
             replica.session.ask = ask  # type: ignore[method-assign]
@@ -344,9 +343,8 @@ def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopp
     async def story() -> None:
         reports: list[ReportWrites] = []
 
-        async def ask(code: RequestCode, command: Value) -> AnyReply:
-            if code is RequestCode.SESSION_WRITES:
-                assert isinstance(command, ReportWrites)
+        async def ask(command: Value) -> AnyReply:
+            if isinstance(command, ReportWrites):
                 reports.append(command)
             return Done()
 
@@ -412,9 +410,8 @@ def test_sends_that_a_slow_disk_held_were_on_no_record_as_a_stop_of_writes(
     async def story() -> None:
         reports: list[ReportWrites] = []
 
-        async def ask(code: RequestCode, command: Value) -> AnyReply:
-            if code is RequestCode.SESSION_WRITES:
-                assert isinstance(command, ReportWrites)
+        async def ask(command: Value) -> AnyReply:
+            if isinstance(command, ReportWrites):
                 reports.append(command)
             return Done()
 
@@ -491,8 +488,8 @@ def test_each_refusal_of_a_damaged_record_had_64_mib_read_in_front_of_the_promis
         async with running(tmp_path) as replica:
             read_from: list[LogOffset] = []
 
-            async def ask(code: RequestCode, command: Value) -> AnyReply:
-                del code, command
+            async def ask(command: Value) -> AnyReply:
+                del command
                 return Done()
 
             def find_damage(start: LogOffset, bytes_max: int) -> str:
@@ -688,8 +685,8 @@ def test_a_master_that_is_asked_to_stop_asks_for_a_successor_first(
         asked: list[Value] = []
         states: list[BrokerState] = []
 
-        async def ask(code: RequestCode, command: Value) -> AnyReply:
-            if code is not RequestCode.SESSION_STOPPING:
+        async def ask(command: Value) -> AnyReply:
+            if not isinstance(command, AnnounceStop):
                 return Done()
             asked.append(command)
             states.append(replica.machine.published.state)

@@ -12,7 +12,6 @@ import pytest
 from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
 from rollcall_ha.broker.core.session import Beat, Dial, SessionMachine, SessionState
 from rollcall_ha.broker.session import ControllerSession, SessionOwner
-from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -247,9 +246,9 @@ def test_a_milestone_that_waits_for_the_batch_before_it_says_for_how_long() -> N
             rpc_timeout_ms=1, now_us=lambda: now_us, held_since_us=0,
         )  # fmt: skip
 
-        async def ask(code: RequestCode, command: Value) -> AnyReply:
-            assert (code, type(command)) == (RequestCode.SESSION_MILESTONES, RecordMilestones)
-            sent.append([(one.phase, one.age_us) for one in cast("RecordMilestones", command).milestones])
+        async def ask(command: Value) -> AnyReply:
+            assert isinstance(command, RecordMilestones)
+            sent.append([(one.phase, one.age_us) for one in command.milestones])
             await answered.wait()
             return Done()
 
