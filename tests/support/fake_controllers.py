@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import Condition, SetView
+from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import EventRef, Phase, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, Grade, Verdict
@@ -41,6 +41,7 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
     SetStatus,
 )
+from tests.support.set_views import shown
 
 KEY = SetKey(ClusterName("demo"), BrokerName("broker-a"))
 NAMES = ("c1", "c2", "c3")
@@ -110,7 +111,7 @@ def set_status(
 ) -> SetStatus:
     """broker-a with three replicas."""
     members = tuple(BrokerId(member) for member in in_sync)
-    view = SetView(
+    view = shown(
         set_key=KEY,
         fleet_incarnation=FleetIncarnation("f" * 32),
         term=7,
@@ -121,10 +122,8 @@ def set_status(
         sync_state_set=members,
         sync_state_set_epoch=SyncStateSetEpoch(12),
         configuration=SetConfiguration(expected_replicas=3),
-        members=(),
         has_entered=True,
         start_offset=LogOffset(0),
-        last_alter=None,
         condition=condition,
         condition_reason=reason,
     )

@@ -25,16 +25,14 @@ from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
-    FleetIncarnation,
     Incarnation,
     LogOffset,
     MasterEpoch,
     ReplicaKind,
-    SessionOrdinal,
     SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import Condition, Done, MemberView, SetView
+from rollcall_ha.controller.contract.replies import Done, SetView
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.deploy.local.processes import free_ports
@@ -43,6 +41,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
 from tests.support.rocketmq_wire import JavaListener
 from tests.support.runtime_controller import until
+from tests.support.set_views import shown, shown_member
 
 MASTER = 1
 
@@ -122,10 +121,8 @@ async def _entered(_key: SetKey, _epoch: MasterEpoch) -> None: ...
 def view(number_of_set: int, epoch: int, *addresses: str) -> SetView:
     """A set with one member per address, numbered from 1; its SyncStateSetEpoch is its number."""
     name = f"s{number_of_set}"
-    return SetView(
+    return shown(
         set_key=SetKey(cluster=ClusterName("c"), name=BrokerName(name)),
-        fleet_incarnation=FleetIncarnation("f"),
-        term=1,
         index=epoch,
         master=BrokerId(MASTER),
         master_incarnation=Incarnation("i"),
@@ -134,24 +131,16 @@ def view(number_of_set: int, epoch: int, *addresses: str) -> SetView:
         sync_state_set_epoch=SyncStateSetEpoch(number_of_set),
         configuration=SetConfiguration(),
         members=tuple(
-            MemberView(
-                broker_id=BrokerId(number),
+            replace(
+                shown_member(number),
                 incarnation=Incarnation(f"{name}-{number}"),
-                session_ordinal=SessionOrdinal(1),
-                description=ReplicaDescription(
-                    address=address, ha_address="", kind=ReplicaKind.ROCKETMQ
-                ),
-                is_alive=True,
-                is_suspect=False,
+                description=ReplicaDescription(address=address, ha_address="", kind=ReplicaKind.ROCKETMQ),
             )
             for number, address in enumerate(addresses, start=1)
         ),
         has_entered=True,
         start_offset=LogOffset(0),
-        last_alter=None,
-        condition=Condition.SERVING,
-        condition_reason="",
-    )  # fmt: skip
+    )
 
 
 async def told_after_s(stage: Stage, count: int) -> list[float]:
