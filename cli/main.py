@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import context
+from rollcall_ha.cli import context, reads, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
@@ -28,12 +28,10 @@ from rollcall_ha.cli.options import (
     PlainOption,
     PlainOutput,
     SetArgument,
-    WatchOption,
     takes_order,
 )
 from rollcall_ha.cli.output import Format
 from rollcall_ha.cli.shells import Shell
-from rollcall_ha.cli.waiting import Until
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId
 
@@ -88,25 +86,8 @@ def _options(
 
 # --- reads -----------------------------------------------------------------------------------------------------------
 
-
-@app.command(rich_help_panel=Panel.LOOK)
-def status(
-    output: OutputOption = Format.TABLE,
-    watch: WatchOption = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
-) -> None:
-    """The fleet on one page: masters, replicas, what is wrong. Without a leader it answers too, marked STALE."""
-    from rollcall_ha.cli import reads
-
-    reads.status(output, watch, is_check=check)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """One line per broker set: its master, members and problems."""
-    from rollcall_ha.cli import reads
-
-    reads.sets(output, watch)
+for look in (reads.status, reads.sets, reads.history, reads.explain, reads.events, reads.trace, waiting.wait):
+    app.command(rich_help_panel=Panel.LOOK)(look)
 
 
 @app.command(rich_help_panel=Panel.LOOK)
@@ -121,87 +102,6 @@ def doctor(output: OutputOption = Format.TABLE) -> None:
     from rollcall_ha.cli import doctor as page
 
     page.doctor(output)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def wait(
-    name: SetArgument,
-    *,
-    until: Annotated[Until, typer.Option(help="serving: it takes sends; in-sync: with every expected replica.")],
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, max=86_400, help="Exit with 8 after these.")] = 60,
-    output: OutputOption = Format.TABLE,
-) -> None:
-    """Wait until a set serves, or is in sync. Outages of controllers are waited through."""
-    from rollcall_ha.cli import waiting
-
-    waiting.wait(name, until, timeout, output)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def history(
-    name: SetArgument,
-    output: OutputOption = Format.TABLE,
-    watch: WatchOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
-    before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
-) -> None:
-    """The masters of a set: when, why, how long, bytes lost. Each row is one change of master."""
-    from rollcall_ha.cli import reads
-
-    reads.history(name, output, watch, limit=limit, before=before)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def explain(
-    name: SetArgument,
-    epoch: Annotated[
-        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
-    ] = None,
-    output: OutputOption = Format.TABLE,
-) -> None:
-    """Why this master: evidence, candidates, phases, proof. Every candidate has its reason."""
-    from rollcall_ha.cli import reads
-
-    reads.explain(name, epoch, output)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def trace(
-    name: SetArgument,
-    epoch: Annotated[
-        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
-    ] = None,
-    collector: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Its route for traces; by default as OTEL_EXPORTER_OTLP_ENDPOINT says."),
-    ] = None,
-) -> None:
-    """Send one change of master to OpenTelemetry as a trace. Each phase is a span, made of the change's own events."""
-    from rollcall_ha.cli import reads
-
-    reads.trace(name, epoch, collector)
-
-
-@app.command(rich_help_panel=Panel.LOOK)
-def events(
-    *,
-    output: OutputOption = Format.TABLE,
-    start: Annotated[
-        str | None, typer.Option("--from", help="From here on: term.index.ordinal, or an index; to page through.")
-    ] = None,
-    oldest: Annotated[bool, typer.Option("--oldest", help="From the beginning of the record on.")] = False,
-    of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
-    by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
-) -> None:
-    """The newest events of the record, in their order. With --from they begin at a mark."""
-    from rollcall_ha.cli import reads
-
-    if oldest and start is not None:
-        raise typer.BadParameter("--oldest and --from exclude each other")
-    reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request, by=by)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
@@ -480,7 +380,8 @@ BudgetOption = Annotated[
     int, typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this.")
 ]
 DeadlineOption = Annotated[
-    int, typer.Option("--deadline-ms", metavar="MS", help="Of each set; not done by then: its old master serves again.")
+    int,
+    typer.Option("--deadline-ms", metavar="MS", help="For each set; not done by then: its old master serves again."),
 ]
 DRY_RUN = "Print the plan and what each order would be answered."
 

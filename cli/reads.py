@@ -1,20 +1,21 @@
 """
-Commands that look: status, sets, history, explain, events, controllers.
+Commands that look: status, sets, history, explain, events, trace, controllers.
 
 Here: which questions are asked and in which order. Not here: how answers look (``tables``, ``decisions``).
-Heavy modules are imported inside the functions, so that ``rollcall --help`` is fast.
+``main`` imports this module: heavy ones are imported inside the functions, so that ``rollcall --help`` is fast.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollcall_ha.cli import context, watching
 from rollcall_ha.cli.context import CommandExit
+from rollcall_ha.cli.options import OutputOption, SetArgument, WatchOption
 from rollcall_ha.cli.output import Format, Report, print_report
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.views import ControllerStatus, EventPage, FleetStatus
 
 FOLLOW_WAIT_MS = 10_000
+EpochArgument = Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")]
 
 
 def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> None:
@@ -36,8 +38,12 @@ def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> 
             watching.watch(lambda: fetch(asking), form, pause_s)
 
 
-def status(form: Format, watch: str | None, *, is_check: bool) -> None:
-    """The fleet on one page; answers also when no controller leads, marked STALE."""
+def status(
+    form: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
+) -> None:
+    """The fleet on one page: masters, replicas, what is wrong. Without a leader it answers too, marked STALE."""
     from rollcall_ha.cli import tables
 
     degraded = False
@@ -56,7 +62,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
         return tables.status_report(fleet, rows, is_wide=form in (Format.WIDE, Format.TSV), change=change)
 
     show(fetch, form, watch)
-    if is_check and degraded:
+    if check and degraded:
         raise typer.Exit(int(CommandExit.DEGRADED))
 
 
@@ -112,15 +118,21 @@ def _members(asking: Client, reached: tuple[Reached, ...]) -> tuple[ControllerSt
         return ()  # it answered a moment ago: the page shows what it has
 
 
-def sets(form: Format, watch: str | None) -> None:
-    """One line per broker set."""
+def sets(form: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """One line per broker set: its master, members and problems."""
     from rollcall_ha.cli import tables
 
     show(lambda asking: tables.sets_report(asking.sets()), form, watch)
 
 
-def history(name: str, form: Format, watch: str | None, *, limit: int, before: int | None) -> None:
-    """The reigns of one set."""
+def history(
+    name: SetArgument,
+    form: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
+    before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
+) -> None:
+    """The masters of a set: when, why, how long, bytes lost. Each row is one change of master."""
     from rollcall_ha.cli import tables
     from rollcall_ha.controller.contract.ids import MasterEpoch
 
@@ -132,8 +144,12 @@ def history(name: str, form: Format, watch: str | None, *, limit: int, before: i
     show(fetch, form, watch)
 
 
-def explain(name: str, epoch: int | None, form: Format) -> None:
-    """The decision record of one epoch; by default the newest."""
+def explain(
+    name: SetArgument,
+    epoch: EpochArgument = None,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """Why this master: evidence, candidates, phases, proof. Every candidate has its reason."""
     from rollcall_ha.cli import decisions
     from rollcall_ha.controller.contract.ids import MasterEpoch
 
@@ -145,8 +161,15 @@ def explain(name: str, epoch: int | None, form: Format) -> None:
     show(fetch, form, None)
 
 
-def trace(name: str, epoch: int | None, collector: str | None) -> None:
-    """Send one change of reign, by default the newest, to a collector of traces. Raises ``typer.Exit``."""
+def trace(
+    name: SetArgument,
+    epoch: EpochArgument = None,
+    collector: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Its route for traces; by default as OTEL_EXPORTER_OTLP_ENDPOINT says."),
+    ] = None,
+) -> None:
+    """Send one change of master to OpenTelemetry as a trace. Each phase is a span, made of the change's own events."""
     from rollcall_ha.controller.contract.ids import MasterEpoch
 
     with context.client(Format.TABLE) as asking:
@@ -184,22 +207,26 @@ def controllers(form: Format, watch: str | None) -> None:
 
 
 def events(
-    form: Format,
     *,
-    start: str | None,
-    name: str | None,
-    limit: int,
-    oldest: bool,
-    follow: bool,
-    request: str | None,
-    by: str | None = None,
+    form: OutputOption = Format.TABLE,
+    start: Annotated[
+        str | None, typer.Option("--from", help="From here on: term.index.ordinal, or an index; to page through.")
+    ] = None,
+    oldest: Annotated[bool, typer.Option("--oldest", help="From the beginning of the record on.")] = False,
+    of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
 ) -> None:
-    """The end of the record, or what follows a mark, oldest first; ``follow`` waits for more until interrupted."""
+    """The newest events of the record, in their order. With --from they begin at a mark."""
     from rollcall_ha.cli import tables
 
+    if oldest and start is not None:
+        raise typer.BadParameter("--oldest and --from exclude each other")
     position = None if start is None else decode_event_ref(start)
     with context.client(form) as asking:
-        key = None if name is None else context.set_key(asking, name)
+        key = None if of_set is None else context.set_key(asking, of_set)
         wait_ms, has_shown = 0, False
         # A request id may be anywhere in the record: it is looked for from the beginning.
         is_newest = position is None and not oldest and request is None and by is None
@@ -211,7 +238,7 @@ def events(
             )
             # A page without a match is not the end: the order whose outcome is unknown may be 10,000 events further on,
             # and "No events." would be read as "it was not executed".
-            # Of one caller everything is wanted: its orders are on every page.
+            # Who asks for one caller wants everything: its orders are on every page.
             is_searching = page.next_from is not None and (by is not None or (request is not None and not page.events))
             if page.events or not (follow or is_searching or has_shown):
                 print_report(tables.events_report(page), form)

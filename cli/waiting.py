@@ -18,16 +18,17 @@ from collections.abc import Callable
 from enum import StrEnum
 from http import HTTPStatus
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.context import CommandExit
+from rollcall_ha.cli.options import OutputOption, SetArgument
 from rollcall_ha.cli.output import Format, print_report
 from rollcall_ha.controller.contract.problems import ProblemCode
 
 if TYPE_CHECKING:
-    import typer
-
     from rollcall_ha.client.client import Client
     from rollcall_ha.client.errors import ClientError
     from rollcall_ha.controller.contract.ids import SetKey
@@ -75,19 +76,19 @@ def missing(status: SetStatus, until: Until) -> str:
     return ""
 
 
-def wait(name: str, until: Until, timeout_s: float, form: Format) -> None:
-    """
-    Ask until the set is as wanted, and print it.
-
-    Raises:
-        typer.Exit: not within ``timeout_s`` (8), or no controller leads (3) or answers (4) at its end; a refusal (1,
-            7); an ambiguous name (2).
-    """
+def wait(
+    name: SetArgument,
+    *,
+    until: Annotated[Until, typer.Option(help="serving: it takes sends; in-sync: with every expected replica.")],
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, max=86_400, help="Exit with 8 after these.")] = 60,
+    form: OutputOption = Format.TABLE,
+) -> None:
+    """Wait until a set serves, or is in sync. Outages of controllers are waited through."""
     from rollcall_ha.cli import tables
     from rollcall_ha.controller.contract.views import SetPage
 
     with context.client(form) as asking:
-        answer = wait_for(asking, name, until, timeout_s)
+        answer = wait_for(asking, name, until, timeout)
         page = SetPage(freshness=answer.freshness, sets=(answer.set,), sets_total=1, next_after=None)
         print_report(tables.sets_report(page), form)
 
