@@ -4,7 +4,7 @@ Taking a backup: pages of one controller's state, and of its record, into one fi
 Here: which controller is asked, the file. Not here: what a backup has of the state (``controller.core.backups``), the
 format (``controller.contract.backups``), judging and restoring it (``controller.runtime``).
 
-Rule 1: everything comes from one controller, and is of one index.
+Rule 1: everything comes from one controller, at one index.
 Rule 2: the file has its name only when it is whole and synced; until then it is ``FILE.part``, with mode 0600 from its
 first byte on.
 Rule 3: secrets are asked for only if there is a passphrase to encrypt them with; they are never on the disk in clear.
@@ -66,7 +66,7 @@ class Wanted:
 def backup(file: Path, wanted: Wanted, form: Format) -> None:
     """Take one. Raises ``typer.Exit``."""
     if file.exists():
-        # An older backup is the only thing that helps if this one is of a fleet that went wrong meanwhile.
+        # An older backup is the only thing that helps if the fleet has gone wrong before this one.
         raise context.fail(f"rollcall: {file} exists; name another file for each backup", CommandExit.WRONG_USE)
     passphrase = _passphrase(wanted)
     with context.client(form) as asking:

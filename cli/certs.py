@@ -53,12 +53,12 @@ AuthorityOption = Annotated[
     Path | None, typer.Option("--authority-directory", help="Folder of ca.pem and ca.key; else authority beside it.")
 ]
 PassphraseOption = Annotated[
-    Path | None, typer.Option("--passphrase-file", help="Of ca.key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
+    Path | None, typer.Option("--passphrase-file", help="Opens ca.key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
 ]
 DaysOption = Annotated[int, typer.Option(min=1, max=3650, help="How long it is valid.")]
 DAYS = 90
 ASKING_MS_MAX = 2_000
-"""For what is revoked: the list is of use without it."""
+"""How long the controllers are asked for what is revoked: the list is useful without it."""
 COLUMNS: tuple[Column, ...] = columns("NAME", "KIND", "SERIAL", "EXPIRES", ">DAYS LEFT", "REVOKED?", "FILES?")
 
 
@@ -269,7 +269,9 @@ def _copying(base: Path, rows: Sequence[CertificateRow]) -> Iterator[str]:
 @app.command()
 @takes_order(dry_run="", repeats=False)
 def revoke(
-    whose: Annotated[str, typer.Argument(metavar="SERIAL|NAME|FILE.pem", help="Of a name: all that have not expired.")],
+    whose: Annotated[
+        str, typer.Argument(metavar="SERIAL|NAME|FILE.pem", help="A name stands for all that have not expired.")
+    ],
     *,
     order: OperatorOptions,
     config: ConfigOption = FLEET_FILE,
@@ -302,8 +304,8 @@ def _meant(shop: Workshop, whose: str) -> list[CertificateRow]:
     if len(names) > 1:
         raise AuthorityError(f"{whose} is ambiguous; give one of: {', '.join(names)}, or a serial number")
     if not found and re.fullmatch(r"[0-9A-Fa-f]{8,40}", whose):
-        # Of an authority of their own, and the file is gone with its machine. Nobody knows when it expires: kept for as
-        # long as an authority lives.
+        # Its file is gone with its machine, and another authority may have signed it. Nobody knows when it expires: it
+        # is kept for as long as an authority lives.
         ends_ms = int(time.time() * 1000) + AUTHORITY_DAYS * 86_400_000
         row = CertificateRow(
             name="", kind="", serial=serial_text(whose), expires_at_ms=ends_ms, days_left=_days_left(ends_ms), uri=""

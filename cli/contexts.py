@@ -32,7 +32,7 @@ CONTEXT_VARIABLE = "ROLLCALL_CONTEXT"
 FILE_VERSION = 1
 CONTEXTS_MAX = 1_000
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the context.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -207,7 +207,7 @@ def _made(
 
 @app.command()
 def use(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the context.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the context.")] = "",
     *,
     none: Annotated[bool, typer.Option("--none", help="No context from now on.")] = False,
     form: OutputOption = Format.TABLE,

@@ -25,11 +25,11 @@ from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
 from rollcall_ha.node.certified import WARNING_DAYS, utc_text
 
 CLOCK_OFF_MS_MAX = 1_000
-"""Between two machines. Stamps in the record are of these clocks, and certificates begin and end by them."""
+"""Between two machines. Stamps in the record come from these clocks, and certificates begin and end by them."""
 FREE_PERCENT_MIN = 10
 FREE_BYTES_MIN = 1_000_000_000
 FREE_BYTES_CRITICAL = 100_000_000
-"""Of a disk with a data directory. Below, a segment of the log may be the last one that fits."""
+"""What is free on a disk with a data directory. Below it, a segment of the log may be the last one that fits."""
 DAY_MS = 86_400_000
 
 
@@ -259,7 +259,7 @@ _PORT_WORDS = {
         "find the program on that machine (ss -tlnp), end it, and start the node",
     ),
     PortState.WRONG_AUTHORITY: (
-        "its certificate is of another authority",
+        "its certificate comes from another authority",
         "look whether ca.pem is this fleet's (--authority); give the node a certificate: rollcall certs renew",
     ),
     PortState.EXPIRED: ("its certificate has expired", "rollcall certs renew, and copy its files"),
@@ -429,7 +429,7 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
     has_middle = len(told) > 2
     middle = sorted(off for _, off in told)[len(told) // 2] if has_middle else 0
     expected = f"at most {CLOCK_OFF_MS_MAX:,} ms"
-    remedy = "let NTP set the clocks of all machines (chronyc tracking); stamps of the record are of these clocks"
+    remedy = "let NTP set the clocks of all machines (chronyc tracking); stamps of the record come from these clocks"
     for one, off in told:
         if abs(off - middle) - one.clock_doubt_ms > CLOCK_OFF_MS_MAX:
             against = "the middle of all controllers'" if has_middle else "this machine's"

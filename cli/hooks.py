@@ -64,7 +64,7 @@ def hooks_dead_letters(*, file: FileOption = SETTINGS, output: PlainOption = Pla
 
 @app.command("retry")
 def hooks_retry(
-    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one dead letter.")] = None,
+    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of one dead letter.")] = None,
     *,
     is_all: Annotated[bool, typer.Option("--all", help="Every one.")] = False,
     file: FileOption = SETTINGS,

@@ -46,7 +46,7 @@ class AuthorityFolder:
     """An authority that was made or opened."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
-        """Of ``create`` and ``open``."""
+        """``create`` and ``open`` make one."""
         self.directory = directory
         self._authority = authority
 

@@ -40,7 +40,7 @@ def pages(app: typer.Typer) -> dict[str, str]:
 
 
 def _walk(command: Any, caller: Any) -> Iterator[tuple[str, str]]:
-    """The commands are of Any: typer keeps click's own classes to itself."""
+    """Commands have the type Any: typer keeps click's own classes to itself."""
     below = [(name, command.get_command(caller, name)) for name in _names(command, caller)]
     known = [(name, one) for name, one in below if one is not None and not one.hidden]
     yield caller.command_path.replace(" ", "-"), _page(command, caller, known)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 AddressOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="As other controllers and brokers reach it.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the controller, as in its certificate.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the controller, as in its certificate.")]
 TimeoutOption = Annotated[
     float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="Exit with 8 if it has no vote after these.")
 ]

@@ -60,7 +60,7 @@ class Format(StrEnum):
 
     @property
     def is_for_programs(self) -> bool:
-        """Whether a refusal, too, is printed where answers are. Of ``name`` none is: it would be taken for a name."""
+        """Whether a refusal, too, is printed where answers are. ``name`` prints none: it would be taken for a name."""
         return self in (Format.JSON, Format.YAML, Format.TSV)
 
 
@@ -225,7 +225,7 @@ def _as_yaml(document: object) -> str:
 
 
 FORMAT_VERSION = "rollcall/v1"
-"""Of ``json`` and ``yaml``; another one when a key goes or changes its meaning."""
+"""What ``json`` and ``yaml`` say of their keys; another one when a key goes or changes its meaning."""
 _INSTANT = "AtMs"
 _OTHER_INSTANTS = {"lastElectionMs": "lastElectionAt"}
 _HASHED = "chain"

@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.values import Value, host_of
 from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus
 
 BUDGET_LEAST = 1
-"""Of each set that is moved: a target that dies while it is elected must not take the set with it."""
+"""What a set that is moved may lose: a target that dies while it is elected must not take the set with it."""
 
 
 class Move(Value):

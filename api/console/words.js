@@ -115,7 +115,7 @@ export function told(event) {
     try {
       return sentence(event);
     } catch {
-      // Of another version than this page: its facts are shown as they are.
+      // Its version is another one than this page's: its facts are shown as they are.
     }
   }
   return Object.entries(event).filter(([name, value]) => name !== "kind" && value !== null && value !== "" && typeof value !== "object").map(([name, value]) => `${name}=${value}`).join(" ");
