@@ -58,6 +58,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """The interpreter collects modules at its end: of frozen ones DuckDB's binding prints pages of types that leaked."""
+    gc.unfreeze()
+
+
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     """By files. xdist begins with that of most tests: one of a single test that takes a minute would come last."""
 

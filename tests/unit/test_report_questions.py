@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -356,3 +358,12 @@ def test_the_shown_failovers_are_the_typical_the_slowest_and_the_newest() -> Non
         2: "typical",
     }
     assert [one["master_epoch"] for one in answer] == [8, 7, 6, 5, 4, 3, 2]
+
+
+@pytest.mark.slow
+def test_tests_that_import_duckdb_end_without_pages_about_its_leaks() -> None:
+    """Modules that were frozen are never collected, and DuckDB's binding lists each of its types as leaked."""
+    collected = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", __file__]
+    ended = subprocess.run(collected, capture_output=True, text=True, check=True, cwd=DOCS.parents[1])
+    assert "test_tests_that_import_duckdb" in ended.stdout
+    assert not ended.stderr
