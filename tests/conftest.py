@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,20 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """The interpreter collects modules at its end: of frozen ones DuckDB's binding prints pages of types that leaked."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """
+    End what a test that failed has left open while it is that test's turn.
+
+    Its frames hold its sockets, and pytest keeps them for a debugger until the next test is called: that one, which is
+    innocent, would fail for a writer that is collected and was never closed.
+    """
+    if hasattr(sys, "last_value"):
+        del sys.last_type, sys.last_value, sys.last_traceback
+        vars(sys).pop("last_exc", None)
+        gc.collect()
 
 
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]

@@ -46,6 +46,8 @@ FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))
 DEADLINE_S = 30.0
 """Of a condition that comes true: reached only if it does not, however busy the machine is."""
+PROPOSE_MS = 30_000
+"""After this an outcome is unknown. As long as a condition's deadline: an order that is late on a busy machine is none."""
 
 
 @dataclass(slots=True)
@@ -150,7 +152,12 @@ async def recorded(controller: Controller) -> None:
 
 
 def settings_of(
-    name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, ...] = NAMES, is_insecure: bool = True
+    name: str,
+    *,
+    timing: Preset = Preset.NORMAL,
+    names: tuple[str, ...] = NAMES,
+    is_insecure: bool = True,
+    propose_ms: int = PROPOSE_MS,
 ) -> ServiceSettings:
     """Settings with ports that nobody listens on."""
     return ServiceSettings(
@@ -158,7 +165,7 @@ def settings_of(
         fleet_name="demo",
         fleet_incarnation=FLEET,
         timing_name=timing,
-        timing=msgspec.structs.replace(PRESETS[timing], propose_timeout_ms=700, probe_timeout_ms=5_000),
+        timing=msgspec.structs.replace(PRESETS[timing], propose_timeout_ms=propose_ms, probe_timeout_ms=5_000),
         controllers={
             ControllerName(member): ControllerAddresses(
                 raft=f"127.0.0.1:{1000 + number}",
@@ -182,13 +189,14 @@ async def running_group(
     *,
     make_port: Callable[[ControllerService], BrokerPort] = lambda _: SilentBrokers(),
     is_insecure: bool = True,
+    propose_ms: int = PROPOSE_MS,
 ) -> AsyncIterator[Group]:
     """Controllers on one memory log; nobody leads yet."""
     memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
     apps = LateApps()
     members = {
         name: _start(
-            settings_of(name, names=names, is_insecure=is_insecure),
+            settings_of(name, names=names, is_insecure=is_insecure, propose_ms=propose_ms),
             memory.members[name],
             directory / name,
             make_port,
@@ -341,6 +349,6 @@ async def listen(app: Any, headers: dict[str, str], count: int, *, stops_reading
             (name.lower().encode(), value.encode()) for name, value in ({"Host": "localhost"} | headers).items()
         ],
     }
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         await app(scope, receive, send)
     return [one + b"\n\n" for one in bytes(heard).split(b"\n\n")[:count]]

@@ -537,7 +537,7 @@ def test_a_fault_while_a_role_changes_ends_the_process(tmp_path: Path) -> None:
 
             replica.role.deeds[PublishRole] = publish
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
-            ending = await asyncio.wait_for(replica.ended, timeout=5)
+            ending = await asyncio.wait_for(replica.ended, timeout=30)
             assert isinstance(ending.error, RuntimeError)
 
     asyncio.run(story())
@@ -604,7 +604,7 @@ def test_a_sync_that_fails_in_a_cut_ends_the_process(tmp_path: Path) -> None:
             assert target is not None
             plan = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=log.max_offset)
             replica.following.slave_acted(target, TruncateLog(plan=plan))
-            ending = await asyncio.wait_for(replica.ended, timeout=5)
+            ending = await asyncio.wait_for(replica.ended, timeout=30)
             assert isinstance(ending.error, OSError)
             assert ending.error.errno == errno.EIO
             assert "failed" not in answers

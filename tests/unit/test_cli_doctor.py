@@ -304,7 +304,7 @@ def listening(certificate: Path | None, host: str = "127.0.0.1") -> Iterator[int
         yield int(server.getsockname()[1])
     finally:
         ended.set()
-        thread.join(10)
+        thread.join(30)
         server.close()
 
 

@@ -38,7 +38,7 @@ def serving(credentials: Credentials | None, snapshot: HealthSnapshot = SNAPSHOT
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(30)
         loop.close()
 
 

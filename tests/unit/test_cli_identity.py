@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +78,12 @@ def test_a_certificate_by_the_environment_or_an_option_asks_and_orders(server: R
     assert (beyond.code, "needs role admin" in beyond.err) == (NOT_PERMITTED, True)
 
 
-def test_whoever_is_not_taken_is_told_why_and_what_helps(server: RestThread, rollcall: Run, tmp_path: Path) -> None:
+def test_whoever_is_not_taken_is_told_why_and_what_helps(
+    server: RestThread, rollcall: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line each, exit code 7; asking again for five seconds would not help."""
+    # A second round would fail here, where its pause is computed.
+    monkeypatch.setattr(client_module, "ROUND_PAUSE_MS", None)
     authority = server.certificates.authority_file
     other = FleetCertificates(tmp_path / "other")
     stranger = other.issue(PeerKind.ADMIN, "mallory")
@@ -93,10 +96,8 @@ def test_whoever_is_not_taken_is_told_why_and_what_helps(server: RestThread, rol
         "this token is unknown here": {"ROLLCALL_AUTHORITY": str(authority), "ROLLCALL_TOKEN": "guess"},
     }
     for told, variables in cases.items():
-        began = time.monotonic()
         ran = rollcall("sets", variables=variables)
         assert (told, ran.code, told in ran.err) == (told, NOT_PERMITTED, True), ran.err
-        assert time.monotonic() - began < 5
     files = {
         "cannot be used: No such file": {"ROLLCALL_AUTHORITY": str(tmp_path / "none.pem")},
         "holds no token": {"ROLLCALL_AUTHORITY": str(authority), "ROLLCALL_TOKEN": "two words"},

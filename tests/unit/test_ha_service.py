@@ -361,15 +361,15 @@ def test_half_a_handshake_is_given_up_and_so_are_too_many_of_them(
 ) -> None:
     """A frame that drips, or 1 MiB of it on many links, costs its own link: by age, and by what all of them hold."""
     monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
-    limits = replace(HA_LIMITS, frame_ms_max=20, unfinished_bytes_max=1_000_000)
-    monkeypatch.setattr("rollcall_ha.ha.service.HA_LIMITS", limits)
-    monkeypatch.setattr("rollcall_ha.ha.transport.HA_LIMITS", limits)
+    monkeypatch.setattr("rollcall_ha.ha.service.HA_LIMITS", replace(HA_LIMITS, unfinished_bytes_max=1_000_000))
 
     async def scene(world: World) -> None:
         closed = world.master.server.connections.closed_by_cause
-        _, slow = await asyncio.open_connection("127.0.0.1", world.port)
-        slow.write(b"RCHA\x01\x01\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00" + b"x")
-        await until(lambda: closed == {CloseCause.SLOW_FRAME: 1})
+        with monkeypatch.context() as patch:
+            patch.setattr("rollcall_ha.ha.transport.HA_LIMITS", replace(HA_LIMITS, frame_ms_max=20))
+            _, slow = await asyncio.open_connection("127.0.0.1", world.port)
+            slow.write(b"RCHA\x01\x01\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00" + b"x")
+            await until(lambda: closed == {CloseCause.SLOW_FRAME: 1})
         greedy = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         for _, writer in greedy:
             writer.write(b"RCHA\x01\x01\x00\x00\x00\x0f\x00\x00\x00\x00\x00\x00" + b"x" * 900_000)

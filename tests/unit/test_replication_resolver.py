@@ -33,7 +33,7 @@ class NameServer:
         assert self.answered.acquire(timeout=10), "nobody asked"
         for thread in threading.enumerate():
             if thread.name == "raft-resolver":
-                thread.join(10)
+                thread.join(30)
 
 
 def test_s53_a_peer_that_moved_was_dialled_at_its_old_address_for_half_a_minute(

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rollcall_ha.api.rest import streaming
+from rollcall_ha.api.rest import forwarding, streaming
 from rollcall_ha.api.rest.relay import Answered, Asked, PeerDoor, decode_answered, encode
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned, is_asked_by
@@ -36,9 +36,11 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
 )
 from rollcall_ha.controller.replication.ports import CALL_BYTES_MAX
+from rollcall_ha.controller.runtime import service
 from rollcall_ha.controller.runtime.event_journal import Page
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from tests.support.runtime_controller import (
+    DEADLINE_S,
     NAMES,
     Group,
     broker_id_body,
@@ -160,19 +162,16 @@ def test_an_answer_of_the_leader_that_is_lost(tmp_path: Path, method: str, statu
     _run(tmp_path, scenario, names=NAMES)
 
 
-def test_a_follower_without_a_link_names_the_leader(tmp_path: Path) -> None:
-    """307 with Location at the leader, path and query kept, far below 200 ms, for reads and orders alike."""
+def test_a_follower_without_a_link_names_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """307 with Location at the leader, path and query kept, and nothing is waited for, by reads and orders alike."""
+    monkeypatch.setattr(forwarding, "FORWARD_MS_MAX", 3_600_000)
 
     async def scenario(group: Group) -> None:
         await group.elect("c1")
         _silence(group, "c1")
-        took_s = []
-        for _ in range(3):  # the fastest counts: another program may have had the core
-            began = time.monotonic()
+        async with asyncio.timeout(DEADLINE_S):
             read = await group["c2"].http.get("/v1/sets?limit=7")
             order = await group["c2"].http.post(f"{SET}/elect", json={"reason": "x"})
-            took_s.append(time.monotonic() - began)
-        assert min(took_s) < 0.2
         assert (read.status_code, order.status_code) == (307, 307)
         assert read.headers["location"] == "http://127.0.0.1:3000/v1/sets?limit=7"
         assert order.headers["location"] == f"http://127.0.0.1:3000{SET}/elect"
@@ -184,23 +183,19 @@ def test_a_follower_without_a_link_names_the_leader(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
     """S52: never a hang; local reads still answer, marked stale."""
+    assert service.READ_WAIT_MS_MAX < 1_000
 
     async def scenario(group: Group) -> None:
         leader = await group.elect("c1")
         group.memory.cut_off_leader()
         for _ in range(2):
-            began = time.monotonic()
-            read = await leader.http.get("/v1/sets")
-            assert time.monotonic() - began < 1.0
+            async with asyncio.timeout(DEADLINE_S):
+                read = await leader.http.get("/v1/sets")
             assert (read.status_code, read.headers["retry-after"]) == (503, "1")
             assert _problem(read).code == "NO_LEADER"
-        took_s = []
-        for _ in range(3):  # the fastest counts: another program may have had the core
-            began = time.monotonic()
-            order = await leader.http.post(f"{SET}/elect", json={})
-            assert order.status_code == 503
-            took_s.append(time.monotonic() - began)
-        assert min(took_s) < 0.2
+        # At once: an order that was proposed would be answered after ``PROPOSE_MS``, with an unknown outcome.
+        order = await leader.http.post(f"{SET}/elect", json={})
+        assert order.status_code == 503
         local = msgspec.json.decode((await leader.http.get("/v1/status?consistency=local")).content, type=FleetStatus)
         assert (local.freshness.is_stale, local.controller.has_authority) == (True, False)
 

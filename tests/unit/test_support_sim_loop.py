@@ -105,7 +105,7 @@ async def tasks_and_timers(stage: Stage) -> None:
     loop.call_soon(stage.tell, "in this turn")
     before_s = loop.time()
     await asyncio.sleep(0.03)
-    stage.tell(0.028 <= loop.time() - before_s < 1.0)
+    stage.tell(0.028 <= loop.time() - before_s < 30)
 
 
 async def a_thread(stage: Stage) -> None:
