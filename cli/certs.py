@@ -42,6 +42,7 @@ from rollcall_ha.cli.issuing import (
 from rollcall_ha.cli.options import FLEET_FILE, ConfigOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import Column, Format, Mood, Report, Table, columns, number, print_report
+from rollcall_ha.controller.contract.commands import RevokeCertificate
 from rollcall_ha.node.authority import AUTHORITY_DAYS, AuthorityError, FoundCertificate, Issued, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, serial_text, utc_text
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file
@@ -289,7 +290,9 @@ def revoke(
     done = []
     with context.client(order.form) as asking:
         for row in rows:
-            asking.revoke_certificate(row.serial, name=row.uri, expires_at_ms=row.expires_at_ms, reason=order.reason)
+            asking.order(
+                RevokeCertificate(serial=row.serial, name=row.uri, expires_at_ms=row.expires_at_ms, reason=order.reason)
+            )
             done.append(msgspec.structs.replace(row, is_revoked=True))
     _print(done, order.form, f"OK  revoked {len(done)}; every node closes their links within 2 s")
 

@@ -12,7 +12,7 @@ from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
 from rollcall_ha.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
-from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.replies import Elected, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import (
     CandidateOutcome,
@@ -21,7 +21,7 @@ from rollcall_ha.controller.contract.verdicts import (
     LossVerdict,
     Verdict,
 )
-from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem, SwitchoverAnswer
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem
 
 _CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
 

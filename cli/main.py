@@ -139,28 +139,28 @@ def pause(
     lasting: LastingOption,
 ) -> None:
     """No automatic elections until TIME; an order still elects. What would have been elected is on record."""
-    from rollcall_ha.cli import pauses
+    from rollcall_ha.cli import orders
 
     seconds = context.decode_duration_s(lasting, least="1s", most="7d")
-    pauses.pause(name, order, is_fleet=fleet, seconds=seconds)
+    orders.pause(name, order, is_fleet=fleet, seconds=seconds)
 
 
 @app.command(rich_help_panel=Panel.ORDER)
 @takes_order(yes=False)
 def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
     """End a pause early; sets without a master get one at once."""
-    from rollcall_ha.cli import pauses
+    from rollcall_ha.cli import orders
 
-    pauses.resume(name, order, is_fleet=fleet)
+    orders.resume(name, order, is_fleet=fleet)
 
 
 @app.command(rich_help_panel=Panel.ORDER)
 @takes_order(yes=False)
 def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
     """Unblock a set that failed over too often. The setting flap_failovers says what is too often."""
-    from rollcall_ha.cli import pauses
+    from rollcall_ha.cli import orders
 
-    pauses.acknowledge(name, order)
+    orders.acknowledge(name, order)
 
 
 @app.command(rich_help_panel=Panel.ORDER)

@@ -20,6 +20,7 @@ from rollcall_ha.cli.options import LastingOption, OperatorOptions, OutputOption
 from rollcall_ha.cli.orders import give
 from rollcall_ha.cli.output import Format, Report, Table, print_report
 from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.commands import BeginMaintenance, EndMaintenance
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -45,8 +46,6 @@ def begin(
     ] = False,
 ) -> None:
     """Neither elect nor miss a replica, or a host's, until TIME. An order may still elect them."""
-    from rollcall_ha.client import bodies
-
     seconds = context.decode_duration_s(lasting, least="1s", most="7d")
     expires_at_ms = int((time.time() + seconds) * 1000)
     until = output.utc(expires_at_ms)
@@ -63,8 +62,7 @@ def begin(
         give(
             asking,
             order,
-            "/v1/maintenance",
-            bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spend_last},
+            BeginMaintenance(scope=scope, expires_at_ms=expires_at_ms, spends_last=spend_last, reason=order.reason),
             would=f"Would keep {scope} out until {until}.",
             done=f"{scope} is in maintenance until {until}: elected by word only, and not missed",
             hints=hints,
@@ -75,12 +73,10 @@ def begin(
 @takes_order(yes=False)
 def end(what: WhatArgument, *, order: OperatorOptions) -> None:
     """End a maintenance before its time."""
-    from rollcall_ha.client import bodies
-
     with context.client(order.form) as asking:
         scope = scope_of(asking, what)
         would, done = f"Would end the maintenance of {scope}.", f"{scope} is elected and expected again"
-        give(asking, order, "/v1/maintenance/end", bodies.maintenance_body(scope), would=would, done=done)
+        give(asking, order, EndMaintenance(scope=scope, reason=order.reason), would=would, done=done)
 
 
 @app.command("list")

@@ -20,8 +20,11 @@ from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
 from rollcall_ha.cli.output import Format, Mood, Report, print_report
 from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.orders import TransferLead
+from rollcall_ha.controller.contract.values import MembershipVerb
 from rollcall_ha.controller.contract.views import OrderPreview
 
 if TYPE_CHECKING:
@@ -62,12 +65,12 @@ def transfer(
     successor = None if to is None else ControllerName(to)
     with context.client(order.form) as asking:
         if order.is_dry_run:
-            found = asking.preview_transfer(successor)
+            found = asking.preview(TransferLead(to=successor))
             ordered = [event for event in found.events if isinstance(event, LeadershipTransferOrdered)]
             would = "; ".join(f"Would have {one.successor} lead instead of {one.controller}." for one in ordered)
             _print_preview(found, would or "Would change nothing.", order.form)
             return
-        answer = asking.transfer_lead(successor, reason=order.reason, request_id=order.request_id)
+        answer = asking.order(TransferLead(to=successor, reason=order.reason), request_id=order.request_id)
         line, mood = f"OK  {answer.leader} leads in term {answer.term}", Mood.GOOD
         if to not in (None, answer.leader):
             # Raft's vote decides: the follower that was asked may have been cut off in that moment.
@@ -87,14 +90,14 @@ def add(
     timeout: TimeoutOption = 60,
 ) -> None:
     """Add a controller that runs already, and wait for its vote. It votes when it has caught up."""
-    body = {"name": name, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
+    asked = _addition(name, raft, broker, rest, order.reason)
     with context.client(order.form) as asking:
         if order.is_dry_run:
-            found = asking.preview_controllers("add", body)
+            found = asking.preview(asked)
             verdict = f"Would add {name}: it takes entries, and votes when it has caught up."
             _print_preview(found, verdict, order.form)
             return
-        _add(asking, body, timeout)
+        _add(asking, asked, timeout)
         _print_members(asking, f"OK  {name} votes", order.form)
 
 
@@ -125,25 +128,35 @@ def replace(
     timeout: TimeoutOption = 60,
 ) -> None:
     """Add one, wait for its vote, then take the other one out. Repeated, it goes on where it ended."""
-    body = {"name": new, "raft": raft, "broker": broker, "rest": rest, "reason": order.reason}
+    asked = _addition(new, raft, broker, rest, order.reason)
     with context.client(order.form) as asking:
         if order.is_dry_run:
             removal, verdict = _preview_removal(asking, old, order.reason)
-            found = asking.preview_controllers("add", body)
+            found = asking.preview(asked)
             both = msgspec.structs.replace(found, events=(*found.events, *removal.events))
             _print_preview(both, f"Would add {new}, and when it votes {verdict}.", order.form)
             return
-        _add(asking, body, timeout)
+        _add(asking, asked, timeout)
         if ControllerName(old) in asking.members().voters:
             _remove(asking, old, order.reason)
         _print_members(asking, f"OK  {new} votes in the place of {old}: stop {old}", order.form)
 
 
-def _add(asking: Client, body: dict[str, str], timeout_s: float) -> None:
-    name, until = ControllerName(body["name"]), time.monotonic() + timeout_s
+def _addition(name: str, raft: str, broker: str, rest: str, reason: str) -> ChangeControllers:
+    return ChangeControllers(
+        verb=MembershipVerb.ADD, name=ControllerName(name), raft=raft, broker=broker, rest=rest, reason=reason
+    )
+
+
+def _removal(name: str, reason: str) -> ChangeControllers:
+    return ChangeControllers(verb=MembershipVerb.REMOVE, name=ControllerName(name), reason=reason)
+
+
+def _add(asking: Client, asked: ChangeControllers, timeout_s: float) -> None:
+    name, until = asked.name, time.monotonic() + timeout_s
     found = asking.members()
     if name not in (*found.voters, *found.learners):
-        asking.change_controllers("add", body)
+        asking.order(asked)
     while name not in asking.members().voters:
         if time.monotonic() >= until:
             raise context.fail(
@@ -157,17 +170,17 @@ def _add(asking: Client, body: dict[str, str], timeout_s: float) -> None:
 def _remove(asking: Client, name: str, reason: str) -> None:
     # A leader does not remove itself: another one leads first.
     if asking.members().name == name:
-        asking.transfer_lead(None, reason=reason)
-    asking.change_controllers("remove", {"name": name, "reason": reason})
+        asking.order(TransferLead(reason=reason))
+    asking.order(_removal(name, reason))
 
 
 def _preview_removal(asking: Client, name: str, reason: str) -> tuple[OrderPreview, str]:
     """The first step of it, and all of them in words."""
     if asking.members().name == name:
-        found = asking.preview_transfer(None)
+        found = asking.preview(TransferLead())
         heirs = [one.successor for one in found.events if isinstance(one, LeadershipTransferOrdered)]
         return found, f"have {', '.join(heirs)} lead, then remove {name}"
-    return asking.preview_controllers("remove", {"name": name, "reason": reason}), f"remove {name}"
+    return asking.preview(_removal(name, reason)), f"remove {name}"
 
 
 def _print_preview(found: OrderPreview, verdict: str, form: Format) -> None:

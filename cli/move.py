@@ -67,7 +67,7 @@ def import_rocketmq(
         raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
-        send = asking.preview_import if order.is_dry_run else asking.import_set
+        send = asking.preview if order.is_dry_run else asking.order
         for line in lines:
             if line.order is not None:
                 send(line.order)

@@ -34,6 +34,7 @@ from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions
 from rollcall_ha.cli.orders import confirm, may_ask
 from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
 from rollcall_ha.node.terminal import harmless
 
@@ -260,16 +261,7 @@ class Runner:
         # One id for all attempts (rule 1); another one for an order that was refused, whose answer is remembered.
         identity = new_request_id()
         answer = self._patiently(
-            lambda: self._asking.switch_over(
-                move.set_key,
-                to=move.to,
-                expected_master=move.master,
-                expected_epoch=move.master_epoch,
-                deadline_ms=self._options.deadline_ms,
-                max_lag_bytes=self._options.max_lag_bytes,
-                reason=self._reason,
-                request_id=identity,
-            )
+            lambda: self._asking.order(_ordered(move, self._options, self._reason), request_id=identity)
         )
         if answer.row.end is SwitchoverEnd.DONE:
             return Outcome.DONE, ""
@@ -330,6 +322,18 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
+def _ordered(move: Move, options: BatchOptions, reason: str = "") -> OrderSwitchover:
+    return OrderSwitchover(
+        set_key=move.set_key,
+        to=move.to,
+        expected_master=move.master,
+        expected_epoch=move.master_epoch,
+        deadline_ms=options.deadline_ms,
+        max_lag_bytes=options.max_lag_bytes,
+        reason=reason,
+    )
+
+
 def _asked(asking: Client, plan: Plan, options: BatchOptions) -> dict[SetKey, str]:
     """What the leader would answer to each order of the plan: empty, or its refusal. Raises ``ClientError``."""
     from rollcall_ha.client.errors import RefusedError
@@ -337,14 +341,7 @@ def _asked(asking: Client, plan: Plan, options: BatchOptions) -> dict[SetKey, st
     found = {}
     for move in plan.moves[:SHOWN_MOVES_MAX]:
         try:
-            asking.preview_switchover(
-                move.set_key,
-                to=move.to,
-                expected_master=move.master,
-                expected_epoch=move.master_epoch,
-                deadline_ms=options.deadline_ms,
-                max_lag_bytes=options.max_lag_bytes,
-            )
+            asking.preview(_ordered(move, options))
             found[move.set_key] = "would be taken"
         except RefusedError as error:
             found[move.set_key] = str(error)

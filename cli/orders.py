@@ -1,5 +1,8 @@
 """
-Commands that change something: elect, switchover, bootstrap, clean, raise-level.
+Commands that change something: elect, switchover, bootstrap, clean, raise-level, pause, resume, acknowledge.
+
+Here: the orders and their answers, and what all commands that give one share (``give``, ``is_looked_at``, ``confirm``).
+Not here: which orders there are (``controller.contract.orders``), how decisions look (``decisions``).
 
 Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose messages; it and ``clean`` need ``--yes`` or an answer.
 Rule 2: a script is never asked: without a terminal, an order that needs a confirmation is refused as wrong use.
@@ -9,55 +12,61 @@ Rule 3: every order carries a request id, which is printed if the outcome is unk
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from rollcall_ha.cli import context
+from rollcall_ha.cli import context, output
 from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions
 from rollcall_ha.cli.output import Format, Mood, Report, print_report
 from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.commands import (
+    Bootstrap,
+    CleanReplicas,
+    ElectMaster,
+    ElectUnclean,
+    OrderSwitchover,
+    PauseElections,
+    ResumeElections,
+)
+from rollcall_ha.controller.contract.orders import RaiseLevel
 
 if TYPE_CHECKING:
-    from rollcall_ha.client.bodies import ElectionGuards, SwitchoverOptions
     from rollcall_ha.client.client import Client
-    from rollcall_ha.controller.contract.ids import BrokerId
+    from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+    from rollcall_ha.controller.contract.replies import AnsweredBy, Done
 
 
 def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
     """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
     from rollcall_ha.cli import decisions
 
-    guards: ElectionGuards = {
-        "to": to,
-        "expected_master": order.expected_master,
-        "expected_epoch": order.expected_epoch,
-    }
     with context.client(order.form) as asking:
-        key = context.set_key(asking, name)
-
-        def preview() -> Report:
-            found = asking.preview_election(key, accepted_loss_bytes=accept_loss_bytes, **guards)
-            return decisions.preview_report(found)
-
-        if order.is_dry_run:
-            print_report(preview(), order.form)
+        wanted: ElectMaster | ElectUnclean = ElectMaster(
+            set_key=context.set_key(asking, name),
+            to=to,
+            expected_master=order.expected_master,
+            expected_epoch=order.expected_epoch,
+            reason=order.reason,
+        )
+        if accept_loss_bytes is not None:
+            wanted = ElectUnclean(
+                set_key=wanted.set_key,
+                accepted_loss_bytes=accept_loss_bytes,
+                to=to,
+                expected_master=order.expected_master,
+                expected_epoch=order.expected_epoch,
+                reason=order.reason,
+            )
+        if is_looked_at(order, lambda: decisions.preview_report(asking.preview(wanted)), "Elect?"):
             return
-        if not order.is_confirmed and may_ask():
-            # On standard error: standard output is the answer of the election, for a pipe.
-            print_report(preview(), Format.TABLE, stream=sys.stderr)
-            confirm("Elect?", order)
-        elif accept_loss_bytes is not None:
+        if accept_loss_bytes is not None and not may_ask():
             # A clean election loses nothing, so a script may hold it without --yes; this one can.
             confirm("Elect outside the SyncStateSet?", order)
-        if accept_loss_bytes is None:
-            answer = asking.elect(key, reason=order.reason, request_id=order.request_id, **guards)
-        else:
-            answer = asking.elect_unclean(
-                key, accepted_loss_bytes=accept_loss_bytes, reason=order.reason, request_id=order.request_id, **guards
-            )
+        answer = asking.order(wanted, request_id=order.request_id)
         print_report(decisions.elected_report(answer), order.form)
 
 
@@ -68,23 +77,19 @@ def switch_over(
     from rollcall_ha.cli import decisions
     from rollcall_ha.controller.contract.values import SwitchoverEnd
 
-    wanted: SwitchoverOptions = {
-        "to": to,
-        "expected_master": order.expected_master,
-        "expected_epoch": order.expected_epoch,
-        "deadline_ms": deadline_ms,
-        "max_lag_bytes": max_lag_bytes,
-    }
     with context.client(order.form) as asking:
-        key = context.set_key(asking, name)
-        if order.is_dry_run:
-            print_report(decisions.switchover_preview_report(asking.preview_switchover(key, **wanted)), order.form)
+        wanted = OrderSwitchover(
+            set_key=context.set_key(asking, name),
+            to=to,
+            expected_master=order.expected_master,
+            expected_epoch=order.expected_epoch,
+            deadline_ms=deadline_ms,
+            max_lag_bytes=max_lag_bytes,
+            reason=order.reason,
+        )
+        if is_looked_at(order, lambda: decisions.switchover_preview_report(asking.preview(wanted)), "Switch over?"):
             return
-        if not order.is_confirmed and may_ask():
-            found = asking.preview_switchover(key, **wanted)
-            print_report(decisions.switchover_preview_report(found), Format.TABLE, stream=sys.stderr)
-            confirm("Switch over?", order)
-        answer = asking.switch_over(key, reason=order.reason, request_id=order.request_id, **wanted)
+        answer = asking.order(wanted, request_id=order.request_id)
         print_report(decisions.switchover_report(answer), order.form)
         # A script goes on by the exit code: the master is not where it was ordered to be.
         if answer.row.end is not SwitchoverEnd.DONE:
@@ -92,15 +97,15 @@ def switch_over(
 
 
 def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
-    """First election of a set by an operator's decision."""
+    """Hold the first election of a set by an operator's decision."""
     from rollcall_ha.cli import decisions
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         if may_ask():
             confirm(f"Make broker {master} the first master of {key}?", order)
-        answer = asking.bootstrap(key, master=master, reason=order.reason, request_id=order.request_id)
-        print_report(decisions.elected_report(answer), order.form)
+        wanted = Bootstrap(set_key=key, master=master, reason=order.reason)
+        print_report(decisions.elected_report(asking.order(wanted, request_id=order.request_id)), order.form)
 
 
 def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
@@ -110,16 +115,12 @@ def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         whom = "broker " + ", ".join(map(str, brokers)) if brokers else "every replica"
+        wanted = CleanReplicas(set_key=key, broker_ids=tuple(brokers), is_unclean=is_unclean, reason=order.reason)
         if order.is_dry_run:
-            found = asking.preview_clean(key, broker_ids=brokers, is_unclean=is_unclean)
-            print_report(decisions.clean_preview_report(found), order.form)
+            print_report(decisions.clean_preview_report(asking.preview(wanted)), order.form)
             return
         confirm(f"Forget {whom} of {key}?", order)
-        answer = asking.clean(
-            key, broker_ids=brokers, is_unclean=is_unclean, reason=order.reason, request_id=order.request_id
-        )
-        line = f"OK  forgot {whom} of {key}; its epochs stay"
-        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+        give(asking, order, wanted, done=f"forgot {whom} of {key}; its epochs stay")
 
 
 def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: bool) -> None:
@@ -127,20 +128,62 @@ def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: b
     with context.client(order.form) as asking:
         wanted = "that of the leader's program" if level is None else str(level)
         confirm(f"Raise the feature level to {wanted}? An older controller can not join any more.", order)
-        answer = asking.raise_level(
-            level, assume_upgraded=assume_upgraded, reason=order.reason, request_id=order.request_id
+        asked = RaiseLevel(level=level, assume_upgraded=assume_upgraded, reason=order.reason)
+        give(asking, order, asked, done="the feature level is raised; see it with: rollcall controllers")
+
+
+def pause(name: str | None, order: OperatorOptions, *, is_fleet: bool, seconds: float) -> None:
+    """Hold no automatic election, in one set or in all, from now on for so long."""
+    expires_at_ms = int((time.time() + seconds) * 1000)
+    with context.client(order.form) as asking:
+        key = _whose(asking, name, is_fleet=is_fleet)
+        until, whose = output.utc(expires_at_ms), _named(key)
+        give(
+            asking,
+            order,
+            PauseElections(set_key=key, expires_at_ms=expires_at_ms, reason=order.reason),
+            would=f"Would pause elections of {whose} until {until}.",
+            done=f"elections of {whose} are paused until {until}; a master that dies has no successor meanwhile",
         )
-        line = "OK  the feature level is raised; see it with: rollcall controllers"
-        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def resume(name: str | None, order: OperatorOptions, *, is_fleet: bool) -> None:
+    """End a pause; sets without a master get one at once."""
+    with context.client(order.form) as asking:
+        key = _whose(asking, name, is_fleet=is_fleet)
+        would, done = f"Would end the pause of {_named(key)}.", f"elections of {_named(key)} are held again"
+        give(asking, order, ResumeElections(set_key=key, reason=order.reason), would=would, done=done)
+
+
+def acknowledge(name: str, order: OperatorOptions) -> None:
+    """End the block of a set that failed over again and again; the count begins anew."""
+    reason = f"acknowledged: {order.reason}" if order.reason else "acknowledged"
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        would, done = f"Would let {key} fail over again.", f"{key} fails over again, and failovers are counted anew"
+        give(asking, order, ResumeElections(set_key=key, reason=reason), would=would, done=done)
+
+
+def _whose(asking: Client, name: str | None, *, is_fleet: bool) -> SetKey | None:
+    # Without --fleet, a set name that a script left empty would stop every failover of the fleet.
+    if (name is None) != is_fleet:
+        raise context.fail("rollcall: name a set, or say --fleet for all of them", CommandExit.WRONG_USE)
+    return None if name is None else context.set_key(asking, name)
+
+
+def _named(key: SetKey | None) -> str:
+    return "the fleet" if key is None else str(key)
+
+
+# --- what all orders share -------------------------------------------------------------------------------------------
 
 
 def give(
     asking: Client,
     order: OperatorOptions,
-    path: str,
-    body: dict[str, Any],
+    asked: AnsweredBy[Done],
     *,
-    would: str,
+    would: str = "",
     done: str,
     hints: Callable[[], tuple[str, ...]] = tuple,
 ) -> None:
@@ -150,12 +193,27 @@ def give(
     ``hints``: what to do next, asked for when it is done.
     """
     if order.is_dry_run:
-        found = asking.preview(path, body)
+        found = asking.preview(asked)
         verdict = would if found.events else "Would change nothing."
         print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), order.form)
         return
-    answer = asking.order(path, body, reason=order.reason, request_id=order.request_id)
+    answer = asking.order(asked, request_id=order.request_id)
     print_report(Report(document=answer, verdict=f"OK  {done}", mood=Mood.GOOD, parts=hints()), order.form)
+
+
+def is_looked_at(order: OperatorOptions, preview: Callable[[], Report], question: str) -> bool:
+    """
+    True: this was a dry run, and is over. Else a person at a terminal sees the preview, and is asked.
+
+    Raises ``ClientError``, and ``typer.Exit``: declined.
+    """
+    if order.is_dry_run:
+        print_report(preview(), order.form)
+    elif not order.is_confirmed and may_ask():
+        # On standard error: standard output is the answer to the order, for a pipe.
+        print_report(preview(), Format.TABLE, stream=sys.stderr)
+        confirm(question, order)
+    return order.is_dry_run
 
 
 def may_ask() -> bool:

@@ -9,7 +9,6 @@ Rule: every change names the version that was looked at (compare-and-set), also 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,15 +17,16 @@ import typer
 from rollcall_ha.cli import context, output, reads
 from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
-from rollcall_ha.cli.orders import confirm, give, may_ask
+from rollcall_ha.cli.orders import give, is_looked_at
 from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import SettingsApplied
+from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.controller.contract.settings import KEYS, SettingChange, Settings, changes
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
-    from rollcall_ha.client.settings import SettingsOrder
     from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -159,22 +159,6 @@ def history_report(answer: SettingsAnswer) -> Report:
     )
 
 
-def wanted_by(
-    values: Sequence[str], *, preset: str, version: int | None, expected_version: int | None
-) -> SettingsOrder:
-    """What was typed, as an order. Ends as wrong use if nothing was, or a value is no number."""
-    order: SettingsOrder = {"values": dict(map(_pair, values))}
-    if preset:
-        order["preset"] = preset
-    if version is not None:
-        order["version"] = version
-    if expected_version is not None:
-        order["expectedVersion"] = expected_version
-    if not values and not preset and version is None:
-        raise context.fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
-    return order
-
-
 def _pair(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     try:
@@ -195,11 +179,13 @@ def apply(
     expect_version: Annotated[int | None, typer.Option(help="Refuse unless this version is in force.")] = None,
 ) -> None:
     """Change settings; they are judged as a whole. Every node works by them within two seconds."""
-    wanted = wanted_by(values or [], preset=preset, version=version, expected_version=expect_version)
+    typed = dict(map(_pair, values or []))
+    if not typed and not preset and version is None:
+        raise context.fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         # The change is one of what was looked at, and of nothing else (rule).
-        wanted.setdefault("expectedVersion", asking.settings().version)
-        _apply(asking, wanted, order)
+        looked_at = asking.settings().version if expect_version is None else expect_version
+        _apply(asking, order, values=typed, preset=preset or None, version=version, expected_version=looked_at)
 
 
 @app.command("set")
@@ -214,8 +200,6 @@ def configure(
     ] = None,
 ) -> None:
     """Change how many replicas a set expects, or acks need. Its master goes by them at once."""
-    from rollcall_ha.client import bodies
-
     if expected_replicas is None and min_in_sync is None:
         told = "rollcall: name what to change: --expected-replicas, --min-in-sync, or both"
         raise context.fail(told, CommandExit.WRONG_USE)
@@ -223,9 +207,10 @@ def configure(
         key = context.set_key(asking, name)
         wanted = {"expected_replicas": expected_replicas, "min_in_sync": min_in_sync}
         words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
-        body = {"expectedReplicas": expected_replicas, "minInSync": min_in_sync}
-        path = f"{bodies.set_path(key)}/configuration"
-        give(asking, order, path, body, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
+        asked = ConfigureSet(
+            set_key=key, expected_replicas=expected_replicas, min_in_sync=min_in_sync, reason=order.reason
+        )
+        give(asking, order, asked, would=f"Would set {words} of {key}.", done=f"{words} of {key}")
 
 
 @app.command()
@@ -236,22 +221,29 @@ def undo(*, order: OperatorOptions) -> None:
         kept = asking.settings().history
         if len(kept) < 2:
             raise context.fail("rollcall: nothing was changed yet: there is nothing to undo", CommandExit.REFUSED)
-        _apply(asking, {"version": kept[-2].version, "expectedVersion": kept[-1].version}, order)
+        _apply(asking, order, version=kept[-2].version, expected_version=kept[-1].version)
 
 
-def _apply(asking: Client, order: SettingsOrder, options: OperatorOptions) -> None:
-    if options.is_dry_run:
-        print_report(preview_report(asking.preview_settings(order)), options.form)
+def _apply(
+    asking: Client,
+    order: OperatorOptions,
+    *,
+    values: dict[str, int] | None = None,
+    preset: str | None = None,
+    version: int | None,
+    expected_version: int,
+) -> None:
+    wanted = ChangeSettings(
+        values=values or {}, preset=preset, version=version, expected_version=expected_version, reason=order.reason
+    )
+    if is_looked_at(order, lambda: preview_report(asking.preview(wanted)), "Apply?"):
         return
-    if not options.is_confirmed and may_ask():
-        print_report(preview_report(asking.preview_settings(order)), Format.TABLE, stream=sys.stderr)
-        confirm("Apply?", options)
-    asking.apply_settings(order, reason=options.reason, request_id=options.request_id)
+    asking.order(wanted, request_id=order.request_id)
     answer = asking.settings()
     line = f"OK  version {answer.version} is in force; see who has taken it with: rollcall config show"
     print_report(
         Report(document=answer, verdict=line, mood=Mood.GOOD, parts=(_worst_case(answer.worst_case_rto_ms),)),
-        options.form,
+        order.form,
     )
 
 

@@ -21,7 +21,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.problems import ProblemCode, words_of
-from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
@@ -37,7 +37,6 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
     SetStatus,
     StopEnd,
-    SwitchoverRow,
     WriteStop,
 )
 from rollcall_ha.node.certified import WARNING_DAYS

@@ -24,8 +24,9 @@ import typer
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, takes_order
-from rollcall_ha.cli.orders import confirm
+from rollcall_ha.cli.orders import confirm, give
 from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.controller.contract.commands import IssueToken, RevokeToken
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.certified import utc_text
 
@@ -65,13 +66,15 @@ def issue(
         from rollcall_ha.client.errors import ClientError, OutcomeUnknown
 
         try:
-            asking.issue_token(
-                token_id=token_id,
-                digest=hashlib.sha256(token.encode()).hexdigest(),
-                role=role,
-                name=name,
-                key=key,
-                expires_at_ms=expires_at_ms,
+            asking.order(
+                IssueToken(
+                    token_id=token_id,
+                    digest=hashlib.sha256(token.encode()).hexdigest(),
+                    role=role,
+                    name=name,
+                    set_key=key,
+                    expires_at_ms=expires_at_ms,
+                )
             )
         except OutcomeUnknown:
             raise  # it may be in force: the file is kept
@@ -141,6 +144,4 @@ def revoke(
     """Take a token back, on every controller, from its entry on."""
     with context.client(order.form) as asking:
         confirm(f"Revoke token {token_id}? Whoever has it is refused from then on.", order)
-        answer = asking.revoke_token(token_id, reason=order.reason, request_id=order.request_id)
-        line = f"OK  token {token_id} is revoked"
-        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+        give(asking, order, RevokeToken(token_id=token_id, reason=order.reason), done=f"token {token_id} is revoked")

@@ -20,44 +20,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from rollcall_ha.client import bodies
 from rollcall_ha.client.addresses import base_url, hinted, resolved
-from rollcall_ha.client.bodies import ElectionGuards, SwitchoverOptions
-from rollcall_ha.client.controllers import ControllersClient
 from rollcall_ha.client.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.client.identity import Identity, NotTrusted, trouble_of
-from rollcall_ha.client.pages import all_pages
-from rollcall_ha.client.settings import SettingsClient
+from rollcall_ha.client.pages import all_pages, page_params
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
-from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, ApplyBrokerId, ImportSet
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
-from rollcall_ha.controller.contract.principals import Role
-from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, OrderSwitchover
+from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.orders import ORDERS, order_of, set_path
+from rollcall_ha.controller.contract.replies import Answer, AnsweredBy, Elected, IdGranted, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     CertificatesAnswer,
     ControllersAnswer,
-    ControllersChanged,
     ControllerStatus,
     ElectionPreview,
     EventPage,
     Explanation,
     FleetStatus,
     HistoryPage,
-    LeadershipTransferred,
     MaintenancesAnswer,
     OrderPreview,
     Problem,
     SetAnswer,
     SetPage,
     SettingsAnswer,
-    SwitchoverAnswer,
     TokensAnswer,
 )
 
@@ -74,28 +67,22 @@ ROUND_PAUSE_MS = 100
 # at once end the process with a segmentation fault (msgspec 0.22.0).
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (
-        ControllersAnswer,
-        FleetStatus,
-        SetPage,
-        SetAnswer,
-        HistoryPage,
-        MaintenancesAnswer,
-        Explanation,
-        EventPage,
-        ElectionPreview,
-        SwitchoverAnswer,
-        LeadershipTransferred,
-        ControllersChanged,
-        OrderPreview,
+    for kind in {
+        *(kind for order in ORDERS for kind in (order.gives, order.previews)),
         CertificatesAnswer,
+        ControllersAnswer,
+        EventPage,
+        Explanation,
+        FleetStatus,
+        HistoryPage,
+        IdGranted,
+        MaintenancesAnswer,
+        Problem,
+        SetAnswer,
+        SetPage,
         SettingsAnswer,
         TokensAnswer,
-        Elected,
-        Done,
-        IdGranted,
-        Problem,
-    )
+    }
 }
 # Only codes that say "nothing was executed here". OVERLOADED says so too, and is not among them: three controllers'
 # worth of retries by each client is what an overloaded leader needs least.
@@ -160,7 +147,7 @@ class _Findings:
         return Unreachable(what or "no controller address is known")
 
 
-class Client(SettingsClient, ControllersClient):
+class Client:
     """Asks the controllers of one fleet. Close it, or use it in a ``with`` statement."""
 
     def __init__(
@@ -249,7 +236,7 @@ class Client(SettingsClient, ControllersClient):
         base = base_url(address, self._scheme)
 
         def page(after: str | None) -> FleetStatus:
-            call = _Call(method="GET", path="/v1/status", params=bodies.page_params("local", after))
+            call = _Call(method="GET", path="/v1/status", params=page_params("local", after))
             return self._decode(self._once(base, call), FleetStatus)
 
         return all_pages(page)
@@ -268,28 +255,48 @@ class Client(SettingsClient, ControllersClient):
 
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
-        return all_pages(lambda after: self._read("/v1/status", FleetStatus, bodies.page_params("linearizable", after)))
+        return all_pages(lambda after: self._read("/v1/status", FleetStatus, page_params("linearizable", after)))
 
     def sets(self, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetPage:
         """All sets, page after page, each within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
 
         def page(after: str | None) -> SetPage:
-            return self._read("/v1/sets", SetPage, bodies.page_params(consistency, after), limit_ms=limit_ms)
+            return self._read("/v1/sets", SetPage, page_params(consistency, after), limit_ms=limit_ms)
 
         return all_pages(page)
 
     def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
         """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
-        return self._read(bodies.set_path(key), SetAnswer, limit_ms=limit_ms)
+        return self._read(set_path(key), SetAnswer, limit_ms=limit_ms)
+
+    def members(self) -> ControllerStatus:
+        """The leader, with the controllers by its log. Raises ``ClientError``."""
+        return self._read("/v1/status", FleetStatus, {"limit": "1"}).controller
+
+    def settings(self) -> SettingsAnswer:
+        """Those in force, and the versions before. Raises ``ClientError``."""
+        return self._read("/v1/settings", SettingsAnswer)
+
+    def maintenances(self) -> MaintenancesAnswer:
+        """Those in force, oldest first. Raises ``ClientError``."""
+        return self._read("/v1/maintenance", MaintenancesAnswer)
+
+    def certificates(self, *, consistency: str = "linearizable") -> CertificatesAnswer:
+        """The revoked certificates. Raises ``ClientError``."""
+        return self._read("/v1/certificates", CertificatesAnswer, {"consistency": consistency})
+
+    def tokens(self) -> TokensAnswer:
+        """Every token that is kept, without its digest. Raises ``ClientError``."""
+        return self._read("/v1/tokens", TokensAnswer)
 
     def history(self, key: SetKey, *, limit: int = 50, before: MasterEpoch | None = None) -> HistoryPage:
         """The last ``limit`` reigns, newest first. Raises ``ClientError``."""
         params = {"limit": str(limit)} | ({"before": str(before)} if before is not None else {})
-        return self._read(f"{bodies.set_path(key)}/history", HistoryPage, params)
+        return self._read(f"{set_path(key)}/history", HistoryPage, params)
 
     def explain(self, key: SetKey, epoch: MasterEpoch) -> Explanation:
         """The decision record of one epoch. Raises ``ClientError``."""
-        return self._read(f"{bodies.set_path(key)}/epochs/{epoch}", Explanation)
+        return self._read(f"{set_path(key)}/epochs/{epoch}", Explanation)
 
     def events(
         self,
@@ -336,171 +343,42 @@ class Client(SettingsClient, ControllersClient):
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    def preview_election(
-        self, key: SetKey, *, accepted_loss_bytes: int | None = None, **guards: Unpack[ElectionGuards]
-    ) -> ElectionPreview:
+    def order(self, asked: AnsweredBy[Answer], *, request_id: RequestId | None = None) -> Answer:
         """
-        What ``elect`` (with a loss: ``elect_unclean``) would do; changes nothing.
+        Give one of the orders of ``contract.orders``: a command, or the request that the leader makes one of.
+
+        A switchover returns at its end, which may be that the old master serves again; while leaders change it may
+        still go on: ``row.end`` is None. Raises ``ClientError``; the refusal of an election has the verdict on every
+        replica.
+        """
+        row, identity = order_of(asked), request_id or new_request_id()
+        path, body, until = row.path_of(asked), row.body_of(asked), self._clock()
+        if isinstance(asked, OrderSwitchover):
+            # Each leader that it meets gives it its deadline anew; three are what this call waits for.
+            until += (3 * asked.deadline_ms + LIMIT_MS) / 1000
+        while True:
+            answer: Answer = self._post(path, body, row.gives, identity)
+            if not isinstance(answer, SwitchoverAnswer) or answer.row.end is not None or self._clock() >= until:
+                return answer
+
+    @overload
+    def preview(self, asked: AnsweredBy[Elected]) -> ElectionPreview: ...
+
+    @overload
+    def preview(self, asked: AnsweredBy[Any]) -> OrderPreview: ...
+
+    def preview(self, asked: AnsweredBy[Any]) -> ElectionPreview | OrderPreview:
+        """
+        What ``order`` would do; changes nothing.
 
         Raises ``ClientError``; what would be refused raises ``RefusedError``, as the real order would.
         """
-        body = bodies.election_body(guards) | {"dryRun": True}
-        if accepted_loss_bytes is None:
-            return self._post(f"{bodies.set_path(key)}/elect", body, ElectionPreview, None)
-        body["acceptedLossBytes"] = accepted_loss_bytes
-        return self._post(f"{bodies.set_path(key)}/elect-unclean", body, ElectionPreview, None)
-
-    def elect(
-        self,
-        key: SetKey,
-        *,
-        reason: str = "",
-        request_id: RequestId | None = None,
-        **guards: Unpack[ElectionGuards],
-    ) -> Elected:
-        """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
-        body = bodies.election_body(guards) | {"reason": reason}
-        return self._post(f"{bodies.set_path(key)}/elect", body, Elected, request_id)
-
-    def preview_switchover(self, key: SetKey, **order: Unpack[SwitchoverOptions]) -> OrderPreview:
-        """What ``switch_over`` would order, as ``preview_election``. Raises ``ClientError``."""
-        body = bodies.switchover_body(order) | {"dryRun": True}
-        return self._post(f"{bodies.set_path(key)}/switchover", body, OrderPreview, None)
-
-    def switch_over(
-        self,
-        key: SetKey,
-        *,
-        reason: str = "",
-        request_id: RequestId | None = None,
-        **order: Unpack[SwitchoverOptions],
-    ) -> SwitchoverAnswer:
-        """
-        Let the master drain and hand over; returns at its end, which may be that the old master serves again.
-
-        Raises ``ClientError``. While leaders change it may still go on when this returns: ``row.end`` is None.
-        """
-        identity, body = request_id or new_request_id(), bodies.switchover_body(order) | {"reason": reason}
-        # Each leader that it meets gives it its deadline anew; three are what this call waits for.
-        until = self._clock() + 3 * order.get("deadline_ms", SWITCHOVER_DEADLINE_MS) / 1000 + LIMIT_MS / 1000
-        while True:
-            answer = self._post(f"{bodies.set_path(key)}/switchover", body, SwitchoverAnswer, identity)
-            if answer.row.end is not None or self._clock() >= until:
-                return answer
-
-    def elect_unclean(
-        self,
-        key: SetKey,
-        *,
-        accepted_loss_bytes: int,
-        reason: str = "",
-        request_id: RequestId | None = None,
-        **guards: Unpack[ElectionGuards],
-    ) -> Elected:
-        """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
-        body = bodies.election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
-        return self._post(f"{bodies.set_path(key)}/elect-unclean", body, Elected, request_id)
-
-    def bootstrap(
-        self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
-    ) -> Elected:
-        """First election by an operator's decision (R8). Raises ``ClientError``."""
-        body = {"master": master, "reason": reason}
-        return self._post(f"{bodies.set_path(key)}/bootstrap", body, Elected, request_id)
-
-    def clean(
-        self,
-        key: SetKey,
-        *,
-        broker_ids: Sequence[BrokerId] = (),
-        is_unclean: bool = False,
-        reason: str = "",
-        request_id: RequestId | None = None,
-    ) -> Done:
-        """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
-        body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
-        return self._post(f"{bodies.set_path(key)}/clean", body, Done, request_id)
-
-    def preview_clean(
-        self, key: SetKey, *, broker_ids: Sequence[BrokerId] = (), is_unclean: bool = False
-    ) -> OrderPreview:
-        """What ``clean`` would do, as ``preview_election``. Raises ``ClientError``."""
-        body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "dryRun": True}
-        return self._post(f"{bodies.set_path(key)}/clean", body, OrderPreview, None)
-
-    def preview_import(self, command: ImportSet) -> OrderPreview:
-        """What ``import_set`` would do, as ``preview_election``. Raises ``ClientError``."""
-        body = {**bodies.import_body(command), "dryRun": True}
-        return self._post(f"{bodies.set_path(command.set_key)}/import", body, OrderPreview, None)
-
-    def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
-        """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
-        body = bodies.import_body(command)
-        return self._post(f"{bodies.set_path(command.set_key)}/import", body, Done, request_id)
-
-    def order(self, path: str, body: dict[str, Any], *, reason: str = "", request_id: RequestId | None = None) -> Done:
-        """An order that is answered by "done": its path and body, as ``bodies`` makes them. Raises ``ClientError``."""
-        return self._post(path, body | {"reason": reason}, Done, request_id)
-
-    def preview(self, path: str, body: dict[str, Any]) -> OrderPreview:
-        """What ``order`` would do. Raises ``ClientError``."""
-        return self._post(path, body | {"dryRun": True}, OrderPreview, None)
-
-    def maintenances(self) -> MaintenancesAnswer:
-        """Those in force, oldest first. Raises ``ClientError``."""
-        return self._read("/v1/maintenance", MaintenancesAnswer)
-
-    def raise_level(
-        self,
-        level: int | None,
-        *,
-        assume_upgraded: bool = False,
-        reason: str = "",
-        request_id: RequestId | None = None,
-    ) -> Done:
-        """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
-        body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason}
-        return self._post("/v1/feature-level", body, Done, request_id)
-
-    def certificates(self, *, consistency: str = "linearizable") -> CertificatesAnswer:
-        """The revoked certificates. Raises ``ClientError``."""
-        return self._read("/v1/certificates", CertificatesAnswer, {"consistency": consistency})
-
-    def revoke_certificate(
-        self, serial: str, *, name: str, expires_at_ms: int, reason: str = "", request_id: RequestId | None = None
-    ) -> Done:
-        """Have a certificate believed no longer, on any port. Raises ``ClientError``."""
-        body = {"serial": serial, "name": name, "expiresAtMs": expires_at_ms, "reason": reason}
-        return self._post("/v1/certificates/revoke", body, Done, request_id)
-
-    def tokens(self) -> TokensAnswer:
-        """Every token that is kept, without its digest. Raises ``ClientError``."""
-        return self._read("/v1/tokens", TokensAnswer)
-
-    def issue_token(
-        self, *, token_id: str, digest: str, role: Role, name: str, key: SetKey | None, expires_at_ms: int
-    ) -> Done:
-        """Let a token count; the caller keeps it, and sends its digest. Raises ``ClientError``."""
-        body = {
-            "tokenId": token_id,
-            "digest": digest,
-            "role": role,
-            "name": name,
-            "setKey": key,
-            "expiresAtMs": expires_at_ms,
-        }
-        return self._post("/v1/tokens", body, Done, None)
-
-    def revoke_token(self, token_id: str, *, reason: str = "", request_id: RequestId | None = None) -> Done:
-        """Take a token back. Raises ``ClientError``."""
-        return self._post(f"/v1/tokens/{bodies.quoted(token_id)}/revoke", {"reason": reason}, Done, request_id)
+        row = order_of(asked)
+        return self._post(row.path_of(asked), row.body_of(asked) | {"dryRun": True}, row.previews, new_request_id())
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
-        identity = new_request_id()
-        body = msgspec.json.encode(command)
-        call = _Call(method="POST", path="/v1/broker-ids", body=body, request_id=identity)
-        return self._decode(self._ask(call), IdGranted, request_id=identity)
+        return self._post("/v1/broker-ids", msgspec.to_builtins(command), IdGranted, new_request_id())
 
     # --- how ----------------------------------------------------------------------------------------------------
 
@@ -509,14 +387,13 @@ class Client(SettingsClient, ControllersClient):
     ) -> T:
         return self._decode(self._ask(_Call(method="GET", path=path, params=params or {}, limit_ms=limit_ms)), kind)
 
-    def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T:
-        # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
-        # the order would be judged twice: after a lost answer its caller hears "2 is master already", a refusal of an
-        # order that was done.
-        identity = request_id or new_request_id()
-        content = msgspec.json.encode({**body, "requestId": identity})
-        call = _Call(method="POST", path=path, body=content, request_id=identity)
-        return self._decode(self._ask(call), kind, request_id=identity)
+    def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId) -> T:
+        # One id for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each, the
+        # order would be judged twice: after a lost answer its caller hears "2 is master already", a refusal of an order
+        # that was done.
+        content = msgspec.json.encode({**body, "requestId": request_id})
+        call = _Call(method="POST", path=path, body=content, request_id=request_id)
+        return self._decode(self._ask(call), kind, request_id=request_id)
 
     def _look_at(self, base: str) -> Reached:
         call = _Call(method="GET", path="/v1/status", params={"consistency": "local", "limit": "1"})

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollcall_ha.controller.contract.views import FleetStatus, SetPage
+from rollcall_ha.controller.contract.views import PAGE_SETS_MAX, FleetStatus, SetPage
 
 Page = TypeVar("Page", FleetStatus, SetPage)
 
@@ -22,3 +22,8 @@ def all_pages(page: Callable[[str | None], Page]) -> Page:
         sets.extend(following.sets)
         after = following.next_after
     return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)
+
+
+def page_params(consistency: str, after: str | None) -> dict[str, str]:
+    """The question for a page of sets; ``after`` None: for the first one."""
+    return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})

@@ -32,10 +32,10 @@ from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.guard import Guard, RefusalLog
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import is_relayed
+from rollcall_ha.api.rest.requests import BadRequestBody, NotJson, as_json
 from rollcall_ha.api.rest.roles import OPEN, SECURITY_SCHEMES, security_of
-from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes
+from rollcall_ha.api.rest.routes import Routes
 from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems
-from rollcall_ha.api.rest.standing import as_json
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority

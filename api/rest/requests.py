@@ -1,210 +1,129 @@
 """
-Bodies of mutating requests, as JSON in camelCase.
+Reading a request, and writing its answer: what all routes under /v1 share.
 
-Here: what a caller may send. Not here: the answers (``controller.contract.views``, ``replies``), documentation of both
-(``schemas``). The broker operations take the commands of the contract as they are.
+Here: parameters of paths, bodies and their limits, request ids, the caller's name, answers of 200. Not here: routes
+(``routes``, ``orders``), documents for failures (``problems``), schemas (``schemas``).
 
-Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``,
+Rule 1: the id of an order is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``,
 problem ``requestId``).
 Rule 2: the caller is never in the body. In an insecure fleet its name for the record comes from the header
 ``X-Requested-By``, ``admin`` without one, and proves nothing.
+Rule 3: a changing request has a body of ``application/json``, at most ``BODY_BYTES_MAX``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, dataclass_transform
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
+from fastapi import Path, Query, Request
+from starlette.responses import Response
 
-from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
-from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, MasterEpoch, SetKey, SyncStateSetEpoch
-from rollcall_ha.controller.contract.principals import Role
-from rollcall_ha.controller.contract.values import ImportedReplica, MaintenanceScope
+from rollcall_ha.api.rest.edge import SHOWN_CHARACTERS_MAX
+from rollcall_ha.api.rest.guard import caller_of
+from rollcall_ha.api.rest.principals import printable
+from rollcall_ha.api.rest.problems import refused
+from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SetKey
+from rollcall_ha.controller.contract.principals import ProvedBy
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.runtime.queries import Consistency
 
+BODY_BYTES_MAX = 64 * 1024
+"""More does not fit into a log entry."""
 REQUEST_ID_CHARACTERS_MAX = 64
 RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQUEST_ID_CHARACTERS_MAX)]
 """Printable ASCII without spaces: it also travels in a header."""
 
+ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
+SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
+How = Annotated[Consistency, Query()]
 
-# Unknown members are refused: a misspelt "expectedEpoch" would expect nothing, and the guarded election run unguarded.
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all bodies."""
-
-    reason: str = ""
-    request_id: RequestIdText | None = None
-    dry_run: bool = False
-    """Decide as for the real order, and answer with a preview or the refusal; nothing is proposed."""
+T = TypeVar("T")
 
 
-class ElectBody(RequestBody):
-    """POST /v1/sets/{cluster}/{set}/elect: a clean election, by policy or of ``to``, while the guards hold."""
-
-    to: BrokerId | None = None
-    expected_master: BrokerId | None = None
-    expected_epoch: MasterEpoch | None = None
+class NotJson(Exception):
+    """The body does not say that it is JSON; the message names what it says."""
 
 
-class SwitchoverBody(RequestBody):
-    """POST /v1/sets/{cluster}/{set}/switchover: the master drains, ``to`` is elected, and the old master follows it."""
+class BadRequestBody(Exception):
+    """The body cannot be used; ``status`` is 400 (not JSON), 413 or 422."""
 
-    to: BrokerId | None = None
-    """None: by policy, among the members."""
-    expected_master: BrokerId | None = None
-    expected_epoch: MasterEpoch | None = None
-    deadline_ms: int = SWITCHOVER_DEADLINE_MS
-    """Of the whole switchover; then the old master serves again."""
-    max_lag_bytes: int = SWITCHOVER_LAG_BYTES
+    def __init__(self, status: int, detail: str) -> None:
+        """Becomes a problem document."""
+        super().__init__(detail)
+        self.status = status
 
 
-class ElectUncleanBody(ElectBody):
-    """POST .../elect-unclean: the only request that can lose messages (S72)."""
-
-    accepted_loss_bytes: int = 0
-    """0 by default: a caller that names no loss has accepted none."""
+def set_key(cluster: str, name: str) -> SetKey:
+    """The key that two parts of a path name."""
+    return SetKey(ClusterName(cluster), BrokerName(name))
 
 
-class BootstrapBody(RequestBody):
-    """POST .../bootstrap: first election by an operator's decision (R8)."""
-
-    master: BrokerId
-
-
-class CleanBody(RequestBody):
-    """POST .../clean: forget replicas, or the whole set if none is named; epochs stay (S78)."""
-
-    broker_ids: tuple[BrokerId, ...] = ()
-    is_unclean: bool = False
-
-
-class RaiseLevelBody(RequestBody):
-    """POST /v1/feature-level: from here on, what this level brought may appear; it never falls (R15)."""
-
-    level: int | None = None
-    """None: the leader's own."""
-    assume_upgraded: bool = False
-    """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
-
-
-class AddControllerBody(RequestBody):
-    """POST /v1/controllers/add: takes entries from now on, and votes when it has caught up."""
-
-    name: ControllerName
-    raft: str
-    """host:port of its three ports, as others reach them."""
-    broker: str
-    rest: str
+async def read_body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+    """The body as a value. Raises ``NotJson`` and ``BadRequestBody``."""
+    # Rule 3. A form, text/plain and a body without a type are all that a page may send to another site without being
+    # asked for CORS first: one of text/plain moved a master.
+    types = request.headers.getlist("Content-Type")
+    if [one.partition(";")[0].strip().lower() for one in types] != ["application/json"]:
+        told = repr(", ".join(types)[:SHOWN_CHARACTERS_MAX]) if types else "missing"
+        raise NotJson(f"Content-Type is {told}; a changing request must be application/json")
+    content = bytearray()
+    async for chunk in request.stream():
+        # Counted as it comes: a body without a Content-Length, or with a wrong one, would fill the leader's memory.
+        content += chunk
+        if len(content) > BODY_BYTES_MAX:
+            raise BadRequestBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+    try:
+        decoded = decoder.decode(content)
+    except msgspec.ValidationError as error:
+        raise BadRequestBody(422, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # RecursionError: 64 KiB of "[" are nested deeper than the decoder goes, and would be reported as a fault of
+        # ours.
+        raise BadRequestBody(400, f"the body is not JSON: {error}") from error
+    # Kept, for it cannot be read twice: another controller may have to answer.
+    request.state.content = bytes(content)
+    return decoded
 
 
-class RemoveControllerBody(RequestBody):
-    """POST /v1/controllers/remove: the controller that leaves the group for good."""
-
-    name: ControllerName
-
-
-class TransferBody(RequestBody):
-    """POST /v1/controllers/transfer: another controller leads."""
-
-    to: ControllerName | None = None
-    """None: the one that has the fewest entries to come."""
-
-
-class ConfigureSetBody(RequestBody):
-    """POST .../configuration: how many replicas are expected, and have to hold a message; null: as it is."""
-
-    expected_replicas: int | None = None
-    min_in_sync: int | None = None
-    """0 = half of the expected replicas, rounded up."""
-
-
-class PauseBody(RequestBody):
-    """POST .../pause and /v1/pause: nobody is elected but by word, until a time."""
-
-    expires_at_ms: int
-    """UTC; at most seven days ahead."""
-
-
-class ResumeBody(RequestBody):
-    """POST .../resume and /v1/resume."""
-
-
-class BeginMaintenanceBody(RequestBody):
-    """POST /v1/maintenance: a replica, or each on a host, is elected by word only and not missed, until a time."""
-
-    scope: MaintenanceScope
-    expires_at_ms: int
-    """UTC; at most seven days ahead."""
-    spends_last: bool = False
-    """Also if a set may then lose no further replica."""
-
-
-class EndMaintenanceBody(RequestBody):
-    """POST /v1/maintenance/end."""
-
-    scope: MaintenanceScope
-
-
-class ApplySettingsBody(RequestBody):
+def take_request_id(request: Request, given: str | None, draw: Callable[[], RequestId]) -> RequestId:
     """
-    POST /v1/settings: those in force, or of ``version``, then of ``preset``, then ``values``; judged as a whole.
+    The id of an order, ``given`` by its body, by its header, or drawn; asked for BEFORE anything is done with it.
 
-    Keys are those of docs/settings.md, such as ``heartbeat_timeout_ms``.
+    It is kept with the request: an exception on the way must answer with the id, or the caller whose outcome is unknown
+    has nothing to ask again with. Raises ``BadRequestBody``.
     """
-
-    values: dict[str, int] = {}
-    preset: str | None = None
-    version: int | None = None
-    """Go back to this one; it becomes a new version."""
-    expected_version: int | None = None
-    """Refuse if another one is in force. None: of whichever is."""
-
-
-class RevokeCertificateBody(RequestBody):
-    """POST /v1/certificates/revoke: believe it no longer, on any port."""
-
-    serial: str
-    """Hex digits, lower case, without leading zeros."""
-    expires_at_ms: int
-    """UTC; some time after it the entry is forgotten."""
-    name: str = ""
-    """Its URI name, for people."""
+    # The body's id wins: a proxy may add a header of this name to each attempt, and a retry would be a new order.
+    given = given or request.headers.get(REQUEST_ID_HEADER)
+    # Checked, for it comes back in a header: with a line end in it, a caller could write headers of our answer.
+    try:
+        found = draw() if given is None else RequestId(msgspec.convert(given, RequestIdText))
+    except msgspec.ValidationError as error:
+        raise BadRequestBody(422, f"header {REQUEST_ID_HEADER}: {error}") from error
+    request.state.request_id = found
+    return found
 
 
-class IssueTokenBody(RequestBody):
-    """POST /v1/tokens: whoever has the token with this digest acts in the role until it expires."""
-
-    token_id: str
-    digest: str
-    """SHA-256 of the token's text, 64 hex digits; the token itself stays with who has drawn it."""
-    role: Role
-    name: str
-    expires_at_ms: int
-    """UTC."""
-    set_key: SetKey | None = None
-    """Of role broker: the set that it may speak for."""
+def requested_by(request: Request, kind: str = "admin") -> str:
+    """Who asks, for the record; where nobody is proved, a name that proves nothing (rule 2)."""
+    caller = caller_of(request.scope)
+    if caller.proved_by is not ProvedBy.NOTHING:
+        return str(caller)
+    name = printable(request.headers.get(REQUESTED_BY_HEADER, ""))
+    if not name:
+        return kind
+    return name if ":" in name else f"{kind}:{name}"
 
 
-class RevokeTokenBody(RequestBody):
-    """POST /v1/tokens/{id}/revoke."""
+def as_json(value: object, headers: dict[str, str] | None = None) -> Response:
+    """An answer of 200."""
+    return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)
 
 
-class ImportBody(RequestBody):
-    """POST .../import: what a set's present controllers, RocketMQ's, say of it."""
-
-    replicas: tuple[ImportedReplica, ...]
-    next_id: BrokerId
-    master: BrokerId
-    master_epoch: MasterEpoch
-    sync_state_set: tuple[BrokerId, ...]
-    sync_state_set_epoch: SyncStateSetEpoch
-
-
-def _kinds_of(kind: type[RequestBody]) -> Iterator[type[RequestBody]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _kinds_of(one)
-
-
-BODIES: tuple[type, ...] = tuple(_kinds_of(RequestBody))
-"""Every kind of body."""
+def answered(reply: object, request_id: RequestId) -> Response:
+    """The answer to an order: what was done, or its refusal."""
+    if isinstance(reply, Refused):
+        return refused(reply, request_id=request_id)
+    return as_json(reply, {REQUEST_ID_HEADER: request_id})

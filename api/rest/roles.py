@@ -1,12 +1,13 @@
 """
 Who may call which operation of REST.
 
-Here: one table, by operation id. Not here: who the caller is (``principals``), refusing it (``guard``), what replicated
-state adds about sets and owners (``controller.core.callers``).
+Here: one table, by operation id; orders bring theirs (``controller.contract.orders``). Not here: who the caller is
+(``principals``), refusing it (``guard``), what replicated state adds about sets and owners
+(``controller.core.callers``).
 
 Rule 1: what is not in the table is refused to everybody, also what was forgotten here.
 Rule 2: the roles of people include each other, viewer < operator < admin; a broker's own operations are for brokers.
-Rule 3: the OpenAPI document says the same: its ``security`` is made of this table.
+Rule 3: the OpenAPI document says the same: its ``security`` is made from this table.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rollcall_ha.controller.contract.orders import ORDERS
 from rollcall_ha.controller.contract.principals import Role
 
-_VIEWERS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
-_OPERATORS = (Role.OPERATOR, Role.ADMIN)
+_PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+"""Each may do what those before it may (rule 2)."""
+_VIEWERS = _PEOPLE
 _ADMINS = (Role.ADMIN,)
 _BROKERS = (Role.BROKER,)
 
@@ -27,7 +30,7 @@ For everybody: a load balancer and a supervisor have no certificate, and learn o
 files of the console are those of the program; a browser needs them before anybody can sign in.
 """
 
-ROLES: Mapping[str, tuple[Role, ...]] = {
+_OTHERS: dict[str, tuple[Role, ...]] = {
     "getStatus": _VIEWERS,
     "listControllers": _VIEWERS,
     "getOverview": _VIEWERS,
@@ -42,28 +45,6 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "listCertificates": _VIEWERS,
     "listMaintenances": _VIEWERS,
     "getSettings": _VIEWERS,
-    "electMaster": _OPERATORS,
-    "switchOver": _OPERATORS,
-    "pauseSet": _OPERATORS,
-    "resumeSet": _OPERATORS,
-    "pauseFleet": _OPERATORS,
-    "resumeFleet": _OPERATORS,
-    "transferLeadership": _OPERATORS,
-    "beginMaintenance": _OPERATORS,
-    "endMaintenance": _OPERATORS,
-    # An admin's, as all that follow: its word decides which log is the truth.
-    "bootstrapSet": _ADMINS,
-    "electMasterUnclean": _ADMINS,
-    "cleanReplicas": _ADMINS,
-    "importSet": _ADMINS,
-    "configureSet": _ADMINS,
-    "addController": _ADMINS,
-    "removeController": _ADMINS,
-    "raiseFeatureLevel": _ADMINS,
-    "applySettings": _ADMINS,
-    "revokeCertificate": _ADMINS,
-    "issueToken": _ADMINS,
-    "revokeToken": _ADMINS,
     # Names of everybody who has a token are a list of whom to rob.
     "listTokens": _ADMINS,
     # The whole state; with secrets, what lets everybody in.
@@ -73,6 +54,11 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "sendHeartbeat": _BROKERS,
     "alterSyncStateSet": _BROKERS,
     "sayGoodbye": _BROKERS,
+}
+"""Reads, and the operations of brokers."""
+
+ROLES: Mapping[str, tuple[Role, ...]] = _OTHERS | {
+    order.operation: _PEOPLE[_PEOPLE.index(order.role) :] for order in ORDERS
 }
 """By operation id. An insecure fleet proves nobody, and its callers are believed to be whom an operation needs."""
 

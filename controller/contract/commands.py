@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.principals import Principal, Role
+from rollcall_ha.controller.contract.replies import AnsweredBy, ControllersChanged, Done, Elected, SwitchoverAnswer
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import (
@@ -101,7 +102,7 @@ class TransferLeadership(Command, tag="TransferLeadership"):
     reason: str = ""
 
 
-class ChangeControllers(Command, tag="ChangeControllers"):
+class ChangeControllers(Command, AnsweredBy[ControllersChanged], tag="ChangeControllers"):
     """On record before the leader appends other members to Raft's log; the step itself is Raft's (adr/0020)."""
 
     verb: MembershipVerb
@@ -234,11 +235,12 @@ class ReportDrained(Command, tag="ReportDrained"):
     """The request id of the order."""
 
 
-class OrderSwitchover(Command, tag="OrderSwitchover"):
+class OrderSwitchover(Command, AnsweredBy[SwitchoverAnswer], tag="OrderSwitchover"):
     """
-    Let the serving master hand its reign to another member and follow it (R29). Needs evidence; answered by ``Done``.
+    Let the serving master hand its reign to another member and follow it (R29). Needs evidence.
 
-    The request id names the order. It ends with ``SwitchoverEnded``: done, or the old master serves again.
+    Applied, it is answered by ``Done``, and the request id names the order. It ends with ``SwitchoverEnded``: done, or
+    the old master serves again. REST answers when it has ended.
     """
 
     set_key: SetKey
@@ -261,7 +263,7 @@ class EndSwitchover(Command, tag="EndSwitchover"):
     reason: str
 
 
-class ElectMaster(Command, tag="ElectMaster"):
+class ElectMaster(Command, AnsweredBy[Elected], tag="ElectMaster"):
     """Elect by policy, clean only. Needs ``Operation.evidence``."""
 
     set_key: SetKey
@@ -285,20 +287,21 @@ class LeaveMaster(Command, tag="LeaveMaster"):
     """The evidence, with its numbers."""
 
 
-class ElectUnclean(Command, tag="ElectUnclean"):
+class ElectUnclean(Command, AnsweredBy[Elected], tag="ElectUnclean"):
     """
     Elect outside the SyncStateSet. Refused unless ``accepted_loss_bytes`` covers the estimate (S72). Needs evidence.
     """
 
     set_key: SetKey
-    accepted_loss_bytes: int
+    accepted_loss_bytes: int = 0
+    """0 by default: a caller that names no loss has accepted none."""
     to: BrokerId | None = None
     expected_master: BrokerId | None = None
     expected_epoch: MasterEpoch | None = None
     reason: str = ""
 
 
-class Bootstrap(Command, tag="Bootstrap"):
+class Bootstrap(Command, AnsweredBy[Elected], tag="Bootstrap"):
     """First election by an operator's word, where R8 forbids the automatic one. Needs evidence."""
 
     set_key: SetKey
@@ -370,7 +373,7 @@ class ReportWrites(Command, tag="ReportWrites"):
     """The whole stop; None = it goes on."""
 
 
-class CleanReplicas(Command, tag="CleanReplicas"):
+class CleanReplicas(Command, AnsweredBy[Done], tag="CleanReplicas"):
     """Remove replicas (``broker_ids``) or the whole set (empty tuple); epochs stay in a tombstone (W29, S78)."""
 
     set_key: SetKey
@@ -380,7 +383,7 @@ class CleanReplicas(Command, tag="CleanReplicas"):
     reason: str = ""
 
 
-class ConfigureSet(Command, tag="ConfigureSet"):
+class ConfigureSet(Command, AnsweredBy[Done], tag="ConfigureSet"):
     """Change how many replicas a set expects, and how many have to hold a message. The same again changes nothing."""
 
     set_key: SetKey
@@ -391,7 +394,7 @@ class ConfigureSet(Command, tag="ConfigureSet"):
     reason: str = ""
 
 
-class ImportSet(Command, tag="ImportSet"):
+class ImportSet(Command, AnsweredBy[Done], tag="ImportSet"):
     """
     Know a RocketMQ set that other controllers still run: its ids, epochs and SyncStateSet as they are there.
 
@@ -410,19 +413,19 @@ class ImportSet(Command, tag="ImportSet"):
     reason: str = ""
 
 
-class RevokeCertificate(Command, tag="RevokeCertificate"):
+class RevokeCertificate(Command, AnsweredBy[Done], tag="RevokeCertificate"):
     """Believe a certificate no longer, on any port, from this entry on. The same again changes nothing."""
 
     serial: str
     """Hex digits, lower case, without leading zeros."""
-    name: str
-    """Whose it is: its URI name, for people."""
     expires_at_ms: int
     """UTC. Some time after it the entry may be forgotten: nobody takes the certificate any more."""
+    name: str = ""
+    """Whose it is: its URI name, for people."""
     reason: str = ""
 
 
-class IssueToken(Command, tag="IssueToken"):
+class IssueToken(Command, AnsweredBy[Done], tag="IssueToken"):
     """
     Let whoever has this token act in a role until it expires. The same again changes nothing.
 
@@ -442,14 +445,14 @@ class IssueToken(Command, tag="IssueToken"):
     """Of role broker: the only set that it may speak for."""
 
 
-class RevokeToken(Command, tag="RevokeToken"):
+class RevokeToken(Command, AnsweredBy[Done], tag="RevokeToken"):
     """Take a token back, from this entry on. The same again changes nothing."""
 
     token_id: str
     reason: str = ""
 
 
-class PauseElections(Command, tag="PauseElections"):
+class PauseElections(Command, AnsweredBy[Done], tag="PauseElections"):
     """Elect by word only, in one set or in all, until a time. The same again replaces end and reason."""
 
     set_key: SetKey | None
@@ -459,7 +462,7 @@ class PauseElections(Command, tag="PauseElections"):
     reason: str = ""
 
 
-class ResumeElections(Command, tag="ResumeElections"):
+class ResumeElections(Command, AnsweredBy[Done], tag="ResumeElections"):
     """End a pause. One that is over already is no error."""
 
     set_key: SetKey | None
@@ -482,7 +485,7 @@ class ApplySettings(Command, tag="ApplySettings"):
     reason: str = ""
 
 
-class BeginMaintenance(Command, tag="BeginMaintenance"):
+class BeginMaintenance(Command, AnsweredBy[Done], tag="BeginMaintenance"):
     """A replica, or each on a host, is worked on until a time. The same again replaces end and reason."""
 
     scope: MaintenanceScope
@@ -493,7 +496,7 @@ class BeginMaintenance(Command, tag="BeginMaintenance"):
     reason: str = ""
 
 
-class EndMaintenance(Command, tag="EndMaintenance"):
+class EndMaintenance(Command, AnsweredBy[Done], tag="EndMaintenance"):
     """The replicas are elected and expected again. One that is over already is no error."""
 
     scope: MaintenanceScope

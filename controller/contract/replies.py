@@ -1,19 +1,22 @@
 """
 Answers of the control plane: computed inside apply, so never on stale state (W31).
 
-Here: every reply, and ``SetView``, the authoritative state of a set that brokers act on (R2).
+Here: every reply, ``SetView``, the authoritative state of a set that brokers act on (R2), the answers of orders that go
+on after they are applied, and ``AnsweredBy``, which tells the answer of each order to whoever checks types.
 Not here: what REST adds from the leader's soft state (``views``).
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
+    ControllerName,
     FleetIncarnation,
     Incarnation,
     LogOffset,
@@ -24,13 +27,26 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.values import RegisteredAs, ReplicaDescription, SetConfiguration, Value
+from rollcall_ha.controller.contract.values import (
+    EventRef,
+    RegisteredAs,
+    ReplicaDescription,
+    SetConfiguration,
+    SwitchoverEnd,
+    Value,
+)
 from rollcall_ha.controller.contract.verdicts import Intactness, Verdict
 from rollcall_ha.epoch.model import NO_EPOCH
 
+Answer = TypeVar("Answer")
+
+
+class AnsweredBy(Value, Generic[Answer]):
+    """Base of all that a person may ask for: REST answers it by ``Answer``, or refuses it."""
+
 
 class Reply(Value, tag_field="reply"):
-    """Base of all answers."""
+    """Base of all answers that apply computes."""
 
 
 class Condition(StrEnum):
@@ -184,3 +200,56 @@ class AlterDecided(Reply, tag="AlterDecided"):
 
 
 AnyReply = Refused | Done | IdGranted | Registered | Elected | AlterDecided
+
+
+# --- orders that go on after they are applied ------------------------------------------------------------------------
+
+
+class SwitchoverRow(Value):
+    """One order to switch over; times are differences of stamps, by the clocks of the leading controllers."""
+
+    order: RequestId
+    requested_by: str
+    from_master: BrokerId
+    to_master: BrokerId
+    """The target, whether it became master or not."""
+    from_epoch: MasterEpoch
+    epoch: MasterEpoch | None
+    """The newest that was elected by it: of the target, or of the old master on its way back. None: nobody was."""
+    ordered_at_ms: int
+    """UTC."""
+    end: SwitchoverEnd | None
+    """None: under way."""
+    reason: str
+    """Of the end."""
+    drained_us: int | None
+    """For how long the master had taken no sends when it asked for the election, on its clock; None: it did not ask."""
+    elected_ms: int | None
+    """From the order to the election."""
+    entered_ms: int | None
+    """From the order until the one who was elected had entered; None: nobody was elected."""
+    took_ms: int | None
+    """From the order to its end."""
+    event: EventRef
+    """The order."""
+
+
+class SwitchoverAnswer(Value):
+    """Answer of POST .../switchover; ``row.end`` None: it goes on, ask again with the same request id."""
+
+    row: SwitchoverRow
+    view: SetView
+
+
+class ControllersChanged(Value):
+    """Answer of POST /v1/controllers/add and /remove: the members from now on, on the disks of a majority."""
+
+    voters: tuple[ControllerName, ...]
+    learners: tuple[ControllerName, ...]
+
+
+class LeadershipTransferred(Value):
+    """Answer of POST /v1/controllers/transfer: who leads now. Not always the controller that was asked to."""
+
+    leader: ControllerName
+    term: int

@@ -17,11 +17,10 @@ from rollcall_ha.controller.contract.ids import (
     FleetIncarnation,
     LogOffset,
     MasterEpoch,
-    RequestId,
     SetKey,
 )
 from rollcall_ha.controller.contract.principals import Role
-from rollcall_ha.controller.contract.replies import Condition, SetView
+from rollcall_ha.controller.contract.replies import Condition, SetView, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
 from rollcall_ha.controller.contract.values import (
@@ -31,7 +30,6 @@ from rollcall_ha.controller.contract.values import (
     Phase,
     RevokedCertificate,
     StopReason,
-    SwitchoverEnd,
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
@@ -327,56 +325,6 @@ class WriteStop(Value):
     end: StopEnd | None
     """None = it goes on."""
     event: EventRef
-
-
-class SwitchoverRow(Value):
-    """One order to switch over; times are differences of stamps, by the clocks of the leading controllers."""
-
-    order: RequestId
-    requested_by: str
-    from_master: BrokerId
-    to_master: BrokerId
-    """The target, whether it became master or not."""
-    from_epoch: MasterEpoch
-    epoch: MasterEpoch | None
-    """The newest that was elected by it: of the target, or of the old master on its way back. None: nobody was."""
-    ordered_at_ms: int
-    """UTC."""
-    end: SwitchoverEnd | None
-    """None: under way."""
-    reason: str
-    """Of the end."""
-    drained_us: int | None
-    """For how long the master had taken no sends when it asked for the election, on its clock; None: it did not ask."""
-    elected_ms: int | None
-    """From the order to the election."""
-    entered_ms: int | None
-    """From the order until the one who was elected had entered; None: nobody was elected."""
-    took_ms: int | None
-    """From the order to its end."""
-    event: EventRef
-    """The order."""
-
-
-class SwitchoverAnswer(Value):
-    """Answer of POST .../switchover; ``row.end`` None: it goes on, ask again with the same request id."""
-
-    row: SwitchoverRow
-    view: SetView
-
-
-class ControllersChanged(Value):
-    """Answer of POST /v1/controllers/add and /remove: the members from now on, on the disks of a majority."""
-
-    voters: tuple[ControllerName, ...]
-    learners: tuple[ControllerName, ...]
-
-
-class LeadershipTransferred(Value):
-    """Answer of POST /v1/controllers/transfer: who leads now. Not always the controller that was asked to."""
-
-    leader: ControllerName
-    term: int
 
 
 class HistoryPage(Value):

@@ -20,9 +20,8 @@ from rollcall_ha.controller.contract.events import (
     SwitchoverOrdered,
 )
 from rollcall_ha.controller.contract.ids import RequestId
-from rollcall_ha.controller.contract.replies import SwitchoverView
+from rollcall_ha.controller.contract.replies import SwitchoverRow, SwitchoverView
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.contract.views import SwitchoverRow
 from rollcall_ha.controller.core.state import SetState, Switchover
 
 

@@ -27,7 +27,7 @@ from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, Ma
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
-from rollcall_ha.controller.contract.replies import Elected, Refused
+from rollcall_ha.controller.contract.replies import Elected, Refused, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
@@ -50,7 +50,6 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
     SetStatus,
     SettingsAnswer,
-    SwitchoverAnswer,
     TokensAnswer,
 )
 from rollcall_ha.controller.core.explain import explain

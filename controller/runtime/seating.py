@@ -20,9 +20,8 @@ from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
 from rollcall_ha.controller.contract.names import name_complaint
-from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.replies import ControllersChanged, Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
-from rollcall_ha.controller.contract.views import ControllersChanged
 from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, ProposeError
 from rollcall_ha.controller.replication.raft.membership import (

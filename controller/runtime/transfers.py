@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
-from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.views import LeadershipTransferred
+from rollcall_ha.controller.contract.replies import LeadershipTransferred, Refused
 from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
 from rollcall_ha.controller.runtime.service import ControllerService

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from rollcall_ha.cli.plans import master_of, spare_of
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.controller.contract.commands import OrderSwitchover, PauseElections, ResumeElections
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import host_of
@@ -187,10 +188,11 @@ def drill(fleet: Fleet, work: Load, sets: int) -> dict[str, object]:
     began = time.monotonic()
     first = begin(fleet, "stopped")
     first.wait_moved(part)
-    fleet.client().order("/v1/pause", {"expiresAtMs": int(time.time() * 1000) + 600_000}, reason="stop the drain")
+    until_ms = int(time.time() * 1000) + 600_000
+    fleet.client().order(PauseElections(set_key=None, expires_at_ms=until_ms, reason="stop the drain"))
     if (code := first.ended()) != 1 or not json.loads(first.output.read_bytes())["stopped"]:
         wrong.append(f"paused, the drain ended with {code}")
-    fleet.client().order("/v1/resume", {})
+    fleet.client().order(ResumeElections(set_key=None))
     print(f"stopped by a pause after {first.moved()} sets", flush=True)
 
     second = begin(fleet, "killed")
@@ -232,7 +234,7 @@ def run(directory: Path, sets: int) -> int:
         key = only_set(fleet)
         if fleet.master(key) != "broker-a-1":
             home = next(one.broker_id for one in fleet.wait_redundant(key).replicas if host_of(one.address) == HOST)
-            fleet.client().switch_over(key, to=BrokerId(home), reason="begin there")
+            fleet.client().order(OrderSwitchover(set_key=key, to=BrokerId(home), reason="begin there"))
         with crowds(fleet, sets - 1):
             print(f"{sets} masters on {HOST}", flush=True)
             assert masters_on(fleet, HOST) == sets

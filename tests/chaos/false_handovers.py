@@ -23,6 +23,7 @@ from pathlib import Path
 
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import HistoryPage
 from rollcall_ha.deploy.local import producer
@@ -44,7 +45,7 @@ _BUSY = "while True: pass"
 def switch_on(fleet: Fleet, **values: int) -> None:
     """Settings of a fleet that has a leader; returns when they are applied."""
     version = fleet.client().settings().version
-    fleet.client().apply_settings({"values": values, "expectedVersion": version}, reason="policies on")
+    fleet.client().order(ChangeSettings(values=values, expected_version=version, reason="policies on"))
 
 
 def tightest(fleet: Fleet) -> dict[str, int]:

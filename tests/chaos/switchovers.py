@@ -29,9 +29,10 @@ from pathlib import Path
 
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.replies import SwitchoverAnswer, SwitchoverRow
 from rollcall_ha.controller.contract.values import SwitchoverEnd
-from rollcall_ha.controller.contract.views import SwitchoverAnswer, SwitchoverRow
 from rollcall_ha.deploy.local import producer
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
@@ -73,7 +74,7 @@ def other_member(fleet: Fleet, key: SetKey) -> BrokerId:
 
 def switch(fleet: Fleet, key: SetKey, to: BrokerId, *, deadline_ms: int = DEADLINE_MS) -> SwitchoverAnswer:
     """One order, at its end."""
-    return fleet.client().switch_over(key, to=to, deadline_ms=deadline_ms, reason="drill")
+    return fleet.client().order(OrderSwitchover(set_key=key, to=to, deadline_ms=deadline_ms, reason="drill"))
 
 
 def one_switchover(fleet: Fleet, work: Load, result: Result) -> SwitchoverAnswer:
@@ -100,7 +101,7 @@ class Order:
 
     def _run(self, client: Client, key: SetKey, to: BrokerId, deadline_ms: int) -> None:
         try:
-            self.answer = client.switch_over(key, to=to, deadline_ms=deadline_ms, reason="drill")
+            self.answer = client.order(OrderSwitchover(set_key=key, to=to, deadline_ms=deadline_ms, reason="drill"))
         except ClientError as error:
             self.error = error
 

@@ -19,8 +19,10 @@ import pytest
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError, RefusedError
 from rollcall_ha.client.identity import Identity
+from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import ControllersChangeOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.values import MembershipVerb
 from rollcall_ha.deploy.local.processes import free_ports, our_environment, python_module, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -185,7 +187,7 @@ def test_controllers_go_from_one_to_three_to_five_to_three_while_they_are_killed
         told = asking.members_by(machines.addresses[leader][2])
         assert {one.name for one in told} == set(NAMES[2:5])
         with pytest.raises(RefusedError) as refused:
-            asking.change_controllers("remove", {"name": leader, "reason": ""})
+            asking.order(ChangeControllers(verb=MembershipVerb.REMOVE, name=ControllerName(leader)))
         assert "does not remove itself" in refused.value.problem.detail
         events = asking.events(limit=500).events
     verbs = [one.event.verb.value for one in events if isinstance(one.event, ControllersChangeOrdered)]

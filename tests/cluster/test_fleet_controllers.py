@@ -22,6 +22,7 @@ import pytest
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError, RefusedError
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, RegisterCode
+from rollcall_ha.controller.contract.orders import TransferLead
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import our_environment, wait_until
@@ -268,7 +269,7 @@ def await_successor(fleet: Fleet, name: ControllerName) -> None:
 
     def could() -> bool:
         try:
-            fleet.client().preview_transfer(name)
+            fleet.client().preview(TransferLead(to=name))
         except RefusedError as error:
             if error.problem.code != "NO_SUCCESSOR":
                 raise
@@ -289,7 +290,7 @@ def test_the_lead_is_moved_by_order_and_by_sigterm_without_an_election_timeout(f
             target = next(name for name in fleet.controllers if name != old)
             await_successor(fleet, ControllerName(target))
             began_ns = time.monotonic_ns()
-            answer = fleet.client().transfer_lead(ControllerName(target), reason="restart")
+            answer = fleet.client().order(TransferLead(to=ControllerName(target), reason="restart"))
             assert answer.leader == target
             assert await_authority(fleet, (target,)) == target
             ordered.append((time.monotonic_ns() - began_ns) / 1e6)

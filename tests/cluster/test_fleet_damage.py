@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
@@ -136,7 +137,7 @@ def test_a_log_whose_synced_bytes_are_gone_is_refused_with_the_remedy_and_the_re
     after = heal(fleet).view
     wait_silent(fleet, old_id)
     # An empty directory is another replica; the one that is gone for good is forgotten by an operator's word.
-    fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
+    fleet.client().order(CleanReplicas(set_key=key, broker_ids=(old_id,), reason="its disk is gone"))
     counted(said=said, exit_status=exit_status, audit=judge(fleet))
     assert exit_status == ExitCode.DIRECTORY
     assert f"wipe {data}" in said
@@ -173,7 +174,7 @@ def test_a_rotten_record_of_the_master_is_copied_by_nobody_and_its_master_says_s
         flip(first, ROTTEN_AT)
     heal(fleet)
     wait_silent(fleet, old_id)
-    fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
+    fleet.client().order(CleanReplicas(set_key=key, broker_ids=(old_id,), reason="its disk is gone"))
     counted(said=said, copied=copied, audit=judge(fleet))
     assert "does not match its CRC" in said
     assert copied <= ROTTEN_AT

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from tests.chaos.drain import HOST, begin, masters_on, on_another_host
@@ -33,7 +34,7 @@ def test_a_host_is_kept_out_drained_stopped_and_neither_missed_nor_elected(fleet
     for key in keys:
         fleet.wait_redundant(key)
         if not fleet.master(key).endswith("-1"):
-            fleet.client().switch_over(key, reason="begin there")
+            fleet.client().order(OrderSwitchover(set_key=key, reason="begin there"))
             fleet.wait_redundant(key)
     assert masters_on(fleet, HOST) == len(keys)
 

@@ -15,6 +15,7 @@ from datetime import datetime
 import pytest
 
 from rollcall_ha.controller.contract.events import MasterElected, SettingsApplied
+from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.settings import KEYS, Settings
 from rollcall_ha.deploy.local import producer
@@ -132,7 +133,7 @@ def test_a_change_of_any_setting_under_load_is_taken_everywhere_on_record_and_un
         for name in KEYS:
             since_ms = now_ms()
             value = other(before.settings, name)
-            fleet.client().apply_settings({"values": {name: value}, "expectedVersion": version})
+            fleet.client().order(ChangeSettings(values={name: value}, expected_version=version))
             version = max(2, version + 1)
             took[name] = took_ms(fleet, since_ms, version)
         work.wait_more()

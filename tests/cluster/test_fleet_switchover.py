@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rollcall_ha.client.errors import RefusedError
+from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import SwitchoverEnd
 from rollcall_ha.deploy.local import producer
@@ -90,9 +91,9 @@ def test_a_dry_run_orders_nothing_and_a_guard_that_does_not_hold_is_refused(flee
     before = fleet.wait_redundant(key).view
     assert before.master is not None
 
-    (event,) = fleet.client().preview_switchover(key).events
+    (event,) = fleet.client().preview(OrderSwitchover(set_key=key)).events
     with pytest.raises(RefusedError) as refused:
-        fleet.client().switch_over(key, expected_master=BrokerId(before.master % 3 + 1))
+        fleet.client().order(OrderSwitchover(set_key=key, expected_master=BrokerId(before.master % 3 + 1)))
 
     assert json.loads(json.dumps(refused.value.problem.code)) == "EXPECTATION_FAILED"
     assert type(event).__name__ == "SwitchoverOrdered"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.controller.contract.commands import RevokeCertificate
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.config import FLEET_FILE_NAME
@@ -140,7 +141,7 @@ def test_after_a_renewal_no_link_shows_an_old_certificate(fleet: Fleet) -> None:
         )
         since_ns = time.monotonic_ns()
         for serial in sorted(old):
-            fleet.client().revoke_certificate(serial, name="", expires_at_ms=ends[serial], reason="replaced")
+            fleet.client().order(RevokeCertificate(serial=serial, expires_at_ms=ends[serial], reason="replaced"))
         work.wait_more()
         gap_ms = work.longest_gap_ms(since_ns)
     told = {row["serial"] for row in certs(fleet, "list") if row["isRevoked"]}

@@ -87,6 +87,10 @@ def test_a_named_function_or_class_is_in_that_file(path: str, name: str) -> None
         if isinstance(target, ast.Name)
     }
 
+    defined |= {
+        node.target.id for node in tops if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
     assert name in defined
 
 

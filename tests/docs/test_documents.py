@@ -11,7 +11,7 @@ import typer.main
 
 from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.timing import PRESETS, Timing
-from tests.docs import settings_page
+from tests.docs.made_tables import DOCS, TABLES, with_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])
@@ -79,10 +79,11 @@ def test_timing_page_has_the_numbers_of_the_presets() -> None:
         assert f"| {field.name} | {row} |" in page
 
 
-def test_the_settings_page_has_every_key_with_its_unit_range_and_default() -> None:
-    """docs/settings.md is made from controller/contract/settings.py: python -m tests.docs.settings_page."""
-    page = settings_page.PAGE.read_text()
-    assert settings_page.with_table(page) == page
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_has_the_table_that_is_made_of_the_contract(name: str) -> None:
+    """``python -m tests.docs.made_tables`` writes it."""
+    page = (DOCS / f"{name}.md").read_text()
+    assert with_table(name, page) == page
 
 
 def test_every_weak_spot_of_the_reference_is_answered() -> None:

@@ -23,6 +23,7 @@ from rollcall_ha.api.rest import guard
 from rollcall_ha.api.rest.limits import PROVED
 from rollcall_ha.api.rest.roles import OPEN, allowed
 from rollcall_ha.client.client import Client
+from rollcall_ha.controller.contract.commands import IssueToken
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.core.tokens import digest_of
@@ -57,13 +58,15 @@ def tokens(server: RestThread) -> dict[Role | None, str]:
     with Client([server.address], identity=server.identity(PeerKind.ADMIN)) as admin:
         for role in Role:
             found[role] = secrets.token_urlsafe(32)
-            admin.issue_token(
-                token_id=role.value,
-                digest=digest_of(found[role]),
-                role=role,
-                name=role.value,
-                key=SetKey(ClusterName("demo"), BrokerName("broker-a")) if role is Role.BROKER else None,
-                expires_at_ms=int(time.time() * 1000) + 3_600_000,
+            admin.order(
+                IssueToken(
+                    token_id=role.value,
+                    digest=digest_of(found[role]),
+                    role=role,
+                    name=role.value,
+                    set_key=SetKey(ClusterName("demo"), BrokerName("broker-a")) if role is Role.BROKER else None,
+                    expires_at_ms=int(time.time() * 1000) + 3_600_000,
+                )
             )
     return found
 

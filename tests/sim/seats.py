@@ -151,7 +151,7 @@ class Seats:
         leader.loop.create_task(self._carry_out(leader, command))
 
     async def _carry_out(self, leader: ControllerNode, command: ChangeControllers) -> None:
-        """As ``api.rest.controller_orders``."""
+        """As ``api.rest.orders``."""
         service, counts = leader.service, self._kernel.counts
         request_id = RequestId(self._kernel.hex_digits(16))
         if refusal_of(service, command) is not None:

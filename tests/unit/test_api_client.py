@@ -13,7 +13,9 @@ import pytest
 from rollcall_ha.client.addresses import base_url
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster
 from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+from rollcall_ha.controller.contract.orders import RaiseLevel
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.views import SetAnswer
 from tests.support.fake_controllers import (
@@ -116,7 +118,7 @@ def test_refusal_is_definite_and_asked_only_once() -> None:
     client, _ = client_of(fake)
 
     with pytest.raises(RefusedError) as caught:
-        client.elect(KEY, to=BrokerId(1))
+        client.order(ElectMaster(set_key=KEY, to=BrokerId(1)))
 
     assert caught.value.problem == refused
     assert len(fake.requests) == 1
@@ -135,7 +137,7 @@ def test_lost_answer_is_asked_again_with_the_same_request_id() -> None:
 
     client, _ = client_of(FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): lose_the_first}))
 
-    assert client.elect(KEY) == elected
+    assert client.order(ElectMaster(set_key=KEY)) == elected
     assert len(set(tries)) == 1
     assert len(tries) == 2
 
@@ -149,7 +151,7 @@ def test_outcome_is_unknown_if_no_definite_answer_ever_came() -> None:
     client, _ = client_of(FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): never}))
 
     with pytest.raises(OutcomeUnknown) as caught:
-        client.elect(KEY, request_id=RequestId("r-1"))
+        client.order(ElectMaster(set_key=KEY), request_id=RequestId("r-1"))
 
     assert caught.value.request_id == "r-1"
     assert "r-1" in str(caught.value)
@@ -161,7 +163,7 @@ def test_outcome_unknown_of_the_server_is_not_a_refusal() -> None:
     client, _ = client_of(FakeControllers({(name, "POST", f"{SET_PATH}/elect"): unknown for name in NAMES}))
 
     with pytest.raises(OutcomeUnknown):
-        client.elect(KEY)
+        client.order(ElectMaster(set_key=KEY))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_an_order_that_a_proxy_answers_with_502_is_not_known_to_be_refused(respo
     client, _ = client_of(fake)
 
     with pytest.raises(OutcomeUnknown, match=f"answered {response.status_code} without a problem document"):
-        client.elect(KEY)
+        client.order(ElectMaster(set_key=KEY))
 
     identities = {msgspec.json.decode(request.content)["requestId"] for _, request in fake.requests}
     assert len(identities) == 1, "it was asked again under the same id"
@@ -189,9 +191,9 @@ def test_an_order_that_is_answered_with_a_page_is_not_known_to_be_done() -> None
     client, _ = client_of(fake)
 
     with pytest.raises(OutcomeUnknown, match="the answer is not a Elected"):
-        client.elect(KEY)
+        client.order(ElectMaster(set_key=KEY))
     with pytest.raises(OutcomeUnknown, match="the answer is not a Done"):
-        client.raise_level(None)
+        client.order(RaiseLevel())
     with pytest.raises(BadAnswer):
         client.set(KEY)
 
@@ -246,7 +248,7 @@ def test_orders_say_who_gave_them() -> None:
     fake = FakeControllers({("c1", "POST", f"{SET_PATH}/clean"): {"reply": "Done"}})
     client, _ = client_of(fake)
 
-    client.clean(KEY, broker_ids=[BrokerId(3)])
+    client.order(CleanReplicas(set_key=KEY, broker_ids=(BrokerId(3),)))
 
     assert fake.requests[0][1].headers["X-Requested-By"] == "alice"
     assert msgspec.json.decode(fake.requests[0][1].content)["brokerIds"] == [3]

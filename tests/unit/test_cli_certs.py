@@ -16,6 +16,7 @@ from rollcall_ha.cli import certs as certs_module
 from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
 from rollcall_ha.client import client
+from rollcall_ha.controller.contract.commands import RevokeCertificate
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import RevokedCertificate
 from rollcall_ha.controller.contract.views import CertificatesAnswer, Freshness
@@ -190,9 +191,9 @@ class Leader:
         monkeypatch.setattr(context, "make_client", lambda: self)
         monkeypatch.setattr(context.OPTIONS, "config", None)
 
-    def revoke_certificate(self, serial: str, *, name: str, expires_at_ms: int, reason: str) -> None:
-        assert expires_at_ms > 0
-        self.orders.append((serial, name, reason))
+    def order(self, asked: RevokeCertificate) -> None:
+        assert asked.expires_at_ms > 0
+        self.orders.append((asked.serial, asked.name, asked.reason))
 
     def close(self) -> None:
         """Nothing is open."""

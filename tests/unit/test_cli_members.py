@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from rollcall_ha.cli import context, members
 from rollcall_ha.cli.main import app
 from rollcall_ha.cli.output import Format
+from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import AnyEvent, ControllersChangeOrdered, LeadershipTransferOrdered
-from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.ids import ControllerName, RequestId
+from rollcall_ha.controller.contract.orders import TransferLead
+from rollcall_ha.controller.contract.replies import ControllersChanged, LeadershipTransferred
 from rollcall_ha.controller.contract.values import MembershipVerb
-from rollcall_ha.controller.contract.views import (
-    ControllersChanged,
-    ControllerStatus,
-    LeadershipTransferred,
-    OrderPreview,
-)
+from rollcall_ha.controller.contract.views import ControllerStatus, OrderPreview
 from tests.support.cli import CliRunner
 from tests.support.fake_controllers import controller_status, freshness
 
@@ -51,27 +49,24 @@ class Leader:
             learners=tuple(ControllerName(name) for name in self.learners),
         )
 
-    def change_controllers(self, verb: str, body: dict[str, str]) -> ControllersChanged:
-        self.orders.append((verb, body["name"]))
-        if verb == "add":
-            self.learners.append(body["name"])
+    def order(
+        self, asked: ChangeControllers | TransferLead, *, request_id: RequestId | None = None
+    ) -> ControllersChanged | LeadershipTransferred:
+        if isinstance(asked, TransferLead):
+            self.orders.append(("transfer", asked.reason))
+            self.name = next(name for name in self.voters if name != self.name)
+            return LeadershipTransferred(leader=ControllerName(self.name), term=9)
+        self.orders.append((asked.verb, asked.name))
+        if asked.verb is MembershipVerb.ADD:
+            self.learners.append(asked.name)
         else:
-            assert body["name"] != self.name, "a leader does not remove itself"
-            self.voters.remove(body["name"])
+            assert asked.name != self.name, "a leader does not remove itself"
+            self.voters.remove(asked.name)
         return ControllersChanged(voters=(), learners=())
 
-    def transfer_lead(self, to: None, *, reason: str) -> LeadershipTransferred:
-        self.orders.append(("transfer", reason))
-        self.name = next(name for name in self.voters if name != self.name)
-        return LeadershipTransferred(leader=ControllerName(self.name), term=9)
-
-    def preview_controllers(self, verb: str, body: dict[str, str]) -> OrderPreview:
-        fields = {key: body.get(key, "") for key in ("raft", "broker", "rest", "reason")}
-        return _preview(
-            ControllersChangeOrdered(verb=MembershipVerb(verb), name=ControllerName(body["name"]), **fields)
-        )
-
-    def preview_transfer(self, to: None) -> OrderPreview:
+    def preview(self, asked: ChangeControllers | TransferLead) -> OrderPreview:
+        if isinstance(asked, ChangeControllers):
+            return _preview(ControllersChangeOrdered(**asdict(asked)))
         heir = next(name for name in self.voters if name != self.name)
         event = LeadershipTransferOrdered(
             controller=ControllerName(self.name), successor=ControllerName(heir), reason=""

@@ -13,9 +13,11 @@ from rollcall_ha.cli import moving
 from rollcall_ha.cli.moving import Batch, BatchOptions, Outcome, Runner
 from rollcall_ha.cli.plans import plan_drain
 from rollcall_ha.client.errors import ClientError, NoLeader, OutcomeUnknown, RefusedError
+from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import SwitchoverAnswer, SwitchoverRow
 from rollcall_ha.controller.contract.values import ElectionPause, EventRef, SwitchoverEnd
-from rollcall_ha.controller.contract.views import SetAnswer, SetPage, SetStatus, SwitchoverAnswer, SwitchoverRow
+from rollcall_ha.controller.contract.views import SetAnswer, SetPage, SetStatus
 from tests.support.fake_controllers import freshness, problem, set_status
 
 HOST = "10.0.0.11"
@@ -29,7 +31,7 @@ class Leader:
     def __init__(self, count: int) -> None:
         keys = [SetKey(ClusterName("c"), BrokerName(f"s{number:03}")) for number in range(count)]
         self.held = {key: replace(set_status(), view=replace(set_status().view, set_key=key)) for key in keys}
-        self.orders: list[tuple[SetKey, RequestId, dict[str, Any]]] = []
+        self.orders: list[tuple[SetKey, RequestId, OrderSwitchover]] = []
         self.troubles: dict[SetKey, list[ClientError | SwitchoverEnd]] = {}
         self.at_once = self.at_once_most = 0
         self.meet: threading.Barrier | None = None
@@ -44,7 +46,9 @@ class Leader:
     def set(self, key: SetKey) -> SetAnswer:
         return SetAnswer(freshness=freshness(), set=self.held[key])
 
-    def switch_over(self, key: SetKey, *, request_id: RequestId, **order: Any) -> SwitchoverAnswer:
+    def order(self, order: OrderSwitchover, *, request_id: RequestId) -> SwitchoverAnswer:
+        key = order.set_key
+        assert order.to is not None
         with self.lock:
             self.orders.append((key, request_id, order))
             self.at_once += 1
@@ -57,7 +61,7 @@ class Leader:
             if isinstance(trouble, ClientError):
                 raise trouble
             if trouble is SwitchoverEnd.DONE:
-                self.move(key, order["to"])
+                self.move(key, order.to)
         self.then(key)
         return SwitchoverAnswer(row=_row(request_id, order, trouble), view=self.held[key].view)
 
@@ -68,13 +72,16 @@ class Leader:
         self.held[key] = replace(status, view=view, replicas=replicas)
 
 
-def _row(order: RequestId, wanted: dict[str, Any], end: SwitchoverEnd) -> SwitchoverRow:
+def _row(order: RequestId, wanted: OrderSwitchover, end: SwitchoverEnd) -> SwitchoverRow:
+    assert wanted.expected_master is not None
+    assert wanted.to is not None
+    assert wanted.expected_epoch is not None
     return SwitchoverRow(
         order=order,
         requested_by="admin",
-        from_master=wanted["expected_master"],
-        to_master=wanted["to"],
-        from_epoch=wanted["expected_epoch"],
+        from_master=wanted.expected_master,
+        to_master=wanted.to,
+        from_epoch=wanted.expected_epoch,
         epoch=None,
         ordered_at_ms=1,
         end=end,
@@ -120,9 +127,9 @@ def test_every_set_is_switched_over_once_with_its_master_and_epoch_and_some_at_a
     assert leader.at_once_most == 3
     assert len({request_id for _, request_id, _ in leader.orders}) == len(leader.orders) == 12
     for _, _, order in leader.orders:
-        assert (order["expected_master"], order["expected_epoch"], order["to"]) == (1, 7, 2)
-        assert order["reason"] == f"drain {HOST}: new kernel"
-        assert (order["deadline_ms"], order["max_lag_bytes"]) == (5_000, 1_000)
+        assert (order.expected_master, order.expected_epoch, order.to) == (1, 7, 2)
+        assert order.reason == f"drain {HOST}: new kernel"
+        assert (order.deadline_ms, order.max_lag_bytes) == (5_000, 1_000)
 
 
 def test_an_order_whose_answer_was_lost_is_repeated_under_its_request_id() -> None:

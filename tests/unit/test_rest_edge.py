@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.api.rest.edge import judge
-from rollcall_ha.api.rest.routes import BODY_BYTES_MAX
+from rollcall_ha.api.rest.requests import BODY_BYTES_MAX
 from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.node.config import ConfigError, ControllerSection, FleetFile, FleetSection

@@ -26,8 +26,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.orders import RaiseLevel
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.machines import Machines
 from rollcall_ha.deploy.local.partitions import Cuts, bridge, one_way, ring, two_way
@@ -335,7 +336,7 @@ def _cleaned(stage: Stage, old: list[BrokerId]) -> bool:
     from rollcall_ha.client.errors import ClientError
 
     with suppress(ClientError):
-        stage.fleet.client().clean(stage.key, broker_ids=old, reason="its disk is gone")
+        stage.fleet.client().order(CleanReplicas(set_key=stage.key, broker_ids=tuple(old), reason="its disk is gone"))
     status = stage.fleet.set_status(stage.key)
     return status is not None and not any(one.broker_id in old for one in status.replicas)
 
@@ -476,7 +477,7 @@ def rolling_upgrade(stage: Stage) -> Iterator[None]:
     stage.hit.append(f"all, from level {OLDER_LEVEL}")
     restart_in_turn(stage)
     levels = [fleet_level(stage)]
-    stage.fleet.client().raise_level(None, reason="all upgraded")
+    stage.fleet.client().order(RaiseLevel(reason="all upgraded"))
     levels.append(fleet_level(stage))
     if levels != [OLDER_LEVEL, FEATURE_LEVEL]:
         raise LauncherError(f"the fleet's level went from {levels[0]} to {levels[1]}")
