@@ -10,8 +10,9 @@ Rule 2: integers, because a Spark aggregate over text sorts where one over integ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.values import Phase, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
@@ -21,46 +22,9 @@ if TYPE_CHECKING:
 UNKNOWN = 0
 
 KINDS: Mapping[str, int] = {
-    "fleet-initialised": 1,
-    "leadership-taken": 2,
-    "feature-level-raised": 3,
-    "broker-id-granted": 4,
-    "replica-registered": 5,
-    "session-opened": 6,
-    "replica-silent": 7,
-    "replica-alive": 8,
-    "goodbye-said": 9,
-    "master-elected": 10,
-    "election-failed": 11,
-    "sync-state-set-altered": 12,
-    "alter-refused": 13,
-    "master-entered": 14,
-    "loss-graded": 15,
-    "milestone-reached": 16,
-    "replicas-cleaned": 17,
-    "command-refused": 18,
-    "set-imported": 19,
-    "stop-announced": 20,
-    "writes-stopped": 21,
-    "writes-resumed": 22,
-    "clock-stepped": 23,
-    "owner-bound": 24,
-    "certificate-revoked": 25,
-    "token-issued": 26,
-    "token-revoked": 27,
-    "switchover-ordered": 28,
-    "switchover-ended": 29,
-    "elections-paused": 30,
-    "elections-resumed": 31,
-    "election-withheld": 32,
-    "settings-applied": 33,
-    "leadership-transfer-ordered": 34,
-    "maintenance-begun": 35,
-    "maintenance-ended": 36,
-    "fleet-restored": 37,
-    "controllers-change-ordered": 38,
-    "set-configured": 39,
+    kind.__struct_config__.tag: number for number, kind in enumerate(get_args(AnyEvent), start=1)
 }
+"""By the order of the union, which grows at its end (rule 1)."""
 
 PHASES: Mapping[str, int] = {
     Phase.DETECTED: 1,

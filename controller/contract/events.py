@@ -456,18 +456,12 @@ AnyEvent = (
     FleetInitialised
     | LeadershipTaken
     | FeatureLevelRaised
-    | LeadershipTransferOrdered
-    | ControllersChangeOrdered
-    | ClockStepped
     | BrokerIdGranted
     | ReplicaRegistered
     | SessionOpened
     | ReplicaSilent
     | ReplicaAlive
     | GoodbyeSaid
-    | StopAnnounced
-    | SwitchoverOrdered
-    | SwitchoverEnded
     | MasterElected
     | ElectionFailed
     | SyncStateSetAltered
@@ -475,24 +469,31 @@ AnyEvent = (
     | MasterEntered
     | LossGraded
     | MilestoneReached
+    | ReplicasCleaned
+    | CommandRefused
+    | SetImported
+    | StopAnnounced
     | WritesStopped
     | WritesResumed
-    | ReplicasCleaned
-    | SetConfigured
-    | SetImported
-    | CommandRefused
+    | ClockStepped
     | OwnerBound
     | CertificateRevoked
     | TokenIssued
     | TokenRevoked
+    | SwitchoverOrdered
+    | SwitchoverEnded
     | ElectionsPaused
     | ElectionsResumed
     | ElectionWithheld
     | SettingsApplied
+    | LeadershipTransferOrdered
     | MaintenanceBegun
     | MaintenanceEnded
     | FleetRestored
+    | ControllersChangeOrdered
+    | SetConfigured
 )
+"""In the order in which they came: a new one stands at the end, for the lake stores their numbers (analytics)."""
 
 
 class EventRecord(Value):

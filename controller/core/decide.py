@@ -1,11 +1,11 @@
 """
 Deciding: a command and the state in, an answer and facts out.
 
-Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``decide_election``, ``decide_leaving``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``,
-``writes``, ``cleaning``, ``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``decide_maintenance``,
-``settings``), the end of a switchover that a decision brings about (``switchover_ends``), changing the state
-(``evolve``, ``apply``).
+Here: which function decides which command, and rules of a few lines. Not here: the other rules (``ids``,
+``registration``, ``liveness``, ``decide_election``, ``decide_leaving``, ``decide_switchover``, ``founding_election``,
+``alters``, ``milestones``, ``writes``, ``cleaning``, ``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``,
+``decide_maintenance``, ``settings``), the end of a switchover that a decision brings about (``switchover_ends``),
+changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
