@@ -23,26 +23,22 @@ from msgspec.structs import replace
 
 from rollcall_ha.broker.core.clock_offset import ClockOffset
 from rollcall_ha.broker.core.durable import Identity
-from rollcall_ha.broker.core.registration import AskToRegister
+from rollcall_ha.broker.core.registration import Blocked, Ended, Opened, PersistIdentity
 from rollcall_ha.broker.core.session import (
     Ask,
     Beat,
     Dial,
     FindLeader,
     Hang,
-    Persist,
     SessionAction,
     SessionMachine,
-    TellBlocked,
-    TellEnded,
     TellLost,
-    TellOpened,
     TellView,
 )
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica
+from rollcall_ha.controller.contract.commands import RecordMilestones, RegisterReplica
 from rollcall_ha.controller.contract.ids import SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import (
@@ -301,7 +297,7 @@ class ControllerSession:
                 self._spawn(self._find_leader(action.connection))
             elif isinstance(action, Ask):
                 self._spawn(self._question(action))
-            elif isinstance(action, Persist):
+            elif isinstance(action, PersistIdentity):
                 self._spawn(self._persist(action.identity))
             elif isinstance(action, Hang):
                 self._hang(action)
@@ -309,15 +305,15 @@ class ControllerSession:
                 self._tell(action)
         self._arm()
 
-    def _tell(self, action: TellOpened | TellLost | TellView | TellBlocked | TellEnded) -> None:
+    def _tell(self, action: Opened | TellLost | TellView | Blocked | Ended) -> None:
         if isinstance(action, TellView):
             self._owner.view_arrived(action.view, self._transit_us)
-        elif isinstance(action, TellOpened):
+        elif isinstance(action, Opened):
             self._owner.session_opened(action.registered)
             self._report_soon()
         elif isinstance(action, TellLost):
             self._owner.session_lost(action.reason)
-        elif isinstance(action, TellBlocked):
+        elif isinstance(action, Blocked):
             self._owner.registration_blocked(action.refusal)
         else:
             self._owner.incarnation_ended(action.refusal)
@@ -404,10 +400,9 @@ class ControllerSession:
         await self._on_link(number, find)
 
     async def _question(self, action: Ask) -> None:
-        question = action.question
-        command: ApplyBrokerId | RegisterReplica = question.command
-        if isinstance(question, AskToRegister):
-            command = replace(question.command, held_us=self._now_us() - self._held_since_us)
+        command = action.command
+        if isinstance(command, RegisterReplica):
+            command = replace(command, held_us=self._now_us() - self._held_since_us)
 
         async def put(link: RemotingConnection) -> None:
             reply = _decode_reply(await self._exchange(link, _CODES[type(command)], command))

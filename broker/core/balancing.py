@@ -132,7 +132,7 @@ def _why_out_of_touch(facts: ReplicaFacts) -> str:
         return "slave, and its log cannot grow: its disk is full"
     if facts.lag_bytes is None or facts.heard_age_us is None:
         return "slave without a link to its master"
-    # The link of a master that hangs stays open: its last known end is of the time before.
+    # The link of a master that hangs stays open: its last known end is from before.
     if facts.heard_age_us > facts.heard_age_ms_max * 1_000:
         return f"slave, and its master was last heard {facts.heard_age_us // 1_000} ms ago"
     return ""

@@ -23,7 +23,7 @@ class PhaseClock:
         self._reported: set[Phase] = set()
 
     def begin(self, master_epoch: MasterEpoch, now_us: int) -> None:
-        """A push arrived: it starts the clock if it is of another epoch, or if nothing of this one was reported yet."""
+        """A push arrived: it starts the clock if it shows another epoch, or if nothing of this one was reported yet."""
         if master_epoch != self._master_epoch or not self._reported:
             self._master_epoch = master_epoch
             self._pushed_at_us = now_us

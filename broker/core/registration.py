@@ -16,11 +16,11 @@ by another try.
 state          asks for                            next
 =============  ==================================  ================
 no-code        PersistIdentity (with a new code)   no-id
-no-id          AskForId                            has-id
+no-id          ApplyBrokerId                       has-id
 has-id         PersistIdentity (with the id)       identified
-identified     AskToRegister, on every connection  registered
+identified     RegisterReplica, per connection     registered
 registered     nothing                             identified
-blocked        AskForId or AskToRegister, slowly   has-id, registered
+blocked        one of the two commands, slowly     has-id, registered
 =============  ==================================  ================
 """
 
@@ -62,24 +62,14 @@ class RegistrationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistIdentity:
+    """Store the identity durably; answer with ``persisted``."""
+
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskForId:
-    """On the connection to the leader; the reply goes to ``Registration.answered``."""
-
-    command: ApplyBrokerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskToRegister:
-    command: RegisterReplica
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The session is open."""
+    """The session is open: this incarnation is registered."""
 
     registered: Registered
 
@@ -98,7 +88,8 @@ class Ended:
     refusal: Refused
 
 
-RegistrationAction = PersistIdentity | AskForId | AskToRegister | Opened | Blocked | Ended
+RegistrationAction = PersistIdentity | ApplyBrokerId | RegisterReplica | Opened | Blocked | Ended
+"""A command is asked on the connection to the leader; its reply goes to ``Registration.answered``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +198,7 @@ class Registration:
         code = self._identity.register_code
         if self._identity.broker_id is None:
             address = facts.description.address
-            return [AskForId(command=ApplyBrokerId(set_key=facts.set_key, register_code=code, address=address))]
+            return [ApplyBrokerId(set_key=facts.set_key, register_code=code, address=address)]
         command = RegisterReplica(
             set_key=facts.set_key,
             broker_id=self._identity.broker_id,
@@ -224,9 +215,9 @@ class Registration:
         )
         return [self._register(command)]
 
-    def _register(self, command: RegisterReplica) -> AskToRegister:
+    def _register(self, command: RegisterReplica) -> RegisterReplica:
         self._asked = msgspec.structs.replace(command, replaces=self._replaces)
-        return AskToRegister(command=self._asked)
+        return self._asked
 
 
 def _previous_start(process: ProcessIdentity) -> RegisteredAs | None:

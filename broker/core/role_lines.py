@@ -252,7 +252,7 @@ def order_of(facts: Facts, goal: Goal) -> SwitchoverView | None:
     order = facts.own_view.switchover if facts.own_view is not None else None
     if order is None or goal.kind is not GoalKind.REIGN or facts.reign != goal.master_epoch:
         return None
-    # Its election is held: this view is of the reign before, or of our way back, in which nothing is drained.
+    # Its election is held: this view shows the reign before, or our way back, in which nothing is drained.
     is_ours = order.master_epoch == facts.reign and order.elected_epoch is None
     return order if is_ours and order.order != facts.given_up else None
 

@@ -36,8 +36,6 @@ from enum import StrEnum
 
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.registration import (
-    AskForId,
-    AskToRegister,
     Blocked,
     Ended,
     Opened,
@@ -45,8 +43,9 @@ from rollcall_ha.broker.core.registration import (
     Registration,
     RegistrationAction,
 )
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RegisterReplica
 from rollcall_ha.controller.contract.ids import SessionOrdinal
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Positions, StoredView
@@ -87,14 +86,7 @@ class Ask:
     """Send the command; answer with ``replied``, ``hinted`` (NOT_LEADER) or ``lost``."""
 
     connection: int
-    question: AskForId | AskToRegister
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Persist:
-    """Store the identity durably; answer with ``persisted``."""
-
-    identity: Identity
+    command: ApplyBrokerId | RegisterReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +106,6 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellOpened:
-    """Tells the role machine that this incarnation is registered."""
-
-    registered: Registered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TellLost:
     """Tells the role machine that there is no session for now."""
 
@@ -134,23 +119,8 @@ class TellView:
     view: SetView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellBlocked:
-    """Tells people that the controllers refuse this replica; asked again after a pause."""
-
-    refusal: Refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellEnded:
-    """Tells the role machine that a newer incarnation is registered (S12)."""
-
-    refusal: Refused
-
-
-SessionAction = (
-    Dial | FindLeader | Ask | Persist | Beat | Hang | TellOpened | TellLost | TellView | TellBlocked | TellEnded
-)
+SessionAction = Dial | FindLeader | Ask | PersistIdentity | Beat | Hang | Opened | TellLost | TellView | Blocked | Ended
+"""Those of the registration go through as they are."""
 
 
 class SessionMachine:
@@ -269,7 +239,7 @@ class SessionMachine:
         return self._translate(self._registration.answered(reply), now_ms)
 
     def persisted(self, identity: Identity, now_ms: int) -> list[SessionAction]:
-        """``Persist`` is done; the connection may have ended meanwhile."""
+        """``PersistIdentity`` is done; the connection may have ended meanwhile."""
         return self._translate(self._registration.persisted(identity, *self._holdings()), now_ms)
 
     def beat_answered(self, connection: int, ack: HeartbeatAck, now_ms: int) -> list[SessionAction]:
@@ -361,27 +331,25 @@ class SessionMachine:
     def _translate(self, actions: list[RegistrationAction], now_ms: int) -> list[SessionAction]:
         translated: list[SessionAction] = []
         for action in actions:
-            if isinstance(action, PersistIdentity):
-                translated.append(Persist(identity=action.identity))
-            elif isinstance(action, (AskForId, AskToRegister)):
-                translated.append(Ask(connection=self.connection, question=action))
+            if isinstance(action, ApplyBrokerId | RegisterReplica):
+                translated.append(Ask(connection=self.connection, command=action))
             elif isinstance(action, Opened):
-                translated += self._open(action.registered, now_ms)
-            elif isinstance(action, Blocked):
-                # On the same connection, after the longest pause: a refusal is not mended by dialling.
-                self._due_ms = now_ms + self._timing.reconnect_delay_ms_max
-                translated.append(TellBlocked(refusal=action.refusal))
+                translated += self._open(action, now_ms)
+            elif isinstance(action, Ended):
+                translated += [*self.stop(action.refusal.reason), action]
             else:
-                assert isinstance(action, Ended)
-                translated += [*self.stop(action.refusal.reason), TellEnded(refusal=action.refusal)]
+                if isinstance(action, Blocked):
+                    # On the same connection, after the longest pause: a refusal is not mended by dialling.
+                    self._due_ms = now_ms + self._timing.reconnect_delay_ms_max
+                translated.append(action)
         return translated
 
-    def _open(self, registered: Registered, now_ms: int) -> list[SessionAction]:
+    def _open(self, opened: Opened, now_ms: int) -> list[SessionAction]:
         self.state = SessionState.OPEN
-        self.session_ordinal = registered.session_ordinal
+        self.session_ordinal = opened.registered.session_ordinal
         # Stay with this controller: after a lost connection it is asked first.
         if self.address in self.addresses:
             self._next_index = self.addresses.index(self.address)
         early = [] if self._early_view is None else [TellView(view=self._early_view)]
         self._early_view = None
-        return [TellOpened(registered=registered), *early, *self._beat(now_ms, registered.session_ordinal)]
+        return [opened, *early, *self._beat(now_ms, self.session_ordinal)]

@@ -10,8 +10,6 @@ import pytest
 from rollcall_ha.broker.core.durable import STARTS_KEPT, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.core.registration import (
     MOVED_TRIES_MAX,
-    AskForId,
-    AskToRegister,
     Blocked,
     Opened,
     PersistIdentity,
@@ -22,7 +20,7 @@ from rollcall_ha.broker.core.registration import (
 from rollcall_ha.broker.identity import remember
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import RegisterReplica
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal
 from rollcall_ha.controller.contract.replies import Refused, Registered
 from rollcall_ha.controller.contract.values import RegisteredAs
@@ -54,8 +52,8 @@ def registration(*lives: str, boot: str = "boot-1") -> Registration:
 
 def asked(actions: list[RegistrationAction]) -> RegisterReplica:
     (action,) = actions
-    assert isinstance(action, AskToRegister)
-    return action.command
+    assert isinstance(action, RegisterReplica)
+    return action
 
 
 def moved(registered: RegisteredAs | None) -> Refused:
@@ -184,8 +182,8 @@ class Directory:
                 self.identity = action.identity
                 self._step()
                 waiting += machine.persisted(action.identity, NOTHING, None)
-            elif isinstance(action, AskForId | AskToRegister):
-                reply = fleet.do(action.command)
+            elif isinstance(action, ApplyBrokerId | RegisterReplica):
+                reply = fleet.do(action)
                 self._step()
                 waiting += machine.answered(reply)
             else:
