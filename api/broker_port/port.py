@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKi
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -137,9 +138,9 @@ class BrokerPortServer:
         self.announcers: list[Callable[[SetView], None]] = []
         """Called to tell the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
-        self.durations: dict[str, Durations] = defaultdict(lambda: Durations(ORDER_BOUNDS_S))
-        """Of orders, from the frame to its answer."""
         """Requests by name; unknown codes under ``unsupported``, refused callers under ``forbidden``."""
+        self.durations: dict[str, Durations] = defaultdict(lambda: Durations(ORDER_BOUNDS_S))
+        """How long orders took, from the frame to its answer."""
 
     async def start(self, address: str) -> None:
         """Listen. Raises ``OSError`` if the address is taken, ``ConfigError`` if it is none."""
@@ -253,7 +254,9 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
-        self._service.brokers.handle_closed(link.number, is_revoked=connection.close_cause is CloseCause.REVOKED)
+        broker_requests.handle_closed(
+            self._service, link.number, is_revoked=connection.close_cause is CloseCause.REVOKED
+        )
         for tell in self.closed_listeners:
             tell(link.number)
 
@@ -325,7 +328,7 @@ class BrokerPortServer:
             elif code is RequestCode.SESSION_LINKS:
                 report = _decode_link(frame.body)
                 if self._may_speak(connection, link, frame, report):
-                    self._service.brokers.handle_link(report)
+                    broker_requests.handle_link(self._service, report)
             elif code is RequestCode.FIND_LEADER:
                 self._find_leader(connection, link, frame)
             else:
@@ -357,7 +360,7 @@ class BrokerPortServer:
         self._service.require_authority()
         if not self._may_speak(connection, link, frame, beat):
             return
-        answer = self._service.brokers.handle_heartbeat(beat, link.number)
+        answer = broker_requests.handle_heartbeat(self._service, beat, link.number)
         if isinstance(answer, Refused):
             self._refuse(connection, frame, answer)
         else:
@@ -419,7 +422,8 @@ class BrokerPortServer:
         began_s = asyncio.get_running_loop().time()
         caller = principal_of(connection.certificate, connection.peer, _name_of(command))
         try:
-            reply = await self._service.brokers.submit(
+            reply = await broker_requests.submit(
+                self._service,
                 command,
                 request_id=self._service.ports.new_request_id(),
                 requested_by=_name_of(command) if connection.certificate is None else str(caller),

@@ -63,6 +63,7 @@ from rollcall_ha.controller.contract.views import (
     SettingsAnswer,
     TokensAnswer,
 )
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
 from rollcall_ha.controller.runtime.overview import Question, SetOrder
 from rollcall_ha.controller.runtime.queries import (
@@ -275,7 +276,7 @@ class Routes:
     async def heartbeat(self, request: Request) -> Response:
         """Count a replica as heard. No connection: one that closes says nothing of a broker that speaks plain REST."""
         beat = await read_body(request, _HEARTBEAT)
-        answer = self._refuse_replica(request, beat) or self._service.brokers.handle_heartbeat(beat, None)
+        answer = self._refuse_replica(request, beat) or broker_requests.handle_heartbeat(self._service, beat, None)
         return refused(answer, request_id=None) if isinstance(answer, Refused) else as_json(answer)
 
     async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
@@ -283,7 +284,8 @@ class Routes:
         request_id = take_request_id(request, None, self._service.ports.new_request_id)
         if isinstance(command, AlterSyncStateSet | SayGoodbye) and (refusal := self._refuse_replica(request, command)):
             return answered(refusal, request_id)
-        reply = await self._service.brokers.submit(
+        reply = await broker_requests.submit(
+            self._service,
             command,
             request_id=request_id,
             requested_by=requested_by(request, "broker"),

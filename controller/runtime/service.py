@@ -64,7 +64,6 @@ from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendP
 from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
 from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
-from rollcall_ha.controller.runtime.broker_requests import BrokerRequests
 from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
@@ -142,7 +141,6 @@ class ControllerService:
             fleet_now=lambda: (log.published.state, self.ports.wall_ms()),
         )
         self.live = LiveSettings(settings.timing, settings.founded, self.duties.retime, self.now_ns)
-        self.brokers = BrokerRequests(self)
         log.subscribe(self._on_applied)
 
     # --- life --------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from rollcall_ha.controller.contract.session import (
     RoleNotice,
 )
 from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, RegisteredAs, StopReason
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -131,7 +132,8 @@ def test_r27_a_fleet_that_gave_its_certificates_up_keeps_its_brokers(tmp_path: P
     async def scenario(port: Port) -> None:
         await port.group.elect("c1")
         owner = Principal(name="b1", role=Role.BROKER, proved_by=ProvedBy.CERTIFICATE, serial="1", set_key=KEY)
-        await port.leader.service.brokers.submit(
+        await broker_requests.submit(
+            port.leader.service,
             msgspec.convert(broker_id_body(1), ApplyBrokerId),
             request_id=RequestId("with-certificate"),
             requested_by="broker",
@@ -256,8 +258,8 @@ def test_a_session_that_opens_hears_what_the_rest_of_its_entry_changed(tmp_path:
         again[1] = replace(again[1], replaces=present[2], incarnation=Incarnation("another"))
         first, second = await asyncio.gather(
             *(
-                service.brokers.submit(
-                    command, request_id=service.ports.new_request_id(), requested_by="broker", connection=None
+                broker_requests.submit(
+                    service, command, request_id=service.ports.new_request_id(), requested_by="broker", connection=None
                 )
                 for command in again
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
@@ -15,6 +16,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOr
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -100,17 +102,19 @@ async def beats(link: RemotingConnection) -> None:
     msgspec.json.decode(answer.body, type=HeartbeatAck)
 
 
-def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(tmp_path: Path) -> None:
+def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(world: World) -> None:
         link = await world.link()
         seen: list[Principal | None] = []
-        submit = world.leader.service.brokers.submit
+        submit = broker_requests.submit
 
         async def spy(*arguments: object, principal: Principal | None = None, **named: object) -> AnyReply:
             seen.append(principal)
             return await submit(*arguments, principal=principal, **named)  # type: ignore[arg-type]
 
-        world.leader.service.brokers.submit = spy  # type: ignore[method-assign]
+        monkeypatch.setattr(broker_requests, "submit", spy)
         await open_session(link)
         await beats(link)
         assert seen[0] == Principal(

@@ -13,6 +13,8 @@ from rollcall_ha.controller.contract.commands import AnyCommand, MarkSilent
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Refused, Registered
 from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.runtime import broker_requests
+from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, with_port
 from tests.support.runtime_controller import until
@@ -318,18 +320,18 @@ def test_registration_whose_connection_closed_meanwhile_ended_the_next_process(
 
     async def scenario(port: Port) -> None:
         await port.joined(1)
-        submit = port.leader.service.brokers.submit
+        submit = broker_requests.submit
         arrived, go_on = asyncio.Event(), asyncio.Event()
         replies: list[AnyReply] = []
 
-        async def held(command: AnyCommand, **rest: Any) -> AnyReply:
+        async def held(service: ControllerService, command: AnyCommand, **rest: Any) -> AnyReply:
             if not arrived.is_set():
                 arrived.set()
                 await go_on.wait()
-            replies.append(await submit(command, **rest))
+            replies.append(await submit(service, command, **rest))
             return replies[-1]
 
-        monkeypatch.setattr(port.leader.service.brokers, "submit", held)
+        monkeypatch.setattr(broker_requests, "submit", held)
         fields = {**NAMES, "brokerId": 1, "brokerAddress": address_of(1), "invokeTime": 1}
         late = await port.peer()
         lost = asyncio.create_task(late.request(1003, **fields))

@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, RevokedSerials
 from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.queries import Consistency
 from rollcall_ha.controller.runtime.revocations import RevocationWatch
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -177,8 +178,8 @@ def test_a_heartbeat_gets_the_list_only_if_it_has_another_one(tmp_path: Path) ->
             number = leader.service.published.state.revocations
 
             def acked(known: int | None) -> RevokedSerials | None:
-                answer = leader.service.brokers.handle_heartbeat(
-                    msgspec.structs.replace(beat, known_revocations=known), None
+                answer = broker_requests.handle_heartbeat(
+                    leader.service, msgspec.structs.replace(beat, known_revocations=known), None
                 )
                 assert isinstance(answer, HeartbeatAck)
                 return answer.revoked

@@ -176,8 +176,8 @@ def test_a_handover_is_an_outage_from_when_its_master_took_no_sends(tmp_path: Pa
             )
             lie = msgspec.structs.replace(command, drained_us=-1)
             for asked, kind in ((lie, Refused), (command, Elected)):
-                reply = await leader.service.brokers.submit(
-                    asked, request_id=RequestId(kind.__name__), requested_by="broker:1", connection=None
+                reply = await broker_requests.submit(
+                    leader.service, asked, request_id=RequestId(kind.__name__), requested_by="broker:1", connection=None
                 )
                 assert isinstance(reply, kind), reply
             assert isinstance(reply, Elected)
@@ -211,7 +211,7 @@ def test_a_leader_that_meets_a_session_again_tells_it_the_view_whatever_epochs_i
             assert view is not None
             known = {"knownMasterEpoch": view.master_epoch, "knownSetEpoch": view.sync_state_set_epoch}
             beat = msgspec.convert({**heartbeat_body(1), **known}, Heartbeat)
-            told = [leader.service.brokers.handle_heartbeat(beat, ConnectionId(7)) for _ in range(2)]
+            told = [broker_requests.handle_heartbeat(leader.service, beat, ConnectionId(7)) for _ in range(2)]
 
             assert isinstance(told[0], HeartbeatAck)
             assert told[0].view is not None

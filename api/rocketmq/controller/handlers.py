@@ -66,6 +66,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.names import key_complaint
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
 from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.remoting.codes import SystemCode
 
@@ -160,7 +161,8 @@ class ControllerCodes:
             )
             return
         address = code.partition(";")[0]
-        reply = await self.service.brokers.submit(
+        reply = await broker_requests.submit(
+            self.service,
             ApplyBrokerId(
                 set_key=key,
                 register_code=RegisterCode(code),

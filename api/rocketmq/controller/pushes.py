@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpo
 from rollcall_ha.controller.contract.replies import MemberView, SetView
 from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
@@ -301,7 +302,8 @@ class RocketmqPushes:
         )
         try:
             await self._replicas.entered(view.set_key, view.master_epoch)
-            await self._service.brokers.submit(
+            await broker_requests.submit(
+                self._service,
                 RecordMilestones(set_key=view.set_key, milestones=(milestone,)),
                 request_id=self._service.ports.new_request_id(),
                 requested_by=f"broker:{master.broker_id}",

@@ -41,6 +41,7 @@ from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
 from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ReplicaKey
@@ -188,7 +189,8 @@ class RocketmqReplicas:
         return reply
 
     async def _submit(self, command: AnyCommand, broker_id: BrokerId, request: Request | None) -> AnyReply:
-        return await self._service.brokers.submit(
+        return await broker_requests.submit(
+            self._service,
             command,
             request_id=self._service.ports.new_request_id(),
             requested_by=f"broker:{broker_id}",
@@ -221,7 +223,8 @@ class RocketmqReplicas:
             self.ignored["another host or name"] += 1
             return None
         try:
-            self._service.brokers.count_heartbeat(
+            broker_requests.count_heartbeat(
+                self._service,
                 Heartbeat(
                     set_key=found.set_key,
                     broker_id=broker_id,
@@ -328,7 +331,8 @@ class RocketmqReplicas:
         # Once heard, only 904 counts: a broker that asks every 5 s and hangs otherwise must not look alive for ever.
         if session is None or session.kind is not ReplicaKind.ROCKETMQ or session.heard_ns is not None:
             return
-        self._service.brokers.count_heartbeat(
+        broker_requests.count_heartbeat(
+            self._service,
             Heartbeat(
                 set_key=key[0],
                 broker_id=key[1],
