@@ -121,7 +121,7 @@ class Authority:
     """Certificate and key in memory."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        """Of ``create`` and ``load``."""
+        """Made by ``create`` and ``load``."""
         self._certificate = certificate
         self._key = key
 

@@ -18,7 +18,7 @@ from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.tls import Credentials
 
 PEERS_LISTED_MAX = 100
-"""Of the certificates of peers; those that end first."""
+"""The most certificates of peers that are listed: those that end first."""
 
 
 class CertificatesHeld:

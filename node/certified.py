@@ -143,11 +143,11 @@ def judge_peer(
         raise PeerRevoked(f"certificate {serial} of {name} is revoked")
     # One authority may sign for two fleets (bring your own): a broker of the other one is a stranger here.
     if name.fleet != fleet:
-        raise PeerRefused(f"certificate {serial} is of {name}; this fleet is {fleet}")
+        raise PeerRefused(f"certificate {serial} names {name}; this fleet is {fleet}")
     if expected is not None and name != expected:
-        raise PeerRefused(f"certificate {serial} is of {name}; expected is {expected}")
+        raise PeerRefused(f"certificate {serial} names {name}; expected is {expected}")
     if kinds is not None and name.kind not in kinds:
-        raise PeerRefused(f"certificate {serial} is of {name}; here come: {', '.join(sorted(kinds))}")
+        raise PeerRefused(f"certificate {serial} names {name}; here come: {', '.join(sorted(kinds))}")
     return PeerCertificate(name=name, serial=serial, expires_at_ms=cert_time_to_seconds(str(found["notAfter"])) * 1000)
 
 

@@ -60,7 +60,7 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
     open_broker_ports: bool = False
     """
-    Of an insecure fleet: brokers, and broker ports of controllers, may be bound to any address all the same. Whoever
+    Brokers, and broker ports of controllers, of an insecure fleet may be bound to any address all the same. Whoever
     reaches them is believed: only where everybody on the network is trusted. Ports with TLS may be bound anywhere.
     """
 
@@ -103,7 +103,7 @@ class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     catch_up_bytes_per_s_max: int = 0
     """To one slave. RocketMQ: maxHaTransferByteInSecond, with haFlowControlEnable."""
     catch_up_node_bytes_per_s_max: int = 0
-    """Of one broker, to all its slaves together."""
+    """What one broker sends to all its slaves together."""
     catch_up_copies_max: int = 1
     """Slaves that a broker copies to at a time; the others wait for their turn."""
     learners_begin_at_last_segment: bool = False

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 INTERVAL_S: Final = 10.0
 KEPT_S: Final = 60.0
 FILES_MAX: Final = 100_000
-"""Of one directory; what is beyond is not counted."""
+"""The most files of one directory that are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Usage:
     used: Mapping[str, int]
     """By the name of the part."""
     free: int
-    """Of the file system, for a process without privileges."""
+    """What a process without privileges can still write to the file system."""
     size: int
     measured_at_s: float
 
@@ -82,7 +82,7 @@ class DiskUsage(Collector):
         registry.register(self)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         # Its own: on a thread that others wait for, a disk that hangs would hold them too.
         with_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk-usage")

@@ -110,7 +110,7 @@ class LoopLag:
         self._handle: asyncio.TimerHandle | None = None
         self._half_until_s = 0.0
         self._longest_s = [0.0, 0.0]
-        """Of the half window that runs, and of the one before."""
+        """The longest lag of the half window that runs, and of the one before."""
         self.last_lag_ms = 0
 
     def start(self) -> None:

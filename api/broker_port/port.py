@@ -160,7 +160,7 @@ class BrokerPortServer:
 
     @property
     def credentials(self) -> Credentials | None:
-        """Of this port; None: links are plain."""
+        """The certificate that this port shows; None: links are plain."""
         return None if self._door is None else self._door.credentials
 
     @property
@@ -174,7 +174,7 @@ class BrokerPortServer:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of frames that are not whole yet, over all links."""
+        """Bytes held for frames that are not whole yet, over all links."""
         return self._server.unfinished_bytes
 
     # --- BrokerPort --------------------------------------------------------------------------------------------------

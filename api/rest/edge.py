@@ -6,7 +6,7 @@ Here: the names in ``Host``, the sites in ``Origin`` and ``Sec-Fetch-Site``. Not
 (docs/threats.md).
 
 Rule 1: ``Host`` is a name of this controller, or the answer is 421, for reads as well. A page whose name was rebound to
-127.0.0.1 is of the same origin as what it asks for; only the name in ``Host`` shows that it was loaded from elsewhere.
+127.0.0.1 has the same origin as what it asks for; only the name in ``Host`` shows that it was loaded from elsewhere.
 421, not 403 (RFC 9110, 15.5.20): the target is not served here, and no right of the caller would change that.
 Rule 2: a changing request that a browser sends for another site is 403. Without ``Origin`` and ``Sec-Fetch-Site`` no
 browser sent it, and it passes.
@@ -29,7 +29,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110, 9.2.1: they change nothing."""
 OWN_SITES = frozenset({"same-origin", "none"})
 """``Sec-Fetch-Site`` of a page of ours, and of an address that a person typed. A neighbour on ``same-site`` is not us:
-``http://localhost:8000`` is of the site of ``http://localhost:7101``."""
+``http://localhost:8000`` is on the site of ``http://localhost:7101``."""
 SHOWN_CHARACTERS_MAX = 100
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 

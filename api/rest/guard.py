@@ -41,7 +41,7 @@ from rollcall_ha.node.telemetry import Logger
 PRINCIPAL = "principal"
 """Key in the state of each request: its ``Principal``. In what a controller passes on it is that one's word."""
 RELAYED_BY = "relayed_by"
-"""The same: which controller has passed it on; no key = it came from outside."""
+"""Key in the same state: which controller has passed it on; no key = it came from outside."""
 LINES_PER_SECOND = 10
 LINE_WINDOW_S = 1.0
 

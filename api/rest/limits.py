@@ -20,7 +20,7 @@ CALLERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """The most of one caller."""
+    """The most that one caller may ask."""
 
     requests_per_second: float
     burst: int
@@ -30,7 +30,7 @@ class Rates:
 PROVED = Rates(requests_per_second=1_000, burst=2_000, in_flight_max=128)
 """A thousand heartbeats a second by REST: a caller far above it is in a loop."""
 UNPROVED = Rates(requests_per_second=10, burst=50, in_flight_max=16)
-"""Of an address whose callers nobody knows: they guess."""
+"""Callers whom nobody knows share these, an address at a time: they guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def take(bucket: Bucket | None, now_s: float, rates: Rates) -> tuple[Bucket, flo
 
 
 class Limits:
-    """The callers of one port; of the loop's thread."""
+    """The callers of one port. Runs on the loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock``: monotonic seconds."""

@@ -56,7 +56,7 @@ LIMITS: Final = LinkLimits(
 CERTIFICATE = "certificate"
 """Key in the state of each request: the ``PeerCertificate`` of its link, or None."""
 COMPLAINT = "certificate_complaint"
-"""The same: why the certificate that was shown is nobody's; empty = it is good, or there is none."""
+"""Key in the same state: why the certificate that was shown is nobody's; empty = it is good, or there is none."""
 
 
 class RestLink(LimitedLink, H11Protocol):

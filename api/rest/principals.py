@@ -81,7 +81,7 @@ def identify(shown: Shown, fleet: FleetState, *, is_insecure: bool, now_ms: int)
         raise NotKnown(str(ended))
     role = _ROLES.get(found.name.kind)
     if role is None:
-        raise NoRole(f"certificate {found.serial} is of {found.name}, which has no role at this port")
+        raise NoRole(f"certificate {found.serial} names {found.name}, which has no role at this port")
     return Principal(
         name=found.name.name,
         role=role,

@@ -32,7 +32,7 @@ LinkT = TypeVar("LinkT", bound=SpareLink)
 
 
 class Spares(Generic[LinkT]):
-    """On one loop."""
+    """The spare links of one producer. Runs on its loop."""
 
     def __init__(self, dial: Callable[[str], Awaitable[LinkT | None]]) -> None:
         """``dial``: a link to host:port whose peer is judged, or None; it has a limit of time and raises nothing."""

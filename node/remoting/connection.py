@@ -33,7 +33,7 @@ from rollcall_ha.node.remoting.secured import Door, ExpectedPeer, SecuredDoor
 _log = logging.getLogger("remoting")
 _UNPROVED = frozenset((CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED))
 REFUSAL_INTERVAL_S = 1.0
-"""Of one port: lines about refused links; the counters have every one."""
+"""A port writes at most one line about refused links in so long; the counters have every one."""
 
 
 class RemotingError(Exception):
@@ -106,7 +106,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         self.session: object | None = None
         """Free for the handler's own facts about this link."""
         self.answers: Counter[int] | None = None
-        """Of its port (``LinkTable.answers``); None: it was dialled by this end."""
+        """Those of its port (``LinkTable.answers``); None: it was dialled by this end."""
         self._handler = handler
         self._opaques = opaques
         self._make_reader = make_reader

@@ -91,7 +91,7 @@ class LinkLimits:
     frame_ms_max: int = 10_000
     """A frame that has begun must be whole within this (slow senders)."""
     connections_max: int = 20_000
-    """Of one port; fewer if the process may open no more files."""
+    """The most links of one port; fewer if the process may open no more files."""
     silent_make_room: bool = False
     """
     At ``connections_max`` the oldest link of the lowest ``shed_rank`` is closed for the new one; if none has a rank,

@@ -13,7 +13,7 @@ import socket
 from rollcall_ha.node.config import split_address
 
 ADDRESSES_MAX = 16
-"""Of one name; the resolver's first ones."""
+"""The most of one name that are tried: the resolver's first ones."""
 
 
 async def addresses_of(address: str, *, first: int = 0, timeout_ms: int) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ async def addresses_of(address: str, *, first: int = 0, timeout_ms: int) -> tupl
         async with asyncio.timeout(timeout_ms / 1000):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
-        # Of a name such as "a..b": no error of a look-up, it would end the process.
+        # A name such as "a..b" raises this: it is no error of a look-up, and would end the process.
         raise OSError(f"{host!r} is no host name: {error}") from error
     hosts = list(dict.fromkeys(str(where[0]) for *_, where in found))[:ADDRESSES_MAX]
     if not hosts:

@@ -81,9 +81,9 @@ class ExpectedPeer:
         # Every broker has a certificate of the fleet: one of another set, at an address that was taken over, would be
         # believed to be this one.
         if self.set_key and told.set_key != self.set_key:
-            raise PeerRefused(f"certificate {certificate.serial} is of {told}; expected is a broker of {self.set_key}")
+            raise PeerRefused(f"certificate {certificate.serial} names {told}; expected is a broker of {self.set_key}")
         if self.name and told.name != self.name:
-            raise PeerRefused(f"certificate {certificate.serial} is of {told}; expected is {self.name}")
+            raise PeerRefused(f"certificate {certificate.serial} names {told}; expected is {self.name}")
         return certificate
 
 

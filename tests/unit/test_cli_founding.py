@@ -166,7 +166,7 @@ def test_tls_files_that_cannot_prove_a_name_are_named(tmp_path: Path) -> None:
     files = TlsFiles(authority=folder / "ca.pem", certificate=folder / "c1.pem", key=folder / "c1.key")
     assert _credentials(folder, "c1").own.name.name == "c1"
     wrong = {
-        "is of rollcall://demo/controller/c1; expected is rollcall://demo/controller/c2": (files, "c2"),
+        "names rollcall://demo/controller/c1; expected is rollcall://demo/controller/c2": (files, "c2"),
         "is not taken by those who trust": (replace(files, authority=elsewhere / "ca.pem"), "c1"),
         "belong together: .*(?i:key).*mismatch": (replace(files, key=folder / "c2.key"), "c1"),
         "belong together": (replace(files, certificate=tmp_path / "a" / "rollcall.toml"), "c1"),

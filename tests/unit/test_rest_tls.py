@@ -159,7 +159,7 @@ def test_a_certificate_of_another_fleet_is_nobodys_and_told_so(run: Run, tmp_pat
         port.certificates.fleet = "other"
         alice = port.certificates.issue(PeerKind.ADMIN, "alice")
         told = await _answer(await port.link(port.certificates.caller(alice), GET))
-        assert told.endswith(b"is of rollcall://other/admin/alice; this fleet is demo")
+        assert told.endswith(b"names rollcall://other/admin/alice; this fleet is demo")
 
     run(scenario)
 

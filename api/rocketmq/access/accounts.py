@@ -37,10 +37,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     secret: str
     role: Role
     sets: tuple[str, ...] = ()
-    """Of a broker: the brokerNames that it may speak for; ``*`` is every one."""
+    """The brokerNames that a broker may speak for; ``*`` is every one."""
 
     def __repr__(self) -> str:
-        """Without the secret: an account may come into a log line or a failed assertion."""
+        """Leave the secret out: an account may come into a log line or a failed assertion."""
         return f"Account(role={self.role}, sets={self.sets})"
 
     @property

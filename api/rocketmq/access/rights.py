@@ -25,7 +25,7 @@ class Right(StrEnum):
 
     READ = "read"
     SPEAK = "speak"
-    """As a broker, of the set that the request names."""
+    """A broker's right to speak for the set that the request names."""
     OPERATE = "operate"
     ADMINISTER = "administer"
     NOBODY = "nobody"

@@ -36,7 +36,7 @@ from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService
 
 _UNKNOWN = Incarnation("")
-"""Of a broker that was never registered; apply refuses it."""
+"""Stands for a broker that was never registered; apply refuses it."""
 
 
 class AlterCodes:

@@ -34,7 +34,7 @@ class _Claim:
 
 
 class Claims:
-    """Of one controller. Runs on the loop; one claim for each replica that spoke here."""
+    """The claims that one controller has heard, one for each replica that spoke here. Runs on the loop."""
 
     def __init__(self) -> None:
         self._claims: dict[ReplicaKey, _Claim] = {}

@@ -214,7 +214,7 @@ class RocketmqReplicas:
         if session is None or replica is None or session.kind is not ReplicaKind.ROCKETMQ:
             self.ignored["not registered"] += 1
             return None
-        # Of two processes with one id, from a copied disk, one is registered: counted together they would be a replica
+        # One of two processes with one id, from a copied disk, is registered: counted together they would be a replica
         # that holds 7,000 bytes now and 3,000 a second later.
         if beat.broker_addr != session.address or (beat.cluster_name or "") != found.set_key.cluster:
             self.ignored["another address or cluster"] += 1

@@ -62,7 +62,7 @@ class TopicHeader(Header):
 
 
 class KeyHeader(Header):
-    """Of the requests for key-value settings: 100, 101, 102 and 219."""
+    """Requests for key-value settings (100, 101, 102 and 219) have it."""
 
     namespace: str | None = None
     key: str | None = None

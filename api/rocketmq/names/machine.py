@@ -110,7 +110,7 @@ class NameRequest:
     fields: Mapping[str, str]
     body: bytes
     version: int
-    """Of the sender's RocketMQ (docs/wire.md, header forms)."""
+    """Which RocketMQ the sender is (docs/wire.md, header forms)."""
     connection: ConnectionId
     now_ms: int
 

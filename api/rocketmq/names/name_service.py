@@ -117,7 +117,7 @@ class NameService:
                 codes.register(Served(code=code, name=code.name, handler=handler))
 
     def start(self) -> None:
-        """On the running loop: read the file, begin to expire and to save."""
+        """Read the file, and begin to expire and to save on the running loop."""
         if self._file is not None and self._file.exists():
             try:
                 self.table.restore(_decode_saved(self._file.read_bytes()), now_ms=self._now_ms())
@@ -188,7 +188,7 @@ class NameService:
         self._saving = loop.run_in_executor(self._saver, self._write, self._file, self.table.saved())
 
     def _write(self, file: Path, saved: SavedTable) -> None:
-        """On the thread. A full disk costs the copy, not the service."""
+        """Runs on the thread. A full disk costs the copy, not the service."""
         try:
             atomic_replace(file, _encode_saved(saved))
         except OSError as error:

@@ -7,7 +7,7 @@ Here: ids, limits, deadlines, outcomes. Not here: bytes (``messages``), links (`
 Rule 1: ``ask`` and replies come from any thread and only queue; everything else is for the raft thread.
 Rule 2: an outcome is told once. NOT_SENT only if the peer certainly did not take it: an order that is told so is sent
 again, elsewhere.
-Rule 3: a call is of one link. When that ends, it is lost, and a late answer on the next one is dropped.
+Rule 3: a call belongs to one link. When that ends, it is lost, and a late answer on the next one is dropped.
 """
 
 from __future__ import annotations
