@@ -40,7 +40,6 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
-from rollcall_ha.ha.refusals import LinkRefusals, tls_reason
 from rollcall_ha.ha.renewal import RenewalClock
 from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
 from rollcall_ha.ha.transport import (
@@ -52,12 +51,15 @@ from rollcall_ha.ha.transport import (
     wall_clock_ms,
 )
 from rollcall_ha.node.certified import PeerRefused
-from rollcall_ha.node.remoting.links import CloseCause, LinkTable
+from rollcall_ha.node.remoting.links import CloseCause, FewLines, LinkTable
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import tls_reason
 
 TICK_MS = 50
 ACCEPT_PAUSE_MS = 1_000
 """When the process has no descriptors left."""
+REFUSAL_INTERVAL_S = 10.0
+"""Between two lines about links that were refused."""
 _BACKLOG_CONNECTIONS = 16
 
 _log = structlog.get_logger("ha")
@@ -131,7 +133,7 @@ class HaServer:
         self._ticker: _Ticker | None = None
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._slaves = slaves
-        self._refusals = LinkRefusals()
+        self._refusals = FewLines(REFUSAL_INTERVAL_S)
         self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
 
     async def start(self, host: str, port: int) -> int:
@@ -294,9 +296,8 @@ class HaServer:
             del self._current[peer.broker_id]
             self._tell_closed(peer.broker_id, connection, code, detail)
         elif connection.close_cause in _REFUSALS:
-            self._refusals.tell(
-                "ha_peer_refused", self._clock_ms(), peer=connection.peer, cause=connection.close_cause, detail=detail
-            )
+            told = {"peer": connection.peer, "cause": connection.close_cause, "detail": detail}
+            _warn(self._refusals, self._clock_ms(), "ha_peer_refused", **told)
         else:
             _log.info("ha_connection_closed", peer=connection.peer, code=code.name if code else None, detail=detail)
 
@@ -354,7 +355,7 @@ class HaClient:
         self._renewing: asyncio.Task[None] | None = None
         self._renewed: Channel | None = None
         """Ready to take over from the link that has just been closed for it."""
-        self._refusals = LinkRefusals()
+        self._refusals = FewLines(REFUSAL_INTERVAL_S)
         self._connection: SlaveConnection | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ticker: _Ticker | None = None
@@ -604,7 +605,7 @@ class HaClient:
         connection.execute(connection.link.fail(ErrorCode.LINK_REPLACED, "an open link", "renewed certificates"))
 
     def _tell_refused(self, target: FollowTarget, detail: str) -> None:
-        self._refusals.tell("ha_certificate_refused", self._clock_ms(), master=target.master, detail=detail)
+        _warn(self._refusals, self._clock_ms(), "ha_certificate_refused", master=target.master, detail=detail)
 
     def _note_end(self, connection: SlaveConnection) -> None:
         heard_at_ms = connection.link.bytes_at_ms
@@ -630,6 +631,11 @@ class HaClient:
         if connection is not None:
             connection.guarded_tick(self._clock_ms())
             self._renew_if_due(connection)
+
+
+def _warn(lines: FewLines, now_ms: int, event: str, **values: object) -> None:
+    if (left_out := lines.take(now_ms / 1000)) is not None:
+        _log.warning(event, **values, left_out=left_out)
 
 
 def _report_failure(runner: asyncio.Task[None]) -> None:

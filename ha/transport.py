@@ -40,12 +40,12 @@ from rollcall_ha.ha.channels import Channel, Parts, PlainChannel, SecuredChannel
 from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt
 from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import FileRegion, ReplicaLog
-from rollcall_ha.ha.refusals import tls_reason
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.sniff import SNIFF_BYTES, Protocol, sniff
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, cause_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import tls_reason
 
 TURN_BYTES_MAX = 1024 * 1024
 SEND_QUEUE_BYTES_MAX = 4 * 1024 * 1024

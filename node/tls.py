@@ -25,6 +25,8 @@ from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind,
 
 LOOK_INTERVAL_MS = 1_000
 """Between two looks for files that were replaced, wherever some are watched."""
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE")
+"""What OpenSSL calls first bytes that are no hello."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,14 @@ class Credentials:
         except PeerRefused as error:
             raise TlsFilesError(f"{files.certificate}: {error}") from None
         return _Loaded(stamps=stamps, own=own, mutual_server=mutual, asking_server=asking, client=client)
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """What is wrong, for the most part in the words of OpenSSL."""
+    if error.reason in _NO_TLS:
+        return "TLS: plain bytes, or another protocol"
+    text = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason
+    return f"TLS: {text or error}"
 
 
 def _context(files: TlsFiles, *, is_server: bool) -> ssl.SSLContext:

@@ -36,6 +36,7 @@ from rollcall_ha.api.rest.schemas import operation_id
 from rollcall_ha.controller.contract.codes import REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.node.remoting.links import FewLines
 from rollcall_ha.node.telemetry import Logger
 
 PRINCIPAL = "principal"
@@ -43,7 +44,6 @@ PRINCIPAL = "principal"
 RELAYED_BY = "relayed_by"
 """Key in the same state: which controller has passed it on; no key = it came from outside."""
 LINES_PER_SECOND = 10
-LINE_WINDOW_S = 1.0
 
 
 class Denied(StrEnum):
@@ -66,9 +66,7 @@ class RefusalLog:
         """``clock``: monotonic seconds."""
         self._logger = logger
         self._clock = clock
-        self._began_s = -LINE_WINDOW_S
-        self._lines = 0
-        self._dropped = 0
+        self._lines = FewLines(1.0, LINES_PER_SECOND)
         self._refused = Counter(
             "rollcall_rest_refused", "Requests refused by who asks, or how often.", ["reason"], registry=registry
         )
@@ -78,23 +76,16 @@ class RefusalLog:
     def note(self, reason: Denied, *, who: str, address: str, operation: str, detail: str) -> None:
         """Count it, and write it down while there is room in this second."""
         self._refused.labels(reason).inc()
-        now = self._clock()
-        if now - self._began_s >= LINE_WINDOW_S:
-            self._began_s, self._lines = now, 0
-        if self._lines >= LINES_PER_SECOND:
-            self._dropped += 1
-            return
-        self._lines += 1
-        dropped, self._dropped = self._dropped, 0
-        self._logger.warning(
-            "refused",
-            reason=reason.value,
-            principal=who,
-            address=address,
-            operation=operation,
-            detail=detail,
-            dropped_before=dropped,
-        )
+        if (left_out := self._lines.take(self._clock())) is not None:
+            self._logger.warning(
+                "refused",
+                reason=reason.value,
+                principal=who,
+                address=address,
+                operation=operation,
+                detail=detail,
+                left_out=left_out,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from typing import Protocol, cast
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
 from rollcall_ha.node.remoting.frame import Frame, FrameError, FrameLengthError, decode_frame, encode_frame
-from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable, cause_of
+from rollcall_ha.node.remoting.links import CloseCause, FewLines, LimitedLink, LinkLimits, LinkTable, cause_of
 from rollcall_ha.node.remoting.receive import ReceiveBuffer
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer, SecuredDoor
 
@@ -363,7 +363,7 @@ class RemotingServer:
         """Does not listen yet. Without ``door`` links are plain, and believed whoever they are."""
         self._handler = handler
         self._door = door
-        self._refusal_told_s = float("-inf")
+        self._refusals = FewLines(REFUSAL_INTERVAL_S)
         self._make_reader = make_reader
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -429,7 +429,5 @@ class RemotingServer:
 
     def _tell_refusal(self, connection: RemotingConnection, reason: str) -> None:
         # The peer hears little of it: TLS 1.3 lets it believe that the link stands.
-        now = asyncio.get_running_loop().time()
-        if now - self._refusal_told_s >= REFUSAL_INTERVAL_S:
-            self._refusal_told_s = now
+        if self._refusals.take(asyncio.get_running_loop().time()) is not None:
             _log.warning("link_refused peer=%s cause=%s reason=%s", connection.peer, connection.close_cause, reason)

@@ -1,13 +1,15 @@
 """
 The limits of a link, the causes of its end, and the table of all links of one port.
 
-Here: ``LinkLimits``, ``CloseCause``, the clocks of one link, the limits over all links. Not here: sockets and bytes
-(``connection``, ``ha.transport``, ``broker.health``, ``api.rest.listening``), the meaning of requests. Every port that
-accepts links has one ``LinkTable``: the controllers' broker and REST ports, the brokers' listen, HA and health ports.
+Here: ``LinkLimits``, ``CloseCause``, the clocks of one link, the limits over all links, ``FewLines``. Not here:
+sockets and bytes (``connection``, ``ha.transport``, ``broker.health``, ``api.rest.listening``), the meaning of
+requests. Every port that accepts links has one ``LinkTable``: the controllers' broker and REST ports, the brokers'
+listen, HA and health ports.
 Rule 1: a peer's nonsense, silence or greed closes that link and nothing else, with a cause that is counted.
 Rule 2: the memory of all links of a port together has a limit too; above it the links that hold most are closed.
 Rule 3: a port leaves descriptors to everything else that the process does.
 Rule 4: a link ends with the right to it: when its certificate expires or is revoked.
+Rule 5: whoever is refused fills no log: few lines of refusals in a while, with the number of those that were left out.
 """
 
 from __future__ import annotations
@@ -191,6 +193,29 @@ class LimitedLink(ABC):
         if limits.idle_ms_max and now - self._last_read > limits.idle_ms_max / 1000:
             return CloseCause.IDLE, f"idle for more than {limits.idle_ms_max} ms"
         return None
+
+
+class FewLines:
+    """At most ``lines_max`` lines in a window (rule 5)."""
+
+    def __init__(self, window_s: float, lines_max: int = 1) -> None:
+        """The first line goes through."""
+        self._window_s = window_s
+        self._lines_max = lines_max
+        self._began_s = float("-inf")
+        self._lines = 0
+        self._left_out = 0
+
+    def take(self, now_s: float) -> int | None:
+        """None: leave this line out; else how many were left out before it. ``now_s``: monotonic."""
+        if now_s - self._began_s >= self._window_s:
+            self._began_s, self._lines = now_s, 0
+        if self._lines >= self._lines_max:
+            self._left_out += 1
+            return None
+        self._lines += 1
+        left_out, self._left_out = self._left_out, 0
+        return left_out
 
 
 LinkT = TypeVar("LinkT", bound=LimitedLink)

@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, cast
 
 from rollcall_ha.node.certified import PeerCertificate, PeerKind, PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, cause_of
-from rollcall_ha.node.tls import Credentials
+from rollcall_ha.node.tls import Credentials, tls_reason
 
 CLIENT_HELLO: Final = 0x16
 SCRATCH_BYTES: Final = 256 * 1024
@@ -287,7 +287,7 @@ class SecuredDoor(asyncio.BufferedProtocol):
             transport.flush()
         except ssl.SSLError as error:
             transport.close_refused()
-            link.close(f"TLS: {getattr(error, 'verify_message', None) or error.reason or error}", CloseCause.TLS)
+            link.close(tls_reason(error), CloseCause.TLS)
 
     def _judge(self, tls: ssl.SSLObject) -> bool:
         """Rule 2; False: the link is closed."""

@@ -407,7 +407,7 @@ def test_refusals_cannot_fill_the_disk() -> None:
     now[0] = 1.0
     refuse(1)
     assert len(lines.lines) == LINES_PER_SECOND + 1
-    assert [line["dropped_before"] for line in lines.lines[-2:]] == [0, 40]
+    assert [line["left_out"] for line in lines.lines[-2:]] == [0, 40]
     assert registry.get_sample_value("rollcall_rest_refused_total", {"reason": "nobody"}) == LINES_PER_SECOND + 41
 
 

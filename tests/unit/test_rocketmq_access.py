@@ -292,7 +292,7 @@ def test_refusals_do_not_fill_the_disk(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(AccessRefused):
             access.judge(signed(1003, "brokers", brokerName="x" * 5_000), address="10.0.0.1:9", certificate=None)
     lines = [line for line in capsys.readouterr().out.splitlines() if "set" in line]
-    assert [("untold=0" in line, "untold=2" in line) for line in lines] == [(True, False), (False, True)]
+    assert [("left_out=0" in line, "left_out=2" in line) for line in lines] == [(True, False), (False, True)]
     assert all(len(line) < 500 for line in lines)
 
 

@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.node.certified import PeerCertificate, PeerKind
 from rollcall_ha.node.config import FleetFile, IpNetwork, RocketmqTls, refuse_plain_tls, rocketmq_networks
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import FewLines
 from rollcall_ha.node.telemetry import get_logger
 
 NO_PERMISSION = 16
@@ -114,8 +115,7 @@ class RocketmqAccess:
         self._rules = rules
         self._monotonic = monotonic
         self._logger = get_logger("rocketmq.refused")
-        self._told_s = -REFUSAL_INTERVAL_S
-        self._untold = 0
+        self._lines = FewLines(REFUSAL_INTERVAL_S)
         self._is_listed = lru_cache(ADDRESSES_REMEMBERED_MAX)(self._find_network)
         self.refused: Counter[str] = Counter()
         """Requests, by reason; a metric."""
@@ -143,15 +143,16 @@ class RocketmqAccess:
             raise
 
     def _tell(self, frame: Frame, address: str, refusal: AccessRefused) -> None:
-        now_s = self._monotonic()
         # Unbounded, whoever is refused would fill the disk: a peer without the key asks again and again.
-        if now_s - self._told_s < REFUSAL_INTERVAL_S:
-            self._untold += 1
-            return
-        untold, self._told_s, self._untold = self._untold, now_s, 0
-        self._logger.warning(
-            "refused", reason=refusal.reason, code=frame.code, address=address, detail=str(refusal), untold=untold
-        )
+        if (left_out := self._lines.take(self._monotonic())) is not None:
+            self._logger.warning(
+                "refused",
+                reason=refusal.reason,
+                code=frame.code,
+                address=address,
+                detail=str(refusal),
+                left_out=left_out,
+            )
 
     def _judge(self, frame: Frame, address: str, certificate: PeerCertificate | None) -> Principal:
         if certificate is not None:

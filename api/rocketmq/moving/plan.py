@@ -93,8 +93,8 @@ def _refusal(found: ForeignSet, known: Mapping[SetKey, SetView]) -> str:
         return f"it is run here already: broker {ours.master} is master in epoch {ours.master_epoch}"
     if master is None:
         return "its controllers know no master; let them elect one first"
-    # A dead master's SyncStateSet belongs to the past (rule 1): which broker holds everything that was acknowledged is known
-    # only while the master that acknowledges it says who is in sync.
+    # A dead master's SyncStateSet belongs to the past (rule 1): which broker holds everything that was acknowledged is
+    # known only while the master that acknowledges it says who is in sync.
     if not master.is_alive:
         return f"its master, broker {master.broker_id}, is not alive under its controllers; start it there first"
     if not master.is_in_sync:
