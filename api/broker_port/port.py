@@ -163,20 +163,6 @@ class BrokerPortServer:
         """The certificate that this port shows; None: links are plain."""
         return None if self._door is None else self._door.credentials
 
-    @property
-    def connections(self) -> int:
-        return self._server.connections
-
-    @property
-    def closed_by_cause(self) -> Counter[CloseCause]:
-        """Links that ended, by why."""
-        return self._server.closed_by_cause
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Bytes held for frames that are not whole yet, over all links."""
-        return self._server.unfinished_bytes
-
     # --- BrokerPort --------------------------------------------------------------------------------------------------
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:

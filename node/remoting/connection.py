@@ -378,19 +378,6 @@ class RemotingServer:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
-    @property
-    def connections(self) -> int:
-        return len(self.links)
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Held for unfinished frames by all links together."""
-        return self.links.unfinished_bytes
-
-    @property
-    def closed_by_cause(self) -> Counter[CloseCause]:
-        return self.links.closed_by_cause
-
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if the address is taken."""
         self._server = await asyncio.get_running_loop().create_server(self._accept, host, port, backlog=1024)

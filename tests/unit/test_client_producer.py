@@ -267,10 +267,10 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
             each.set_route(1, 1, *brokers)
         async with Producer([second.address], credentials=own) as producer:
             await producer.send("T", b"before")
-            await until(lambda: [each.server.connections for each in brokers] == [2, 1, 1])
+            await until(lambda: [len(each.server.links) for each in brokers] == [2, 1, 1])
             await first.server.stop()
             # A watch and a spare link; the master of epoch 2 is not elected yet.
-            await until(lambda: [each.server.connections for each in (second, third)] == [2, 2])
+            await until(lambda: [len(each.server.links) for each in (second, third)] == [2, 2])
             spare = second.server.links.snapshot()[-1]
             await until(lambda: spare.certificate is not None)
             send = asyncio.ensure_future(producer.send("T", b"after"))
@@ -280,9 +280,9 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
             await send
             assert spare.has_frame
             assert second.server.links.snapshot()[-1] is spare
-            await until(lambda: third.server.connections == 1)
+            await until(lambda: len(third.server.links) == 1)
         for each in (second, third):
-            await until(lambda each=each: each.server.connections == 0)
+            await until(lambda each=each: len(each.server.links) == 0)
             await each.stop()
         first.log.close(is_clean=False)
         assert bodies(second) == [b"after"]

@@ -53,19 +53,19 @@ def test_bad_neighbours_cost_honest_brokers_nothing(tmp_path: Path) -> None:
             writer.write(deep)
             assert await reader.read(20)
         await polling
-        await until(lambda: port.gateway.closed_by_cause[CloseCause.PROBE] == PROBES)
-        assert port.gateway.closed_by_cause == {
+        await until(lambda: port.gateway.links.closed_by_cause[CloseCause.PROBE] == PROBES)
+        assert port.gateway.links.closed_by_cause == {
             CloseCause.FRAME_LENGTH: GARBAGE + HUGE,
             CloseCause.FRAME: DEEP,
             CloseCause.PROBE: PROBES,
         }
         assert port.gateway.requests["malformed"] == DEEP
-        assert port.gateway.unfinished_bytes == HALF * 9
+        assert port.gateway.links.unfinished_bytes == HALF * 9
         assert port.view().master == 1
         for _, writer in links:
             writer.transport.abort()
-        await until(lambda: port.gateway.connections == 2)
-        assert port.gateway.unfinished_bytes == 0
+        await until(lambda: len(port.gateway.links) == 2)
+        assert port.gateway.links.unfinished_bytes == 0
 
     with_port(tmp_path, scenario)
 

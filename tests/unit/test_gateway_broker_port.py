@@ -461,7 +461,7 @@ def test_greedy_frame_closes_its_link_only(tmp_path: Path) -> None:
         await until(lambda: peer.closed)
         answer = await honest.request(RequestCode.FIND_LEADER, timeout_ms=500)
         assert answer.code == SystemCode.SUCCESS
-        assert port.gateway.closed_by_cause[CloseCause.FRAME_LENGTH] == 1
+        assert port.gateway.links.closed_by_cause[CloseCause.FRAME_LENGTH] == 1
 
     _run(tmp_path, scenario)
 
@@ -491,7 +491,7 @@ def test_a_link_that_speaks_for_a_replica_of_another_link_counts_for_nothing_and
         stranger = await port.link(peer)
         stranger.send_one_way(code, body=msgspec.json.encode(said()))
         await until(lambda: bool(peer.closed))
-        assert port.gateway.closed_by_cause == {CloseCause.STRANGER: 1}
+        assert port.gateway.links.closed_by_cause == {CloseCause.STRANGER: 1}
         assert port.leader.service.published.index == before
         view = port.leader.service.view_of(KEY)
         assert view is not None

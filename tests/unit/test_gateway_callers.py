@@ -175,8 +175,8 @@ def test_a_session_ends_with_its_certificate(tmp_path: Path) -> None:
         assert served.certificate is not None
         assert world.gateway._door is not None
         world.gateway._door.credentials.revoke({served.certificate.serial})
-        await until(lambda: world.gateway.closed_by_cause[CloseCause.REVOKED] == 1)
-        assert world.gateway.connections == 0
+        await until(lambda: world.gateway.links.closed_by_cause[CloseCause.REVOKED] == 1)
+        assert len(world.gateway.links) == 0
 
     serving(tmp_path, scenario)
 

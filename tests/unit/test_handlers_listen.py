@@ -141,7 +141,7 @@ def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
             except ConnectionResetError:
                 pass
         bad_writer.close()
-        assert broker.server.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
+        assert broker.server.links.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
         writer.write(encode_frame(Frame(code=310, opaque=7, ext_fields={})))
         refused = await read_frame(reader)
         assert (refused.opaque, refused.code) == (7, 13)
@@ -187,7 +187,7 @@ def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
             await read_frame(bad_reader)
         bad_writer.close()
-        assert broker.server.closed_by_cause == {CloseCause.FAULT: 1}
+        assert broker.server.links.closed_by_cause == {CloseCause.FAULT: 1}
         writer.write(encode_frame(Frame(code=RequestCode.PROBE, opaque=7)))
         assert (await read_frame(reader)).opaque == 7
 

@@ -106,7 +106,7 @@ def test_nonsense_closes_that_link_and_nothing_else() -> None:
         assert await reader.read() == b""
         writer.close()
         assert (await good.request(1, body=b"still here", timeout_ms=1000)).body == b"still here"
-        assert server.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
+        assert server.links.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
         good.close("done")
 
     with_server(scenario)
@@ -159,7 +159,7 @@ def test_a_one_way_is_never_answered() -> None:
 
 async def _counted(server: RemotingServer, cause: CloseCause) -> None:
     """Return when a link has ended for this cause."""
-    while not server.closed_by_cause[cause]:  # noqa: ASYNC110 - a counter of the server
+    while not server.links.closed_by_cause[cause]:  # noqa: ASYNC110 - a counter of the server
         await asyncio.sleep(0.002)
 
 
@@ -198,8 +198,8 @@ def test_each_kind_of_nonsense_has_its_own_count(
         writer.write(sent)
         assert await reader.read() == b""
         writer.close()
-        assert server.closed_by_cause == {cause: 1}
-        assert (server.connections, server.unfinished_bytes) == (0, 0)
+        assert server.links.closed_by_cause == {cause: 1}
+        assert (len(server.links), server.links.unfinished_bytes) == (0, 0)
 
     # Only what is meant to be late has a short limit: on a busy machine all is.
     short = {
@@ -251,10 +251,10 @@ def test_probe_of_a_load_balancer_is_counted_and_leaves_nothing(resets: bool) ->
             with socket.create_connection(("127.0.0.1", port)) as probe:
                 if resets:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        while server.closed_by_cause[CloseCause.PROBE] < 20:  # noqa: ASYNC110 - a counter of the server
+        while server.links.closed_by_cause[CloseCause.PROBE] < 20:  # noqa: ASYNC110 - a counter of the server
             await asyncio.sleep(0.002)
-        assert server.closed_by_cause == {CloseCause.PROBE: 20}
-        assert server.connections == 0
+        assert server.links.closed_by_cause == {CloseCause.PROBE: 20}
+        assert len(server.links) == 0
         assert echo.batches == []
 
     with_server(scenario)
@@ -266,10 +266,10 @@ def test_peer_that_does_not_read_is_closed() -> None:
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         request = encode_frame(Frame(code=1, opaque=1, body=b"x" * 60_000))
-        while not server.closed_by_cause:
+        while not server.links.closed_by_cause:
             writer.write(request * 20)
             await asyncio.sleep(0.001)
-        assert server.closed_by_cause == {CloseCause.DOES_NOT_READ: 1}
+        assert server.links.closed_by_cause == {CloseCause.DOES_NOT_READ: 1}
         writer.transport.abort()
 
     with_server(scenario, LinkLimits(out_buffer_bytes_max=100_000))
@@ -286,10 +286,10 @@ def test_unfinished_frames_of_all_links_have_a_limit_and_the_greediest_go_first(
         for _, other in greedy:
             other.write(struct.pack(">i", 100_000) + struct.pack(">I", 10) + b"z" * 40_000)
         await _counted(server, CloseCause.UNFINISHED_FRAMES)
-        assert server.unfinished_bytes <= 100_000
+        assert server.links.unfinished_bytes <= 100_000
         writer.write(honest[60:])
         assert await reader.readexactly(20)
-        assert set(server.closed_by_cause) == {CloseCause.UNFINISHED_FRAMES}
+        assert set(server.links.closed_by_cause) == {CloseCause.UNFINISHED_FRAMES}
         for other in (writer, *(found for _, found in greedy)):
             other.transport.abort()
 
@@ -303,16 +303,16 @@ def test_a_closed_link_lets_go_of_its_unfinished_frame_at_once() -> None:
         for is_ours in (True, False):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(struct.pack(">iI", 1_000_000, 10) + b"z" * 90_000)
-            while server.unfinished_bytes < 90_000:  # noqa: ASYNC110 - a counter of the server
+            while server.links.unfinished_bytes < 90_000:  # noqa: ASYNC110 - a counter of the server
                 await asyncio.sleep(0)
             (link,) = server.links.snapshot()
             if is_ours:
                 link.close("enough")
             else:
                 writer.transport.abort()
-            while server.connections:  # noqa: ASYNC110 - a counter of the server
+            while len(server.links):  # noqa: ASYNC110 - a counter of the server
                 await asyncio.sleep(0)
-            assert (link._received.held_bytes, len(link._received._own), server.unfinished_bytes) == (0, 0, 0)
+            assert (link._received.held_bytes, len(link._received._own), server.links.unfinished_bytes) == (0, 0, 0)
             writer.transport.abort()
 
     with_server(scenario)
@@ -345,7 +345,7 @@ def test_server_leaves_descriptors_to_the_rest_of_the_process(monkeypatch: pytes
         first = await connect("127.0.0.1", port, Echo(), timeout_ms=1000)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
-        assert server.closed_by_cause == {CloseCause.TOO_MANY_LINKS: 1}
+        assert server.links.closed_by_cause == {CloseCause.TOO_MANY_LINKS: 1}
         writer.close()
         first.close("done")
 

@@ -72,7 +72,7 @@ class World:
         (self.port,) = free_ports(1)
 
     def count(self, cause: CloseCause) -> int:
-        return self.server.closed_by_cause[cause]
+        return self.server.links.closed_by_cause[cause]
 
     async def dialled(self, credentials: Credentials, **expected: Any) -> RemotingConnection:
         expected = {"kinds": frozenset({PeerKind.CONTROLLER}), **expected}
@@ -141,7 +141,7 @@ def test_secured_and_plain_links_are_served_on_one_port_that_says_so(tmp_path: P
     async def scenario(world: World) -> None:
         await echoed(world.port, nameless_context(), (0, 10, 200_000, 3_000_000))
         await echoed(world.port, None, (0, 10, 200_000, 3_000_000))
-        await until(lambda: world.server.connections == 0)
+        await until(lambda: len(world.server.links) == 0)
         assert set(world.echo.peers) == {""}
 
     serving(tmp_path, scenario, takes_nameless=True, takes_plain=True)
@@ -324,10 +324,10 @@ def test_a_peer_that_leaves_in_the_middle_of_a_frame_costs_its_link_only(tmp_pat
     async def scenario(world: World) -> None:
         link = await world.dialled(more_credentials(tmp_path, BROKER))
         link.send_bytes(encode_frame(Frame(code=1, opaque=1, body=b"x" * 100_000))[:50_000])
-        await until(lambda: world.server.unfinished_bytes > 0)
+        await until(lambda: world.server.links.unfinished_bytes > 0)
         link.close("gone")
-        await until(lambda: world.server.connections == 0)
-        assert world.server.unfinished_bytes == 0
+        await until(lambda: len(world.server.links) == 0)
+        assert world.server.links.unfinished_bytes == 0
         with pytest.raises(LinkClosed):
             await link.request(1, timeout_ms=1_000)
         await world.still_serves()
@@ -357,10 +357,10 @@ def test_half_handshakes_hold_no_more_memory_than_unfinished_frames(tmp_path: Pa
         for _, writer in links:
             writer.write(b"\x16\x03\x01")
         await until(lambda: world.count(CloseCause.UNFINISHED_FRAMES) == 11)
-        assert world.server.unfinished_bytes == 10 * HANDSHAKE_BYTES
+        assert world.server.links.unfinished_bytes == 10 * HANDSHAKE_BYTES
         await world.still_serves()
         for _, writer in links:
             writer.close()
-        await until(lambda: world.server.unfinished_bytes == 0)
+        await until(lambda: world.server.links.unfinished_bytes == 0)
 
     serving(tmp_path, scenario)

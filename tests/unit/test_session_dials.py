@@ -179,8 +179,8 @@ def test_a_controller_whose_certificate_is_revoked_is_hung_up_on_and_not_asked_a
         await until(lambda: controller.asked >= 1)
         ours.revoke({theirs.own.serial})
         asked = controller.asked
-        closed = port.closed_by_cause.total()
-        await until(lambda: port.closed_by_cause.total() >= closed + 2)
+        closed = port.links.closed_by_cause.total()
+        await until(lambda: port.links.closed_by_cause.total() >= closed + 2)
         assert controller.asked <= asked + 1, "a question may have been under way"
         await session.stop("seen")
         await port.stop()

@@ -176,13 +176,13 @@ async def remoting(stage: Stage) -> None:
     except RemotingTimeout:
         stage.tell("no answer")
     link.close("enough")
-    await _until(lambda: server.connections == 0)
+    await _until(lambda: len(server.links) == 0)
     other = await connect(stage.host, stage.port, _Client(stage), timeout_ms=2_000)
     try:
         await other.request(8, timeout_ms=2_000)
     except LinkClosed:
         stage.tell("closed by the server")
-    await _until(lambda: server.connections == 0)
+    await _until(lambda: len(server.links) == 0)
     await server.stop()
     try:
         await connect(stage.host, stage.port, _Client(stage), timeout_ms=2_000)
@@ -351,5 +351,5 @@ def test_a_cut_delays_a_link_and_a_reset_ends_it() -> None:
     task.result()
 
     assert heard == ["late", "Connection reset by peer"]
-    assert listening.connections == 0
+    assert len(listening.links) == 0
     assert faults == []
