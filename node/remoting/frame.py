@@ -1,8 +1,8 @@
 """
 RocketMQ's remoting frame: bytes to values and back, both header forms. Sans-IO.
 
-Here: ``Frame``, ``cut_frames`` and ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here:
-sockets (``connection``), the meaning of codes.
+Here: ``Frame``, ``cut_frames`` (bounded), ``decode_frame``, ``encode_frame``. Not here: where bytes lie until they are
+whole frames (``receive``), sockets (``connection``), the meaning of codes.
 Layout (docs/wire.md, the frame): int32 length of the rest, 8 bits header form + 24 bits header length, header, body.
 
 Rule 1: nonsense raises ``FrameError`` and nothing else; the owner of the link closes it.
@@ -256,32 +256,3 @@ def _validate_header(word: int, length: int, header_bytes_max: int) -> None:
         raise FrameError(f"unknown header form {form}; 0 (JSON) and 1 (binary) are known")
     if header_length > min(header_bytes_max, length - 4):
         raise FrameError(f"header of {header_length} bytes in a frame of {length}, at most {header_bytes_max} are read")
-
-
-class FrameDecoder:
-    """Collects bytes of any pieces until frames are whole; holds at most one incomplete frame."""
-
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """``frame_bytes_max`` counts the length word, as the reference's limit does."""
-        self._buffer = bytearray()
-        self._frame_bytes_max = frame_bytes_max
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes | memoryview) -> list[Frame]:
-        """Frames that became whole, in order. Raises ``FrameError``; the decoder is not usable afterwards."""
-        frames: list[Frame] = []
-
-        def take(part: memoryview, _: int) -> bool:
-            frames.append(decode_frame(part))
-            return True
-
-        self._buffer += data
-        with memoryview(self._buffer) as view:
-            taken, _ = cut_frames(view, len(view), take, frame_bytes_max=self._frame_bytes_max)
-        if taken:
-            del self._buffer[:taken]
-        return frames

@@ -21,8 +21,9 @@ from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.fastjson import quote_keys
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, decode_frame, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame, encode_frame
 from rollcall_ha.node.remoting.links import LinkLimits
+from tests.support.frames import FrameDecoder
 
 CAPTURES = {
     entry["title"]: bytes.fromhex(entry["hex"])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
+from tests.support.frames import FrameDecoder
 
 CAPTURES = json.loads((Path(__file__).parent / "captures.json").read_text())
 FRAMES = [

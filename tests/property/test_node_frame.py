@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollcall_ha.node.remoting.codes import LANGUAGES
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, FrameError, HeaderForm, encode_frame
+from tests.support.frames import FrameDecoder
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 FRAMES = st.builds(

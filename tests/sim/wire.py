@@ -15,8 +15,9 @@ from rollcall_ha.broker.log.record import Draft, record_bytes
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from tests.sim.log import RECORD_BYTES
+from tests.support.frames import FrameDecoder
 from tests.support.sim_net import End
 
 _BY_BROKER = b"CLUSTER\x01sim\x02"

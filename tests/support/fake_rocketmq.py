@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
+from tests.support.frames import FrameDecoder
 
 HEARTBEAT_TIMEOUT_S = 10.0
 

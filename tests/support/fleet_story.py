@@ -33,8 +33,8 @@ from rollcall_ha.deploy.local.demo import PRODUCER, is_complete
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import python_module, wait_until
-from rollcall_ha.node.remoting.frame import FrameDecoder
 from tests.support.fleet_links import listen_socket
+from tests.support.frames import FrameDecoder
 
 FIRST_ACKS = 200
 ACKS_DEADLINE_S = 40.0

@@ -20,8 +20,9 @@ from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from rollcall_ha.node.remoting.secured import Door
+from tests.support.frames import FrameDecoder
 from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"

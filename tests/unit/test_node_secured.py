@@ -24,10 +24,11 @@ from rollcall_ha.node.remoting.connection import (
     RemotingServer,
     connect,
 )
-from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits
 from rollcall_ha.node.remoting.secured import HANDSHAKE_BYTES, Door, ExpectedPeer
 from rollcall_ha.node.tls import Credentials
+from tests.support.frames import FrameDecoder
 from tests.support.raft_certs import (
     credentials_in,
     issue_more,
