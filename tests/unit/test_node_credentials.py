@@ -53,7 +53,7 @@ def authority(tmp_path: Path) -> Authority:
         (C1, -1, "certificate has expired"),
         (CertifiedName(fleet="other", kind=PeerKind.CONTROLLER, name="c1"), 90, "this fleet is demo"),
         (CertifiedName(fleet="demo", kind=PeerKind.ADMIN, name="c1"), 90, "expected is rollcall://demo/controller/c1"),
-        (CertifiedName(fleet="demo", kind=PeerKind.CONTROLLER, name="c2"), 90, "of rollcall://demo/controller/c2"),
+        (CertifiedName(fleet="demo", kind=PeerKind.CONTROLLER, name="c2"), 90, "names rollcall://demo/controller/c2"),
     ],
 )
 def test_a_process_does_not_start_with_what_its_peers_would_refuse(
