@@ -31,6 +31,7 @@ from tests.support.runtime_controller import (
     Group,
     broker_id_body,
     heartbeat_body,
+    recorded,
     register_body,
     running_group,
     until,
@@ -317,6 +318,7 @@ def test_no_secret_is_in_any_answer(tmp_path: Path) -> None:
         await _issue(leader, "viewer")
         state = leader.service.published.state
         await until(lambda: any(found.master for found in leader.service.published.state.sets.values()))
+        await recorded(leader)
         (replica,) = next(iter(state.sets.values())).replicas
         digests = {replica.register_code.rpartition(":")[2], digest_of(SECRET)}
         spared = {"listEvents": digests, "getBackup": digests - {digest_of(SECRET)}}
