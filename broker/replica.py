@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
@@ -513,11 +512,8 @@ class Replica:
 
     def _ask_to_leave(self, command: AnnounceStop | ReportDrained) -> None:
         def answered(future: asyncio.Future[AnyReply]) -> None:
-            error = asyncio.CancelledError() if future.cancelled() else future.exception()
-            if error is not None:
-                # Controllers of an older release answer without a body that can be read: they will not learn it now.
-                is_unknown_there = isinstance(error.__cause__, msgspec.MsgspecError)
-                self.role.feed(StopAnswered(is_over=is_unknown_there))
+            if future.cancelled() or future.exception() is not None:
+                self.role.feed(StopAnswered(is_over=False))
                 return
             reply = future.result()
             if isinstance(reply, Elected):
@@ -554,7 +550,7 @@ class Replica:
         if speaker is None:
             raise SessionUnavailable("no session is open")
         since_s = self._no_sends_since_s
-        stopped_us = UNSET if since_s is None else int((self._loop.time() - since_s) * 1_000_000)
+        stopped_us = None if since_s is None else int((self._loop.time() - since_s) * 1_000_000)
         command = SayGoodbye(**speaker, clean_mark=clean_mark, stopped_us=stopped_us)
         await self.session.ask(command)
 

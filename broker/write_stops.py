@@ -117,8 +117,6 @@ def _outcome(future: asyncio.Future[AnyReply]) -> Told:
     reply = future.result()
     if not isinstance(reply, Refused):
         return Told.TAKEN
-    if reply.code is RefusalCode.FEATURE_LEVEL:
-        return Told.NOT_YET
     return Told.UNKNOWN if reply.code is RefusalCode.OVERLOADED else Told.REFUSED
 
 

@@ -48,8 +48,6 @@ HISTORY_WAIT_MS_MAX = 10_000
 """For the events of the last entries: they are synced in groups, behind the state."""
 _WAIT_MS = 1_000
 _PAGE_EVENTS = 500
-_GRANTED = "broker-id-granted"
-_NO_CODE = ("sha256:", "imported:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +144,6 @@ def _fill(writing: BackupFile, asking: Client, address: str, first: BackupPage, 
     writing.finish()
 
 
-class _Fact(msgspec.Struct):
-    kind: str
-    register_code: str = msgspec.field(default="", name="registerCode")
-
-
 class _Event(msgspec.Struct):
     """The part of an event that is looked at here."""
 
@@ -158,7 +151,6 @@ class _Event(msgspec.Struct):
     index: int
     ordinal: int
     chain: str
-    event: _Fact
 
 
 class _Events(msgspec.Struct, rename="camel"):
@@ -202,7 +194,6 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
             if is_first and page.gap is not None:
                 yield _hole_before(event, page.gap)
             is_first = False
-            _refuse_codes(event, header)
             chain = event.chain
             yield bytes(raw)
         start = page.next_from or start
@@ -218,17 +209,6 @@ def _hole_before(event: _Event, reason: str) -> bytes:
     # As the first line of a segment: what was removed by age is no violation, and is told.
     return msgspec.json.encode(
         {"gap": {"after": None, "toIndex": event.index - 1, "chain": "", "reason": reason}}, order="deterministic"
-    )
-
-
-def _refuse_codes(event: _Event, header: BackupHeader) -> None:
-    code = event.event.register_code
-    if header.has_secrets or event.event.kind != _GRANTED or code.startswith(_NO_CODE):
-        return
-    raise context.fail(
-        f"rollcall: the record has register codes of feature level 1 (event {event.index}.{event.ordinal}), by which "
-        "anybody can register as a broker: take the history with --with-secrets",
-        CommandExit.REFUSED,
     )
 
 

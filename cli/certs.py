@@ -207,12 +207,6 @@ def _wanted(
         certified = _name_of(document, found)
         if certified is not None:
             held[certified] = (*held.get(certified, ()), found.file.parent)
-    # A fleet of an older program has none for its brokers yet; in bundles they could go to any machine.
-    if document.tls is not None and not (base / MACHINES_DIRECTORY).is_dir():
-        for node in (*document.controllers, *document.brokers):
-            certified = node_name(document, node)
-            if certified is not None:
-                held.setdefault(certified, (document.path(document.tls.directory),))
     if names:
         missing = [name for name in names if all(name not in (one.name, str(one)) for one in held)]
         if missing:

@@ -6,8 +6,6 @@ Here: pure functions from values of ``controller.contract`` to ``Report``. Not h
 
 from __future__ import annotations
 
-from msgspec import UNSET
-
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
 from rollcall_ha.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
@@ -176,7 +174,7 @@ def explanation_report(found: Explanation) -> Report:
 def _caller(record: EventRecord) -> str:
     """With what was shown as proof and from where: this is the page for the one decision that went wrong."""
     caller = record.principal
-    if caller is UNSET or not caller.serial:
+    if caller is None or not caller.serial:
         return caller_text(record)
     return f"{caller} ({caller.proved_by} {caller.serial}{f', from {caller.address}' if caller.address else ''})"
 

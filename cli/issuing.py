@@ -132,5 +132,4 @@ def _hosts(document: FleetFile, name: CertifiedName) -> tuple[str, ...]:
     if name.kind is not PeerKind.CONTROLLER:
         return ()
     section = document.controller(name.name)
-    # Its own name first: that is what programs from before the URI names look at, while both are in one fleet.
     return (name.name, split_address(section.rest)[0], *document.fleet.rest_names, *LOOPBACK_NAMES)

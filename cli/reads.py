@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rollcall_ha.cli.tables import ControllerRow
     from rollcall_ha.client.client import Client, Reached
     from rollcall_ha.controller.contract.values import EventRef
-    from rollcall_ha.controller.contract.views import ControllerStatus, EventPage, FleetStatus
+    from rollcall_ha.controller.contract.views import ControllerStatus, FleetStatus
 
 FOLLOW_WAIT_MS = 10_000
 EpochArgument = Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")]
@@ -220,6 +220,8 @@ def events(
     by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
 ) -> None:
     """The newest events of the record, in their order. With --from they begin at a mark."""
+    import msgspec
+
     from rollcall_ha.cli import tables
 
     if oldest and start is not None:
@@ -231,11 +233,9 @@ def events(
         # A request id may be anywhere in the record: it is looked for from the beginning.
         is_newest = position is None and not oldest and request is None and by is None
         while True:
-            page = _wanted(
-                asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest, by=by),
-                request=request,
-                by=by,
-            )
+            page = asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest, by=by)
+            if request is not None:
+                page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
             # A page without a match is not the end: the order whose outcome is unknown may be 10,000 events further on,
             # and "No events." would be read as "it was not executed".
             # Who asks for one caller wants everything: its orders are on every page.
@@ -248,19 +248,6 @@ def events(
             position = page.next_from or position
             is_newest = is_newest and position is None
             wait_ms = FOLLOW_WAIT_MS if follow else 0
-
-
-def _wanted(page: EventPage, *, request: str | None, by: str | None) -> EventPage:
-    import msgspec
-
-    from rollcall_ha.controller.contract.events import is_asked_by
-
-    if request is not None:
-        page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
-    # Once more: a controller from before this question sends the orders of all callers.
-    if by is not None:
-        page = msgspec.structs.replace(page, events=tuple(e for e in page.events if is_asked_by(e, by)))
-    return page
 
 
 def decode_event_ref(text: str) -> EventRef:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Column, Mood, Report, Table
@@ -97,7 +96,7 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
         name, age = fleet.freshness.read_from, output.age_ms(fleet.freshness.age_ms)
         leader = fleet.controller.leader
-        # Its link to the leader is down, or the fleet is of level 1, whose controllers pass nothing on.
+        # Its link to the leader is down.
         is_elsewhere = leader is not None and leader not in {row.name for row in controllers if row.status is not None}
         finding = f"{name} says that {leader} leads, which did not answer" if is_elsewhere else "no controller leads"
         reason = f"{finding}; this is what {name} knew {age} ago. Brokers keep serving without controllers"
@@ -606,7 +605,7 @@ def event_row(record: EventRecord) -> tuple[str, ...]:
 def caller_text(record: EventRecord) -> str:
     """Who asked, and how that was proven: ``admin:alice (certificate)``; a controller itself proves nothing here."""
     caller = record.principal
-    if caller is UNSET:
+    if caller is None:
         return record.requested_by
     return f"{caller} ({'unproven' if caller.proved_by is ProvedBy.NOTHING else caller.proved_by})"
 

@@ -311,8 +311,8 @@ class Client:
         """
         Events from ``start`` on, or the newest ones; without any, the answer is held up to ``wait_ms``.
 
-        ``by``: only those that this caller (name, or role:name) asked for; a controller from before this question sends
-        all. A page without any is the end only if its ``next_from`` is None.
+        ``by``: only those that this caller (name, or role:name) asked for. A page without any is the end only if its
+        ``next_from`` is None.
 
         Raises ``ClientError``.
         """

@@ -58,7 +58,7 @@ class ShownCertificate:
     """A certificate as it is: nobody has judged its signature, its dates or its fleet."""
 
     name: CertifiedName | None
-    """None: it has no URI name of ours, as those of programs from before."""
+    """None: it has no URI name of ours."""
     subject: str
     """Its common name, or empty."""
     serial: str

@@ -275,14 +275,6 @@ def _facts(event: Column) -> dict[str, Column]:
 def _election(event: Column) -> dict[str, Column]:
     verdict, detection = event["verdict"], event["detection"]
     is_election = event["kind"].isin("master-elected", "election-failed")
-    # The last heartbeat is the sign of a timeout only. A process that is killed 200 ms after its heartbeat lived for
-    # those 200 ms: its sign is the closed session.
-    heartbeat = f.when(detection["cause"] == "timeout", detection["lastHeartbeatAgeUs"])
-    # The earliest sign has the greatest age, as in ``DetectionStamps.fault_age_us``; records from before the field
-    # ``firstSignAgeUs`` have the stamps only.
-    signs = f.greatest(
-        detection["sessionClosedAgeUs"], detection["linkClosedAgeUs"], detection["probeRefusedAgeUs"], heartbeat
-    )
     judged_ones = verdict["candidates"]
     eligible = f.filter(judged_ones, lambda one: one["outcome"].isin("elected", "eligible"))
     held = f.transform(
@@ -303,9 +295,7 @@ def _election(event: Column) -> dict[str, Column]:
         "policy": verdict["policy"],
     }
     return {name: f.when(is_election, column) for name, column in columns.items()} | {
-        "fault_age_us": f.coalesce(
-            detection["firstSignAgeUs"], signs, detection["detectedAgeUs"], event["ended"]["firstSignAgeUs"]
-        ),
+        "fault_age_us": f.coalesce(detection["firstSignAgeUs"], event["ended"]["firstSignAgeUs"]),
         # Without stamps a living master was moved, or there was none: that begins with the proposal. But a master that
         # was lost without a stamp was lost at some time before it.
         "alive_age_us": f.coalesce(

@@ -21,7 +21,7 @@ broker_set string null for events without a set
 set_id bigint xxhash64 of fleet, cluster, broker_set: its number in silver; null for events without a set
 kind int code of the event's kind (codes.KINDS)
 requested_by string requester: controller:c1, broker:2, admin:alice
-caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller, or before feature level 3
+caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller
 proved_by string certificate, token, signature, nothing; null as caller
 version int schema version of the line
 master_epoch bigint epoch that the event begins, reports on, grades or was decided in

@@ -346,7 +346,7 @@ class SyntheticSet:
         if process.is_up or replica is None or not replica.is_alive:
             return ()
         stamps = detection.ages(now_us)
-        sign_us = now_us - stamps.fault_age_us
+        sign_us = now_us - stamps.first_sign_age_us
         if sign_us < self.fleet.leader.since_us and detection.cause is not SilenceCause.TIMEOUT:
             # The controller that saw the connections close leads no more, and its successor saw nothing: it may count
             # from its own beginning only.

@@ -70,7 +70,7 @@ class SyntheticFailover:
             broker_set.stop_serving(proposed_us, fault, is_drained=is_heard)
         broker_set.seq = 0
         # As the leader does: where no stamps of its own were better, the core has put in those of the set.
-        fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
+        fault_age_us = event.detection.first_sign_age_us if event.detection is not None else 0
         row = self._row(record, event, old)
         broker_set.truth.reigns.append(row)
         _remember(self._rows, row.master_epoch, row)
@@ -133,7 +133,7 @@ class SyntheticFailover:
             is_false=fault in SURVIVED,
             is_controller_caused=fault is Fault.CONTROLLER,
             regret_bytes=max(0, longest - held),
-            detected_us=detection.fault_age_us - detection.detected_age_us if detection is not None else None,
+            detected_us=detection.first_sign_age_us - detection.detected_age_us if detection is not None else None,
             proposed_us=detection.detected_age_us if detection is not None else None,
         )
 

@@ -115,6 +115,9 @@ class ServingMaster:
         return self.base + max(0, now_us - self.since_us) * self.write_bytes_per_s // US_PER_S
 
 
+_HEARD = "last_heartbeat_age_us"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
     """The signs of a master's fault and when the leading controller saw each, in microseconds of the simulated time."""
@@ -129,10 +132,18 @@ class Detection:
     def ages(self, now_us: int) -> DetectionStamps:
         """As the product stamps them: ages at the proposal."""
         moments = {
-            "last_heartbeat_age_us": self.heard_us,
+            _HEARD: self.heard_us,
             "session_closed_age_us": self.closed_us,
             "link_closed_age_us": self.link_closed_us,
             "probe_refused_age_us": self.refused_us,
         }
         ages = {name: max(0, now_us - at_us) for name, at_us in moments.items() if at_us is not None}
-        return DetectionStamps(cause=self.cause, detected_age_us=now_us - self.detected_us, **ages)
+        # A heartbeat is a sign of life: it bounds the fault only where silence is all that there was.
+        signs = [age for name, age in ages.items() if self.cause is SilenceCause.TIMEOUT or name != _HEARD]
+        detected_age_us = now_us - self.detected_us
+        return DetectionStamps(
+            cause=self.cause,
+            detected_age_us=detected_age_us,
+            first_sign_age_us=max(signs, default=detected_age_us),
+            **ages,
+        )

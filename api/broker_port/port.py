@@ -41,7 +41,7 @@ from rollcall_ha.controller.contract.commands import (
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime import broker_requests
@@ -436,8 +436,6 @@ class BrokerPortServer:
             self.durations[name].note(asyncio.get_running_loop().time() - began_s)
 
     def _answer(self, connection: RemotingConnection, frame: Frame, reply: AnyReply) -> None:
-        if isinstance(reply, Registered | Elected):
-            reply = msgspec.structs.replace(reply, view=for_brokers(reply.view))
         code = reply.code if isinstance(reply, Refused) else SystemCode.SUCCESS
         remark = reply.reason if isinstance(reply, Refused) else None
         connection.respond(frame, code, body=_encode(reply), remark=remark)

@@ -6,11 +6,9 @@ sending (``broker.write_stops``).
 
 Rule 1: one report is under way. A repeat names the same stop, and changes nothing at the controllers.
 Rule 2: ages are taken when a report leaves: told an hour late, a stop began an hour and a bit ago.
-Rule 3: a controller that refuses for want of the feature level is asked again after ``LEVEL_PAUSE_MS``; one that does
-not answer after pauses that double up to ``RETRY_PAUSE_MS_MAX``, so that a stop that is over does not look open for
-long. Any other refusal ends the matter: the reign is over.
-Rule 4: a reason that the fleet's level lacks is told as the one that it was before (R15), at once.
-Rule 5: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is over is dropped and counted.
+Rule 3: a controller that does not answer is asked again after pauses that double up to ``RETRY_PAUSE_MS_MAX``, so that
+a stop that is over does not look open for long. A refusal ends the matter: the reign is over.
+Rule 4: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is over is dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,13 +20,10 @@ from typing import Final
 from rollcall_ha.broker.core.write_watch import US_PER_MS, Stop
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
-from rollcall_ha.controller.contract.values import StopReason
 
 STOPS_PENDING_MAX: Final = 64
-LEVEL_PAUSE_MS: Final = 60_000
 RETRY_PAUSE_MS: Final = 200
 RETRY_PAUSE_MS_MAX: Final = 5_000
-OLDER_REASONS: Final = {StopReason.OWN_DISK: StopReason.NOT_ACKNOWLEDGED}
 
 
 class Told(Enum):
@@ -36,8 +31,6 @@ class Told(Enum):
 
     TAKEN = auto()
     REFUSED = auto()
-    NOT_YET = auto()
-    """The fleet's feature level does not know of stops."""
     UNKNOWN = auto()
     """No answer, or none that says anything."""
 
@@ -63,7 +56,6 @@ class WriteReports:
         self._under_way: tuple[_Pending, bool] | None = None
         self._failures = 0
         self._retry_at_us = 0
-        self._tells_older_reasons = False
 
     @property
     def untold(self) -> int:
@@ -86,7 +78,6 @@ class WriteReports:
     def session_opened(self) -> None:
         """Another controller, or this one again: no pause."""
         self._failures = self._retry_at_us = 0
-        self._tells_older_reasons = False
 
     def next(self, broker_id: BrokerId, now_us: int) -> ReportWrites | None:
         """The report to send now, answered by ``told``; None = nothing is to be told, or not yet."""
@@ -103,7 +94,7 @@ class WriteReports:
             incarnation=self._incarnation,
             master_epoch=stop.master_epoch,
             seq=stop.seq,
-            reason=OLDER_REASONS.get(stop.reason, stop.reason) if self._tells_older_reasons else stop.reason,
+            reason=stop.reason,
             detail=stop.detail,
             age_us=now_us - stop.began_us,
             stopped_us=None if stop.ended_us is None else stop.ended_us - stop.began_us,
@@ -119,13 +110,7 @@ class WriteReports:
             # It may have ended while its beginning was under way: that is still to be told.
             if (was_end or outcome is Told.REFUSED) and pending in self._pending:
                 self._pending.remove(pending)
-                # Of the next stop the own reason is told again: the fleet's level may have been raised since.
-                self._tells_older_reasons = False
-            return
-        # Rule 4. Asked again after a minute as it is, a stop of two seconds would be on record a minute late.
-        if outcome is Told.NOT_YET and pending.stop.reason in OLDER_REASONS and not self._tells_older_reasons:
-            self._tells_older_reasons = True
             return
         pause_ms = min(RETRY_PAUSE_MS << min(self._failures, 16), RETRY_PAUSE_MS_MAX)
         self._failures += 1
-        self._retry_at_us = now_us + (LEVEL_PAUSE_MS if outcome is Told.NOT_YET else pause_ms) * US_PER_MS
+        self._retry_at_us = now_us + pause_ms * US_PER_MS

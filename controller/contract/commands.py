@@ -9,8 +9,6 @@ Rule 2: unknown fields are ignored, so a new field or kind belongs to a feature 
 
 from __future__ import annotations
 
-from msgspec import UNSET, UnsetType
-
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
@@ -48,7 +46,7 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 
-FEATURE_LEVEL = 4
+FEATURE_LEVEL = 1
 """Highest level of operations and snapshots that this code understands (R15)."""
 FIRST_FEATURE_LEVEL = 1
 """The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
@@ -83,8 +81,8 @@ class TakeLeadership(Command, tag="TakeLeadership"):
 class Barrier(Command, tag="Barrier"):
     """Changes no set; a reader that sees it applied has seen everything before it (linearizable reads)."""
 
-    heard_within_ms: int | UnsetType = UNSET
-    """Every replica that counts as alive was heard by this leader within this time; UNSET = it does not say so."""
+    heard_within_ms: int | None = None
+    """Every replica that counts as alive was heard by this leader within this time; None = it does not say so."""
 
 
 class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
@@ -164,8 +162,8 @@ class RegisterReplica(Command, tag="RegisterReplica"):
 
     A directory that does not name the registered one is an older copy, and proves nothing (R3).
     """
-    held_us: int | UnsetType = UNSET
-    """For how long this process has held its data directory: the one before it was gone by then."""
+    held_us: int | None = None
+    """For how long this process has held its data directory: the one before it was gone by then. None = not told."""
 
 
 class MarkSilent(Command, tag="MarkSilent"):
@@ -196,8 +194,8 @@ class SayGoodbye(Command, tag="SayGoodbye"):
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
-    stopped_us: int | UnsetType = UNSET
-    """Of one that stops while it is master: for how long it has taken no sends, on its own clock."""
+    stopped_us: int | None = None
+    """For how long a master that stops has taken no sends, on its own clock; None = it is no master."""
 
 
 class AnnounceStop(Command, tag="AnnounceStop"):
@@ -578,5 +576,5 @@ class Operation(Value):
     """The caller: ``controller:c1``, ``broker:2``, ``admin:alice``."""
     command: AnyCommand
     evidence: Evidence | None = None
-    principal: Principal | UnsetType = UNSET
-    """Who is behind ``requested_by``, as proven; UNSET: a controller's own order, or the fleet is below level 3."""
+    principal: Principal | None = None
+    """Who is behind ``requested_by``, as proven; None = a controller's own order."""

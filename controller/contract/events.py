@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
@@ -113,7 +112,7 @@ class ClockStepped(Event, tag="clock-stepped"):
 class BrokerIdGranted(Event, tag="broker-id-granted"):
     broker_id: BrokerId
     register_code: RegisterCode
-    """Its SHA-256, from feature level 2 on; before, the code itself."""
+    """Its SHA-256."""
     address: str
 
 
@@ -152,8 +151,8 @@ class ReplicaRegistered(Event, tag="replica-registered"):
     """The controllers know less than somebody else: the set is taken over from stored views (R7)."""
     are_positions_known: bool = True
     """False: a RocketMQ broker that has not told them yet; another event follows when it has."""
-    ended: DetectionStamps | UnsetType = UNSET
-    """Of the master's process that this one replaces; its cause is ``replaced``."""
+    ended: DetectionStamps | None = None
+    """The end of the master's process that this one replaces, with the cause ``replaced``; None = it replaces none."""
 
 
 class SessionOpened(Event, tag="session-opened"):
@@ -217,8 +216,8 @@ class GoodbyeSaid(Event, tag="goodbye-said"):
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
-    stopped_us: int | UnsetType = UNSET
-    """Of the master: for how long it had taken no sends when it said so."""
+    stopped_us: int | None = None
+    """For how long the master had taken no sends when it said so; None = it was no master."""
 
 
 class MasterElected(Event, tag="master-elected"):
@@ -512,8 +511,8 @@ class EventRecord(Value):
     event: AnyEvent
     chain: str = ""
     """64 hex digits; hard state keeps the last one."""
-    principal: Principal | UnsetType = UNSET
-    """Who asked, as proven to the controller that took the request; covered by ``chain``."""
+    principal: Principal | None = None
+    """Who asked, as proven to the controller that took the request; None = a controller itself. ``chain`` covers it."""
 
     @property
     def ref(self) -> EventRef:
@@ -522,9 +521,8 @@ class EventRecord(Value):
 
 
 def is_asked_by(record: EventRecord, name: str) -> bool:
-    """Whether ``name``, or ``role:name``, asked for it; a record without a proven caller goes by its own words."""
-    caller = record.principal
-    told = record.requested_by if caller is UNSET else str(caller)
+    """Whether ``name``, or ``role:name``, asked for it; a controller's own order goes by its own words."""
+    told = record.requested_by if record.principal is None else str(record.principal)
     return name in (told, told.partition(":")[2], record.requested_by)
 
 

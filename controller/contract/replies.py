@@ -11,8 +11,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from msgspec.structs import replace
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -135,18 +133,6 @@ class SetView(Value):
     """The id that the next newcomer gets; 0 = a controller that does not say it yet."""
     switchover: SwitchoverView | None = None
     """The order that is under way (R29); None = there is none."""
-
-
-def for_brokers(view: SetView) -> SetView:
-    """
-    ``view`` in words that brokers of every version can read; none of them decides by the condition.
-
-    A slave of before level 2 that starts again while writes are stopped could not read the answer to its registration,
-    and writes wait for this very slave.
-    """
-    if view.condition is not Condition.WRITES_STOPPED:
-        return view
-    return replace(view, condition=Condition.SERVING)
 
 
 class Refused(Reply, tag="Refused"):

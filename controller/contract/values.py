@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import dataclass_transform
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.ids import (
     AckMode,
@@ -162,38 +161,27 @@ class DetectionStamps(Value):
     """
     When the leader noticed what, as ages in microseconds at the moment of the proposal, on its monotonic clock.
 
-    ``None`` = was not seen. The fault lies between ``alive_age_us`` and ``fault_age_us``.
+    ``None`` = was not seen. The fault lies between ``alive_age_us`` and ``first_sign_age_us``.
     """
 
     cause: SilenceCause
+    first_sign_age_us: int
+    """
+    Where the phases of a failover begin: the first sign of the fault, which is what closed or was refused. The first
+    sign of a silence is the moment when the next sign of life was due.
+    """
     last_heartbeat_age_us: int | None = None
     session_closed_age_us: int | None = None
     link_closed_age_us: int | None = None
     probe_refused_age_us: int | None = None
     detected_age_us: int = 0
-    first_sign_age_us: int | UnsetType = UNSET
-    """First sign of the fault: what closed or was refused; of a silence, when the next sign of life was due."""
-    alive_age_us: int | UnsetType = UNSET
+    alive_age_us: int | None = None
     """Last word of the master before it: a heartbeat, an entry that was committed while it was heard."""
 
     @property
-    def fault_age_us(self) -> int:
-        """
-        Where the phases of a failover begin: the first sign of the fault.
-
-        Records from before ``first_sign_age_us``: the oldest stamp. A heartbeat is a sign of life; it bounds the fault
-        only where silence was all that there was.
-        """
-        if self.first_sign_age_us is not UNSET:
-            return self.first_sign_age_us
-        heartbeat = self.last_heartbeat_age_us if self.cause is SilenceCause.TIMEOUT else None
-        signs = (self.session_closed_age_us, self.link_closed_age_us, self.probe_refused_age_us, heartbeat)
-        return max((age for age in signs if age is not None), default=self.detected_age_us)
-
-    @property
     def uncertainty_us(self) -> int | None:
-        """How much earlier than ``fault_age_us`` the fault may have been: 0 = exact, None = not known."""
-        return None if self.alive_age_us is UNSET else max(0, self.alive_age_us - self.fault_age_us)
+        """How much earlier than ``first_sign_age_us`` the fault may have been: 0 = exact, None = not known."""
+        return None if self.alive_age_us is None else max(0, self.alive_age_us - self.first_sign_age_us)
 
 
 class ReplicaEvidence(Value):
@@ -265,17 +253,17 @@ class Milestone(Value):
     cut_to: LogOffset | None = None
     released: LogOffset | None = None
     """TRUNCATED: the highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
-    waited_us: int | UnsetType | None = UNSET
+    waited_us: int | None = None
     """
     FIRST_ACK: the longest time that a send of this first release had waited, from when its sender was handed it.
 
-    UNSET and None = no sender of them said it: RocketMQ's clients do not.
+    None = no sender of them said it: RocketMQ's clients do not.
     """
-    age_us: int | UnsetType = UNSET
+    age_us: int | None = None
     """
     On its way from a broker: how long before the report was sent it was reached, on the broker's monotonic clock.
 
-    The leader takes it off ``observed_us``, and proposes the milestone without it. UNSET: an older broker does not say.
+    The leader takes it off ``observed_us``, and proposes the milestone without it.
     """
 
 

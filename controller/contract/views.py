@@ -166,7 +166,7 @@ class ControllerStatus(Value):
     clock_stepped_at_ms: int | None = None
     """UTC of that event, by the clock after the step."""
     state_digest: str = ""
-    """Hash of its state at ``applied_index``; empty below feature level 2."""
+    """Hash of its state at ``applied_index``; empty before the first entry."""
     voters: tuple[ControllerName, ...] = ()
     """The controllers by its log, itself included."""
     learners: tuple[ControllerName, ...] = ()

@@ -27,7 +27,6 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operatio
 from rollcall_ha.controller.contract.events import AlterRefused, SyncStateSetAltered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict
-from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.decision import Decision, find_set, refuse
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -56,7 +55,7 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
     decided = last if last is not None and last.verdict.master_epoch == command.master_epoch else None
     if decided is not None and decided.verdict.seq == command.seq and decided.digest == digest:
         return Decision(answer=AlterDecided(verdict=decided.verdict, reason=decided.reason or "answered again"))
-    if set_state.recovery is not None and gates.withholds_verdicts_while_recovering(fleet):
+    if set_state.recovery is not None:
         # Never a verdict, which would end the master's union: this seq may have been accepted in what the controllers
         # have lost. {1,2} proposed {1,2,3}; it committed, the answer was lost, then the backup without it was restored.
         # Were the retry decided here, 1 and 2 would release alone, and 3, whose stored view names it, be elected.
@@ -77,7 +76,7 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
         return fenced
     # Not stored either. Decided, a seq of 2**62 would be the last one of its epoch: nothing fits above it on the wire,
     # and the set could not change before the next election.
-    if command.seq > last_seq + SEQUENCE_STEP_MAX and gates.bounds_seqs(fleet):
+    if command.seq > last_seq + SEQUENCE_STEP_MAX:
         return refuse(
             operation,
             RefusalCode.INVALID_ARGUMENT,
@@ -164,12 +163,6 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
 
 def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
     """Why the present master's alter cannot be; None if it can."""
-    # Only below the level that refuses it before (``gates``), and then in the words of that level.
-    if set_state.recovery is not None:
-        return (
-            RefusalCode.WAITING_FOR_REPORTS,
-            "the set is being taken over after a wipe or restore; a new epoch comes",
-        )
     # The compare-and-set. {1,2}: "remove 2" is delayed; both ack v1; 1 loses power and leaves: {2}. Were the alter
     # applied to that set, {1} would be committed, and an empty replica 1 elected. A second guard is the incarnation,
     # above: 1 that came back is no master any more.

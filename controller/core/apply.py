@@ -47,8 +47,8 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import EventRef
-from rollcall_ha.controller.core import gates, outages
-from rollcall_ha.controller.core.callers import caller_of, refuse_caller
+from rollcall_ha.controller.core import outages
+from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.digest import digest_after
@@ -156,9 +156,7 @@ class _Entry:
         # item may repeat a request that an earlier item of the same entry pushes out.
         while self._requests is not self._before.requests and len(self._requests) > REQUEST_WINDOW_ENTRIES:
             del self._requests[next(iter(self._requests))]
-        digest = self._fleet.state_digest
-        if gates.chains_states(self._fleet):
-            digest = digest_after(self._before, self._fleet, self._changed)
+        digest = digest_after(self._before, self._fleet, self._changed)
         return replace(self._fleet, requests=self._requests, state_digest=digest)
 
     def run(self, operation: Operation) -> AnyReply:
@@ -213,18 +211,15 @@ class _Entry:
     def _commit(self, operation: Operation, decision: Decision) -> AnyReply:
         """Make the decision true. Everything that can fail comes before the first change."""
         key: SetKey | None = getattr(operation.command, "set_key", None)
+        # As it is, not raised to the last one: after a clock that was an hour ahead for a moment, every event of the
+        # next hour would have the same time, and each outage in it no length. Order comes from (term, index, ordinal).
         stamp = operation.stamped_at_ms
-        # Raised to the last one, a clock that was an hour ahead for a moment would give every event of the next hour
-        # the same time, and each outage in it no length. Order comes from (term, index, ordinal) (R14).
-        if not gates.keeps_true_stamps(self._fleet):
-            stamp = max(self._fleet.last_stamp_ms, stamp)
         steady_ms = stamp - self._fleet.stepped_ms
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
-        events = tuple(self._with_trigger(event, key) for event in decision.events)
-        if gates.keeps_beginnings(self._fleet):
-            events = tuple(
-                outages.completed(self._fleet, before, event, steady_ms, operation.command) for event in events
-            )
+        events = tuple(
+            outages.completed(self._fleet, before, self._with_trigger(event, key), steady_ms, operation.command)
+            for event in decision.events
+        )
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
         for record in records:
@@ -233,7 +228,6 @@ class _Entry:
         if isinstance(operation.command, Barrier):
             fleet = outages.heard(fleet, operation.command, steady_ms)
         after = evolve_all(before, records, stepped_ms=self._fleet.stepped_ms)
-        after = gates.kept_to_level(self._fleet, before, after)
         # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
         # would show a broker an epoch that the entry before this one had already ended.
         reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))
@@ -270,7 +264,7 @@ class _Entry:
                 request_id=operation.request_id,
                 requested_by=operation.requested_by,
                 event=event,
-                principal=caller_of(self._fleet, operation),
+                principal=operation.principal,
             )
             # Each record's hash covers the one before: a journal that lost or changed a line no longer ends in the
             # chain head, which is replicated state (R24).

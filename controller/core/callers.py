@@ -15,8 +15,6 @@ bound before it became insecure.
 
 from __future__ import annotations
 
-from msgspec import UNSET, UnsetType
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -34,7 +32,6 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import OwnerBound
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
-from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.register_codes import owner_of
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
@@ -59,15 +56,10 @@ _OF_BROKERS = (
 """Orders of brokers; RocketMQ's ask for elections, too."""
 
 
-def caller_of(fleet: FleetState, operation: Operation) -> Principal | UnsetType:
-    """Who asks; UNSET: a controller itself, or the fleet's level keeps no callers."""
-    return operation.principal if gates.keeps_callers(fleet) else UNSET
-
-
 def refuse_caller(fleet: FleetState, operation: Operation) -> Decision | None:
     """The refusal of this caller's order by who the caller is; None: it may be decided."""
-    caller = caller_of(fleet, operation)
-    if caller is not UNSET:
+    caller = operation.principal
+    if caller is not None:
         complaint = _revoked(fleet, caller) or _above_its_role(caller, operation)
         if complaint:
             return refuse(
@@ -109,19 +101,19 @@ def _above_its_role(caller: Principal, operation: Operation) -> str:
     return ""
 
 
-def _not_the_owner(fleet: FleetState, operation: Operation, caller: Principal | UnsetType) -> Decision | None:
+def _not_the_owner(fleet: FleetState, operation: Operation, caller: Principal | None) -> Decision | None:
     replica = _claimed(fleet, operation)
-    if replica is None or replica.owner is UNSET or _is_owner(replica.owner, caller):
+    if replica is None or replica.owner is None or _is_owner(replica.owner, caller):
         return None
     # Rule 1. The code of replica 2 is on its disk, and in each backup of it. With it, a process anywhere would be
     # replica 2: the real one is fenced, and a log that nobody knows is a member.
-    name = "a caller without a proven name" if caller is UNSET else str(caller)
+    name = "a caller without a proven name" if caller is None else str(caller)
     return refuse(
         operation,
         RefusalCode.NOT_THE_OWNER,
         f"broker id {replica.broker_id} belongs to {Role.BROKER}:{replica.owner}, it was asked for by {name}",
         OWNER_HINT,
-        requested=None if caller is UNSET else caller.name,
+        requested=None if caller is None else caller.name,
         current=replica.owner,
     )
 
@@ -136,11 +128,11 @@ def _claimed(fleet: FleetState, operation: Operation) -> ReplicaState | None:
         return None
     if isinstance(command, RegisterReplica):
         return set_state.replica(command.broker_id)
-    return set_state.replica(owner_of(fleet, set_state.replicas, command.register_code))
+    return set_state.replica(owner_of(set_state.replicas, command.register_code))
 
 
-def _is_owner(owner: str, caller: Principal | UnsetType) -> bool:
-    if caller is UNSET:
+def _is_owner(owner: str, caller: Principal | None) -> bool:
+    if caller is None:
         return False
     # Rule 4. Refused, every broker of a fleet that gave its certificates up would stay outside.
     if caller.role is Role.ADMIN and caller.proved_by is ProvedBy.NOTHING:
@@ -148,18 +140,16 @@ def _is_owner(owner: str, caller: Principal | UnsetType) -> bool:
     return _binding_name(caller) == owner
 
 
-def _binding_name(caller: Principal | UnsetType) -> str:
+def _binding_name(caller: Principal | None) -> str:
     """The name that a broker id can belong to; empty: this caller's proof names no single broker."""
     # A key of RocketMQ's is shared by all brokers of a cluster, and is replaced by another name: bound to it, the ids
     # of the whole cluster would be lost with the key.
-    if caller is UNSET or caller.role is not Role.BROKER or caller.proved_by is not ProvedBy.CERTIFICATE:
+    if caller is None or caller.role is not Role.BROKER or caller.proved_by is not ProvedBy.CERTIFICATE:
         return ""
     return caller.name
 
 
-def binding(
-    fleet: FleetState, operation: Operation, broker_id: BrokerId, owner: str | UnsetType
-) -> tuple[OwnerBound, ...]:
+def binding(operation: Operation, broker_id: BrokerId, owner: str | None) -> tuple[OwnerBound, ...]:
     """The event by which an id of ``owner``, if that is nobody yet, becomes the caller's (rule 1)."""
-    name = _binding_name(caller_of(fleet, operation))
-    return (OwnerBound(broker_id=broker_id, owner=name),) if owner is UNSET and name else ()
+    name = _binding_name(operation.principal)
+    return (OwnerBound(broker_id=broker_id, owner=name),) if owner is None and name else ()

@@ -10,19 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    AlterSyncStateSet,
-    CleanReplicas,
-    Operation,
-    RecordMilestones,
-    ReportEntered,
-)
+from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
 from rollcall_ha.controller.contract.values import RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Verdict
-from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 
@@ -56,8 +49,6 @@ def elected(event: MasterElected) -> Decision:
 def find_set(fleet: FleetState, operation: Operation, key: SetKey) -> SetState | Decision:
     """The set that ``operation`` is about, or the refusal: it never was, or was cleaned."""
     set_state = fleet.sets.get(key)
-    if set_state is not None and set_state.is_tombstone and not gates.tells_cleaned_from_unknown(fleet):
-        return _cleaned_at_level_1(set_state, operation)
     if set_state is None or set_state.is_tombstone:
         return refuse(
             operation,
@@ -66,20 +57,6 @@ def find_set(fleet: FleetState, operation: Operation, key: SetKey) -> SetState |
             "list the sets with: rollcall sets; a broker that registers begins a new one",
         )
     return set_state
-
-
-def _cleaned_at_level_1(set_state: SetState, operation: Operation) -> SetState | Decision:
-    command = operation.command
-    if isinstance(command, ReportEntered | RecordMilestones):
-        return set_state
-    is_alter = isinstance(command, AlterSyncStateSet)
-    ending = "was cleaned before" if isinstance(command, CleanReplicas) else "was cleaned"
-    return refuse(
-        operation,
-        RefusalCode.SET_NOT_FOUND if is_alter else RefusalCode.TOMBSTONED,
-        f"set {set_state.set_key} {'does not exist' if is_alter else ending}",
-        "list the sets with: rollcall sets",
-    )
 
 
 def refuse(

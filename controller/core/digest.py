@@ -6,10 +6,9 @@ Here: ``digest_after``. Not here: comparing controllers by it (``controller.runt
 Rule 1: the digest after an entry covers the one before, the head of the chain of events, and the whole of each set that
 the entry changed. So two controllers with one digest at an index have made the same of every entry since it began; a
 set that differs is noticed at the latest with the next entry that changes it.
-Rule 2: it begins, over all sets, with the entry that raises the fleet to level 2. Controllers of level 1 have none.
-Rule 3: stored answers are not in it: their hints are words for people, and may differ between builds of one level. All
+Rule 2: stored answers are not in it: their hints are words for people, and may differ between builds of one level. All
 that was decided is in the chain.
-Rule 4: a field that a later level adds to a set has the default ``UNSET``, and keeps it until that level is raised:
+Rule 3: a field that a later level adds to a set has the default ``UNSET``, and keeps it until that level is raised:
 it is not encoded then. With another default, a controller with the newer program would differ, and stop, in an upgrade.
 ``tests/unit/test_feature_levels.py`` holds the fields and defaults of each level.
 """
@@ -32,10 +31,9 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 def digest_after(before: FleetState, after: FleetState, changed: Iterable[SetKey]) -> str:
     """Hex digits of the state ``after`` an entry that changed these sets of ``before``."""
-    is_beginning = not before.state_digest
-    keys = sorted(after.sets) if is_beginning else sorted(changed)
+    keys = sorted(changed)
     # An entry without an effect, as a barrier of a reader, costs nothing.
-    if not keys and not is_beginning and after.chain_head == before.chain_head:
+    if not keys and after.chain_head == before.chain_head:
         return before.state_digest
     digest = hashlib.sha256(f"{before.state_digest}|{after.chain_head}|{after.feature_level}".encode())
     for key in keys:

@@ -12,12 +12,12 @@ Rule 3: the end of the pause, by a person or by its time, begins the count anew.
 
 from __future__ import annotations
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import ElectionsPaused, ElectionsResumed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.decision import Decision
 from rollcall_ha.controller.core.pauses import PAUSE_MS_MAX, is_by_word
@@ -41,31 +41,31 @@ def with_block(fleet: FleetState, operation: Operation, set_key: SetKey, decisio
     if set_key in fleet.pauses or len(fleet.pauses) >= PAUSES_MAX:
         return decision
     now_ms, cause = operation.stamped_at_ms - fleet.stepped_ms, set_state.outage.cause
-    before = [one for one in seen(set_state) if one.cause is cause and now_ms - one.at_ms < window_ms]
-    if len(before) + 1 < allowed:
+    failovers = _counted(set_state, cause, now_ms - window_ms) + 1
+    if failovers < allowed:
         return decision
     block = ElectionsPaused(
         paused_set=set_key,
         expires_at_ms=operation.stamped_at_ms + PAUSE_MS_MAX,
-        reason=f"{len(before) + 1} failovers by {cause.value} within {window_ms} ms, {allowed} block the set; find out "
+        reason=f"{failovers} failovers by {cause.value} within {window_ms} ms, {allowed} block the set; find out "
         f"why, then: rollcall acknowledge {set_key.name}",
     )
     return Decision(answer=decision.answer, events=(*decision.events, block))
 
 
-def seen(set_state: SetState) -> tuple[FailoverSeen, ...]:
-    """Failovers since the last acknowledgement, oldest first."""
-    return set_state.failovers if isinstance(set_state.failovers, tuple) else ()
+def _counted(set_state: SetState, cause: SilenceCause, since_ms: int) -> int:
+    """How many failovers by ``cause`` there were since then (rule 2)."""
+    return sum(one.cause is cause and one.at_ms > since_ms for one in set_state.failovers)
 
 
 def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) -> SetState:
     """``after`` the event of ``record``, with the failover that it was, or without any (rule 3)."""
     event = record.event
     if isinstance(event, ElectionsResumed):
-        return replace(after, failovers=UNSET) if seen(after) else after
+        return replace(after, failovers=()) if after.failovers else after
     if not isinstance(event, MasterElected) or event.verdict.kind is not ElectionKind.FAILOVER:
         return after
     if before.outage is None:
         return after
     failover = FailoverSeen(cause=before.outage.cause, at_ms=at_ms)
-    return replace(after, failovers=(*seen(after), failover)[-FAILOVERS_KEPT:])
+    return replace(after, failovers=(*after.failovers, failover)[-FAILOVERS_KEPT:])

@@ -111,7 +111,7 @@ def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decis
 def below_level(level: int, members: Sequence[ControllerStatus], *, trusts_silent: bool) -> Refused | None:
     """The refusal to propose a level that a controller does not have, or may not have; None: all have it."""
     # One that does not answer counts as below: it would stop when it comes back, and may be one of two that are left.
-    # In a fleet of level 1 with REST on loopback the leader reaches no other: an operator who has looked may say so.
+    # An operator who has looked at its machine may say that it is upgraded.
     missing = [
         f"{member.name} {f'has level {member.feature_level}' if member.feature_level else 'does not answer'}"
         for member in members

@@ -119,7 +119,7 @@ def _uncertainty_us(event: MasterElected) -> int | None:
 
 def _waited_us(first_ack: Milestone | None, span_us: int | None) -> int | None:
     """The wait of senders after SERVING: the rest of a longer one began before, and is part of the outage."""
-    if first_ack is None or span_us is None or not isinstance(first_ack.waited_us, int):
+    if first_ack is None or span_us is None or first_ack.waited_us is None:
         return None
     return min(span_us, first_ack.waited_us)
 
@@ -169,7 +169,7 @@ def _milestone(milestones: Sequence[Milestone], phase: Phase, event: MasterElect
 def _phases(event: MasterElected, milestones: Sequence[Milestone]) -> tuple[PhaseSpan, ...]:
     spans: list[PhaseSpan] = []
     if event.detection is not None:
-        fault_us = event.detection.fault_age_us
+        fault_us = event.detection.first_sign_age_us
         spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=fault_us - event.detection.detected_age_us))
         spans.append(PhaseSpan(phase=Phase.PROPOSED, duration_us=event.detection.detected_age_us))
     elif event.verdict.kind in _FOR_A_LOST_MASTER:

@@ -9,8 +9,6 @@ Rule 2: the next free id, or the id that the code already has; never another one
 
 from __future__ import annotations
 
-from msgspec import UNSET
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, Operation
 from rollcall_ha.controller.contract.events import BrokerIdGranted
@@ -32,7 +30,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
         )
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
     # The answer was lost and the broker asks again: a second id would be a second replica on one disk (S62).
-    bound = owner_of(fleet, set_state.replicas, command.register_code)
+    bound = owner_of(set_state.replicas, command.register_code)
     if bound is not None:
         if command.applied_broker_id not in (None, bound):
             return refuse(
@@ -44,8 +42,8 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
                 current=bound,
             )
         replica = set_state.replica(bound)
-        owner = replica.owner if replica is not None else UNSET
-        return Decision(answer=IdGranted(broker_id=bound), events=binding(fleet, operation, bound, owner))
+        owner = replica.owner if replica is not None else None
+        return Decision(answer=IdGranted(broker_id=bound), events=binding(operation, bound, owner))
     # Wiped controllers do not know which ids were given: 2 given to a newcomer is also the id of a member that has not
     # come back yet, and the newcomer, empty, would be that member (R7).
     if set_state.recovery is not None:
@@ -78,9 +76,9 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
         events=(
             BrokerIdGranted(
                 broker_id=set_state.next_id,
-                register_code=kept_code(fleet, command.register_code),
+                register_code=kept_code(command.register_code),
                 address=command.address,
             ),
-            *binding(fleet, operation, set_state.next_id, UNSET),
+            *binding(operation, set_state.next_id, None),
         ),
     )

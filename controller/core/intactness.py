@@ -17,13 +17,10 @@ from __future__ import annotations
 from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
 from rollcall_ha.controller.contract.verdicts import Intactness
-from rollcall_ha.controller.core import gates
-from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
-def judge(
-    fleet: FleetState, set_state: SetState, replica: ReplicaState, command: RegisterReplica
-) -> tuple[Intactness, str]:
+def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness, str]:
     """
     What a registration proves about the log that it brings.
 
@@ -42,7 +39,7 @@ def judge(
         if command.positions.max_offset == 0:
             return Intactness.NEW, "first registration, empty log"
         return Intactness.NOT_INTACT, f"first registration, with a log that ends at {command.positions.max_offset}"
-    proof, reason = _proof(fleet, set_state, replica, command)
+    proof, reason = _proof(set_state, replica, command)
     # Without its last member the set could elect no replica, and nothing would tell any more which replica had
     # the records. So it stays, marked: only an operator, or the longest of all members, brings it back (R3).
     if proof is None and set_state.sync_state_set == (replica.broker_id,):
@@ -50,9 +47,7 @@ def judge(
     return proof or Intactness.NOT_INTACT, reason
 
 
-def _proof(
-    fleet: FleetState, set_state: SetState, replica: ReplicaState, command: RegisterReplica
-) -> tuple[Intactness | None, str]:
+def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness | None, str]:
     end = command.positions.max_offset
     # First of all: power loss, then a clean restart on the same boot. Each proof below speaks of the last restart only.
     if replica.is_suspect:
@@ -63,11 +58,10 @@ def _proof(
     # process that had lost the tail already.
     if end < set_state.known_confirm:
         return None, f"ends at {end}, below the known confirm offset {set_state.known_confirm}"
-    goodbye = replica.goodbye if gates.vetoes_shortened_goodbyes(fleet) else None
-    if goodbye is not None and end < goodbye.end_offset:
+    if replica.goodbye is not None and end < replica.goodbye.end_offset:
         # Neither the boot nor the store vouches for a log that was emptied between a stop and a start. A set of one
         # with 300 acknowledged records was elected as same-boot, and its empty log graded "proven, 0 B lost".
-        return None, f"ends at {end}, it said goodbye at {goodbye.end_offset}"
+        return None, f"ends at {end}, it said goodbye at {replica.goodbye.end_offset}"
     # A disk was replaced and the machine kept running: "same boot" would be true, and every record gone.
     if not command.store_id or command.store_id != replica.store_id:
         return None, f"store {command.store_id!r} is not the registered store {replica.store_id!r}"

@@ -11,8 +11,6 @@ Rule 3: a repeat changes nothing and is not recorded.
 
 from __future__ import annotations
 
-from msgspec import UNSET, UnsetType
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, Operation, SayGoodbye
 from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
@@ -149,5 +147,5 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
     )
 
 
-def _possible(stopped_us: int | UnsetType) -> int | UnsetType:
-    return stopped_us if isinstance(stopped_us, int) and 0 <= stopped_us <= DRAINED_US_MAX else UNSET
+def _possible(stopped_us: int | None) -> int | None:
+    return stopped_us if stopped_us is not None and 0 <= stopped_us <= DRAINED_US_MAX else None

@@ -21,7 +21,6 @@ Rule 6: a master that was found silent, and that its slaves heard later, served 
 
 from __future__ import annotations
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Barrier, Command, RegisterReplica
@@ -43,7 +42,6 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
-from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
 
 CLOCK_DIFFERENCE_MS = 1_000
@@ -57,7 +55,7 @@ US_PER_MS = 1_000
 
 def heard(fleet: FleetState, command: Barrier, at_ms: int) -> FleetState:
     """Note that every replica that counts as alive was heard shortly before this entry."""
-    if command.heard_within_ms is UNSET:
+    if command.heard_within_ms is None:
         return fleet
     return replace(fleet, heard_at_ms=max(0, at_ms - command.heard_within_ms))
 
@@ -110,7 +108,7 @@ def _drained(before: SetState, record: EventRecord, event: MasterElected, at_ms:
     """
     if event.verdict.kind is not ElectionKind.SWITCHOVER or before.outage is not None or event.detection is None:
         return before.outage
-    since_ms = at_ms - event.detection.fault_age_us // US_PER_MS
+    since_ms = at_ms - event.detection.first_sign_age_us // US_PER_MS
     return Outage(
         found_by=record.ref,
         found_at_ms=at_ms,
@@ -137,11 +135,11 @@ def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
         return _outage(record, at_ms, event.cause, event.detection)
     if isinstance(event, GoodbyeSaid) and _is_master(before, event):
         # It took no sends before it said so: its log had to be synced, and perhaps nobody took its set over in time.
-        age_us = event.stopped_us if isinstance(event.stopped_us, int) else 0
+        age_us = event.stopped_us or 0
         said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=age_us, alive_age_us=age_us)
         return _outage(record, at_ms, SilenceCause.GOODBYE, said)
     if isinstance(event, ReplicaRegistered) and _ends_master(before, event):
-        return _outage(record, at_ms, SilenceCause.REPLACED, event.ended if event.ended is not UNSET else None)
+        return _outage(record, at_ms, SilenceCause.REPLACED, event.ended)
     return None
 
 
@@ -167,13 +165,13 @@ def _heard(event: AnyEvent, at_ms: int) -> list[int]:
     return [at_ms - age_us // US_PER_MS for age_us in ages if age_us is not None]
 
 
-def _lived_on(fleet: FleetState, set_state: SetState, outage: Outage, own: DetectionStamps) -> bool:
+def _lived_on(set_state: SetState, outage: Outage, own: DetectionStamps) -> bool:
     """Whether a later sign of the leader that found the master silent is of this master: its slaves heard it since."""
     # A winner that falls silent before it has entered has never served: the outage is that of the master before it.
     is_silence = outage.cause is SilenceCause.TIMEOUT and own.cause is SilenceCause.TIMEOUT
     # Nor does one serve whose writes had stopped before: heard for a minute with a full disk, it took no send in it.
     is_of_service = set_state.has_entered and not outage.was_stopped
-    return gates.takes_later_signs(fleet) and is_silence and is_of_service
+    return is_silence and is_of_service
 
 
 def _stopped(writes: WritesState | None) -> Outage | None:
@@ -202,24 +200,24 @@ def _gone_us(event: ReplicaRegistered, command: Command) -> int:
     # A directory on another machine may be a copy: its lock says nothing of a process that holds the first one.
     if event.intactness is not Intactness.SAME_BOOT or not isinstance(command, RegisterReplica):
         return 0
-    return command.held_us if isinstance(command.held_us, int) else 0
+    return command.held_us or 0
 
 
 def _outage(record: EventRecord, at_ms: int, cause: SilenceCause, stamps: DetectionStamps | None) -> Outage:
-    first_us = stamps.fault_age_us if stamps is not None else 0
-    alive_us = stamps.alive_age_us if stamps is not None else UNSET
+    first_us = stamps.first_sign_age_us if stamps is not None else 0
+    alive_us = stamps.alive_age_us if stamps is not None else None
     return Outage(
         found_by=record.ref,
         found_at_ms=at_ms,
         cause=cause,
         first_sign_at_ms=at_ms - first_us // US_PER_MS,
-        alive_at_ms=None if alive_us is UNSET else at_ms - alive_us // US_PER_MS,
+        alive_at_ms=None if alive_us is None else at_ms - alive_us // US_PER_MS,
     )
 
 
 def _bounded(fleet: FleetState, set_state: SetState, stamps: DetectionStamps, at_ms: int) -> DetectionStamps:
     """``stamps``; if their leader knew no sign of life, with the last one that an entry shows (rule 3)."""
-    if stamps.alive_age_us is not UNSET:
+    if stamps.alive_age_us is not None:
         return stamps
     # A mark from before its election is about the master before it. After a step back a true one may be taken for such.
     is_marked = fleet.heard_at_ms > max(0, (set_state.last_elected_at_ms or 0) - fleet.stepped_ms)
@@ -228,7 +226,7 @@ def _bounded(fleet: FleetState, set_state: SetState, stamps: DetectionStamps, at
     if alive_at_ms is None:
         return stamps
     age_us = (at_ms - alive_at_ms + CLOCK_DIFFERENCE_MS) * US_PER_MS
-    return replace(stamps, alive_age_us=max(stamps.fault_age_us, age_us))
+    return replace(stamps, alive_age_us=max(stamps.first_sign_age_us, age_us))
 
 
 def _detection(
@@ -241,13 +239,13 @@ def _detection(
     if own is None:
         found_us = max(0, at_ms - outage.found_at_ms) * US_PER_MS
         own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
-    elif own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS and not (
-        is_same_leader and _lived_on(fleet, set_state, outage, own)
+    elif own.first_sign_age_us < first_us - SAME_SIGN_MS * US_PER_MS and not (
+        is_same_leader and _lived_on(set_state, outage, own)
     ):
-        own = replace(own, first_sign_age_us=first_us, alive_age_us=UNSET)
+        own = replace(own, first_sign_age_us=first_us, alive_age_us=None)
     # A stopped master's own sign of life bounds its death alone: by it an hour without writes would be 20 ms.
-    own_us = None if own.alive_age_us is UNSET else own.alive_age_us
+    own_us = own.alive_age_us
     if (own_us is not None and not outage.was_stopped) or outage.alive_at_ms is None:
         return own
     alive_us = (at_ms - outage.alive_at_ms + off_ms) * US_PER_MS
-    return replace(own, alive_age_us=max(alive_us, own_us or 0, own.fault_age_us))
+    return replace(own, alive_age_us=max(alive_us, own_us or 0, own.first_sign_age_us))

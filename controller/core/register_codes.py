@@ -9,7 +9,6 @@ code can register as its broker: with it and one request, a reader of events too
 Rule 2: a kept digest is not a code: shown as one, it proves nothing (but rule 3).
 Rule 3: a RocketMQ broker shows its code when it asks for the id, and none when it registers. The gateway shows what is
 kept instead; that is taken for a RocketMQ broker, and only where no broker of ours has ever registered under the id.
-Rule 4: level 1 keeps codes as they are (R15), and what was kept so stays: the record of those ids has the codes.
 """
 
 from __future__ import annotations
@@ -19,28 +18,25 @@ from collections.abc import Iterable
 
 from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, ReplicaKind
-from rollcall_ha.controller.core import gates
-from rollcall_ha.controller.core.state import FleetState, ReplicaState
+from rollcall_ha.controller.core.state import ReplicaState
 
 DIGEST_PREFIX = "sha256:"
 
 
-def kept_code(fleet: FleetState, shown: RegisterCode) -> RegisterCode:
+def kept_code(shown: RegisterCode) -> RegisterCode:
     """What state and events have of ``shown``."""
-    if not gates.keeps_digests_of_codes(fleet):
-        return shown
     return RegisterCode(DIGEST_PREFIX + hashlib.sha256(shown.encode()).hexdigest())
 
 
-def owner_of(fleet: FleetState, replicas: Iterable[ReplicaState], shown: RegisterCode) -> BrokerId | None:
+def owner_of(replicas: Iterable[ReplicaState], shown: RegisterCode) -> BrokerId | None:
     """The id that was given to the broker with this code."""
-    forms = _forms(fleet, shown)
-    return next((replica.broker_id for replica in replicas if replica.register_code in forms), None)
+    kept = kept_code(shown)
+    return next((replica.broker_id for replica in replicas if replica.register_code == kept), None)
 
 
-def is_proven(fleet: FleetState, replica: ReplicaState, command: RegisterReplica) -> bool:
+def is_proven(replica: ReplicaState, command: RegisterReplica) -> bool:
     """Whether ``command`` comes from the broker that has the id of ``replica``."""
-    if replica.register_code in _forms(fleet, command.register_code):
+    if replica.register_code == kept_code(command.register_code):
         return True
     # Rule 3. Taken for one of ours, what every reader of events has would be the proof again.
     is_theirs = not replica.is_registered or replica.kind is ReplicaKind.ROCKETMQ
@@ -49,9 +45,3 @@ def is_proven(fleet: FleetState, replica: ReplicaState, command: RegisterReplica
         and command.description.kind is ReplicaKind.ROCKETMQ
         and command.register_code == replica.register_code
     )
-
-
-def _forms(fleet: FleetState, shown: RegisterCode) -> tuple[RegisterCode, ...]:
-    """What may be kept of it: as level 1 keeps it, too, unless it is what level 2 keeps (rule 2)."""
-    kept = kept_code(fleet, shown)
-    return (kept,) if shown.startswith(DIGEST_PREFIX) else (kept, shown)

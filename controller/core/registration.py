@@ -18,8 +18,6 @@ Rule 7: while a set recovers its past (R7) no replica leaves it: its members are
 
 from __future__ import annotations
 
-from msgspec import UNSET
-
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
@@ -27,7 +25,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncSt
 from rollcall_ha.controller.contract.replies import Registered
 from rollcall_ha.controller.contract.values import Positions, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
-from rollcall_ha.controller.core import gates, recovery
+from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.callers import binding
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.intactness import judge
@@ -51,7 +49,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     """Open a session for a replica, judging it if its incarnation is new."""
     # Before anything else, so that no malformed command reaches replicated state: each of these numbers is kept, and
     # compared, for the life of the set.
-    malformed = _validate(fleet, operation, command)
+    malformed = _validate(operation, command)
     if malformed is not None:
         return malformed
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
@@ -62,14 +60,14 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
         refusal = _validate_readmission(fleet, set_state, operation, command, knows_more=knows_more)
         if refusal is not None:
             return refusal
-        code, address = kept_code(fleet, command.register_code), command.description.address
+        code, address = kept_code(command.register_code), command.description.address
         replica = ReplicaState(broker_id=command.broker_id, register_code=code, address=address)
         events = (BrokerIdGranted(broker_id=command.broker_id, register_code=code, address=address),)
     is_recovering = set_state.recovery is not None or knows_more
-    refusal = _validate_identity(fleet, set_state, replica, operation, command, is_recovering=is_recovering)
+    refusal = _validate_identity(set_state, replica, operation, command, is_recovering=is_recovering)
     if refusal is not None:
         return refusal
-    event = _registration(fleet, set_state, replica, command, is_recovering=is_recovering)
+    event = _registration(set_state, replica, command, is_recovering=is_recovering)
     intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
         answer=lambda view: Registered(
@@ -79,11 +77,11 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
             is_in_sync=command.broker_id in view.sync_state_set,
             view=view,
         ),
-        events=(*events, *binding(fleet, operation, command.broker_id, replica.owner), event),
+        events=(*events, *binding(operation, command.broker_id, replica.owner), event),
     )
 
 
-def _validate(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision | None:
+def _validate(operation: Operation, command: RegisterReplica) -> Decision | None:
     configuration = command.configuration
     named = command.stored.sync_state_set if command.stored is not None else ()
     complaint = ""
@@ -93,7 +91,7 @@ def _validate(fleet: FleetState, operation: Operation, command: RegisterReplica)
         complaint = f"broker id {command.broker_id} is below 1"
     elif command.positions.max_offset < 0:
         complaint = f"max offset {command.positions.max_offset} is below 0"
-    elif gates.bounds_shown_numbers(fleet) and (too_high := _too_high(command)):
+    elif too_high := _too_high(command):
         # Epochs only rise. A forged 2**70 would be the floor of every later election of the set, and no broker could
         # read it: the codecs hold 63 bits, RocketMQ's 31.
         complaint = too_high
@@ -102,7 +100,7 @@ def _validate(fleet: FleetState, operation: Operation, command: RegisterReplica)
             f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected "
             f"replicas are not ordered between 1 and {REPLICAS_PER_SET_MAX}"
         )
-    elif command.held_us is not UNSET and not 0 <= command.held_us <= AGE_US_MAX:
+    elif command.held_us is not None and not 0 <= command.held_us <= AGE_US_MAX:
         complaint = f"its data directory is held since {command.held_us} us ago, not 0 to {AGE_US_MAX}"
     elif len(named) > REPLICAS_PER_SET_MAX:
         complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
@@ -177,7 +175,7 @@ def _validate_readmission(
             current=set_state.next_id,
         )
     # Two ids for one register code: a copied directory would count as two copies of every record.
-    owner = owner_of(fleet, set_state.replicas, command.register_code)
+    owner = owner_of(set_state.replicas, command.register_code)
     if owner is not None or len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
         return refuse(
             operation,
@@ -193,7 +191,6 @@ def _validate_readmission(
 
 
 def _validate_identity(
-    fleet: FleetState,
     set_state: SetState,
     replica: ReplicaState,
     operation: Operation,
@@ -203,7 +200,7 @@ def _validate_identity(
 ) -> Decision | None:
     # The same id from two directories, as after copying a whole disk: the second would take over the first one's
     # membership, with a log that may be years old.
-    if not is_proven(fleet, replica, command):
+    if not is_proven(replica, command):
         return refuse(
             operation,
             RefusalCode.BROKER_ID_INVALID,
@@ -289,7 +286,7 @@ def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:
 
 
 def _registration(
-    fleet: FleetState, set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
+    set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
 ) -> ReplicaRegistered | SessionOpened:
     ordinal = SessionOrdinal(replica.session_ordinal + 1)
     is_member = command.broker_id in set_state.sync_state_set
@@ -303,15 +300,14 @@ def _registration(
             session_ordinal=ordinal,
             description=command.description,
         )
-    intactness, reason = judge(fleet, set_state, replica, command)
+    intactness, reason = judge(set_state, replica, command)
     if completes:
         # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
         # itself, every RocketMQ broker would come out as "the same process", and intact.
         intactness, reason = replica.intactness, "the same process, which has told now what it holds"
         # Elected before this report was applied: its log is what there is. A suspect once more, it would keep each
         # slave that joins it from the office: the set would wait for the dead master's report (R3).
-        is_cleared = intactness is Intactness.SUSPECT and not replica.is_suspect
-        if is_cleared and gates.keeps_cleared_suspects(fleet):
+        if intactness is Intactness.SUSPECT and not replica.is_suspect:
             intactness = Intactness.NOT_INTACT
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()

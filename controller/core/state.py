@@ -13,7 +13,6 @@ Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import (
@@ -83,7 +82,7 @@ class ReplicaState(Value):
 
     broker_id: BrokerId
     register_code: RegisterCode
-    """As it is kept (``register_codes``): its digest, or at level 1 the code."""
+    """Its digest (``register_codes``); of an id that was imported: ``IMPORTED_CODE`` and its name."""
     address: str
     """host:port that asked for the id; from the registration on, that of ``description``."""
     description: ReplicaDescription | None = None
@@ -105,8 +104,8 @@ class ReplicaState(Value):
     """Mark of the clean stop of this incarnation (R3a)."""
     ended_incarnations: tuple[Incarnation, ...] = ()
     """Newest last; at most ``ENDED_INCARNATIONS_KEPT``."""
-    owner: str | UnsetType = UNSET
-    """Name in the certificate of the one broker that may be this replica; UNSET: the id is not bound yet."""
+    owner: str | None = None
+    """Name in the certificate of the one broker that may be this replica; None: the id is not bound yet."""
 
     @property
     def is_registered(self) -> bool:
@@ -327,15 +326,15 @@ class SetState(Value):
     alive_at_ms: int | None = None
     """Of the newest entry that the present master itself caused, as times of ``Outage``; None: there is none."""
     is_tombstone: bool = False
-    switchover: Switchover | UnsetType = UNSET
-    """The newest one, its end included; UNSET: none was ever ordered."""
-    failovers: tuple[FailoverSeen, ...] | UnsetType = UNSET
-    """Newest last, at most 16, for the policy ``flap_failovers``; UNSET: none since the last acknowledgement."""
+    switchover: Switchover | None = None
+    """The newest one, its end included; None: none was ever ordered."""
+    failovers: tuple[FailoverSeen, ...] = ()
+    """Since the last acknowledgement, newest last, at most 16, for the policy ``flap_failovers``."""
 
     @property
     def pending_switchover(self) -> Switchover | None:
         """The order that is under way."""
-        return self.switchover if isinstance(self.switchover, Switchover) and self.switchover.is_under_way else None
+        return self.switchover if self.switchover is not None and self.switchover.is_under_way else None
 
     def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:
         """The replica of this id, if there is one."""
@@ -416,7 +415,7 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     state_digest: str = ""
-    """Hash of all that was applied (``digest``); empty below level 2."""
+    """Hash of all that was applied (``digest``); empty before the first entry."""
     last_stamp_ms: int = 0
     """Stamp of the newest entry, by its leader's clock. It orders nothing: (term, index) does (R14)."""
     heard_at_ms: int = 0

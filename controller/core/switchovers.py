@@ -51,7 +51,7 @@ def noted(set_state: SetState, record: EventRecord) -> SetState:
     if isinstance(event, MasterElected) and event.verdict.kind is ElectionKind.SWITCHOVER:
         changed = replace(order, elected_epoch=event.master_epoch)
         if order.elected_epoch is None:
-            drained_us = event.detection.fault_age_us if event.detection is not None else 0
+            drained_us = event.detection.first_sign_age_us if event.detection is not None else 0
             changed = replace(changed, elected_at_ms=record.stamped_at_ms, drained_us=drained_us)
         return replace(set_state, switchover=changed)
     if isinstance(event, SwitchoverEnded) and event.order == order.order:
@@ -116,6 +116,6 @@ def switchovers_of(records: Iterable[EventRecord]) -> tuple[SwitchoverRow, ...]:
             continue
         before = SetState(set_key=record.set_key, switchover=orders[newest]) if newest in orders else None
         after = noted(before or SetState(set_key=record.set_key), record)
-        if isinstance(after.switchover, Switchover):
+        if after.switchover is not None:
             orders[newest] = after.switchover
     return tuple(row_of(order) for order in reversed(orders.values()))

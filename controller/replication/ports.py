@@ -182,8 +182,7 @@ class PeerCalls(Protocol):
         """
         Ask ``peer``. Any thread, never blocks; ``request`` and the answer have at most ``CALL_BYTES_MAX`` bytes.
 
-        ``done`` is called exactly once, on any thread, within ``CALL_MS_MAX``. Only from feature level 2 on: a program
-        of level 1 would close the link.
+        ``done`` is called exactly once, on any thread, within ``CALL_MS_MAX``.
         """
         ...
 
@@ -234,7 +233,7 @@ class ReplicatedLog(Protocol[S]):
         """
         Append other members, if this one leads and a change may be taken (adr/0020); NOT_PROPOSED says why not.
 
-        Any thread, never blocks; ``done`` as in ``propose``. Only from feature level 4 on.
+        Any thread, never blocks; ``done`` as in ``propose``.
         """
         ...
 
@@ -242,7 +241,7 @@ class ReplicatedLog(Protocol[S]):
         """
         End the own lead in favour of ``target``, which is asked to stand when it has every entry.
 
-        Any thread, never blocks; ``done`` is called once, on any thread, within a second. Only from feature level 4 on.
+        Any thread, never blocks; ``done`` is called once, on any thread, within a second.
         """
         ...
 

@@ -27,7 +27,7 @@ from rollcall_ha.controller.contract.events import CommandRefused
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, for_brokers
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LinkReport
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.decide import decide
@@ -81,9 +81,8 @@ def handle_heartbeat(
     )
     # A first heartbeat on its connection, behind a leadership that was lost and taken again: views went to nobody
     # since. One with a replica's new incarnation raises no epoch, and a master refuses whom its view does not name.
-    view = None if is_current and was_bound else service.view_of(beat.set_key)
     return HeartbeatAck(
-        view=None if view is None else for_brokers(view),
+        view=None if is_current and was_bound else service.view_of(beat.set_key),
         controllers=service.settings.broker_ports,
         leader_clock_us=service.now_ns() // NS_PER_US,
         revoked=unknown_to(beat, published.state),

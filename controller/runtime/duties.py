@@ -167,12 +167,12 @@ class LeaderDuties:
         # the attempt, 40 s of waiting would be on record as the time that a majority took to commit.
         proposed_ns = pending.proposed_ns if is_own and pending is not None else None
         origin_ns = requested_ns if proposed_ns is None else proposed_ns
-        fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
+        first_sign_age_us = event.detection.first_sign_age_us if event.detection is not None else 0
         if event.verdict.kind is ElectionKind.REQUESTED and event.detection is None:
             # Its old master serves until it is told. From the order, the time that a majority took to commit would be
             # on record as an outage that nobody felt.
             origin_ns = now_ns
-        fault_ns = origin_ns - fault_age_us * NS_PER_US
+        fault_ns = origin_ns - first_sign_age_us * NS_PER_US
         origin = Origin(proposed_ns=origin_ns, fault_ns=fault_ns, committed_ns=now_ns)
         self.milestones.committed(key, event.master_epoch, origin)
 

@@ -88,8 +88,7 @@ def _told(state: FleetState) -> SettingsTold | None:
 
 
 def settings_unknown_to(beat: Heartbeat, state: FleetState) -> SettingsTold | None:
-    """The settings, if the heartbeat shows that its broker works by others."""
-    # A broker from before level 4 does not ask, and would get them with each heartbeat for ever.
+    """The settings, if the heartbeat asks for them and shows that its broker works by others."""
     if beat.known_settings is None or beat.known_settings == version_in_force(state):
         return None
     return _told(state)

@@ -165,7 +165,7 @@ class ControllerMetrics:
     def _observe_phase(self, milestone: Milestone, reigns: Sequence[Reign]) -> None:
         # The first acknowledgement comes when somebody sends: as a phase of the outage it would put an idle hour there.
         if milestone.phase is Phase.FIRST_ACK:
-            if isinstance(milestone.waited_us, int):
+            if milestone.waited_us is not None:
                 self.first_ack_wait.observe(milestone.waited_us / US_PER_SECOND)
         elif milestone.observed_us is not None:
             # A handover of 20 ms beside failovers of 2 s, or a set that waited an hour for its first master, would be

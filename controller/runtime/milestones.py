@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
@@ -74,7 +73,7 @@ class Milestones:
             command,
             milestones=tuple(
                 msgspec.structs.replace(
-                    milestone, age_us=UNSET, observed_us=self._observed_us(command.set_key, milestone, now_ns)
+                    milestone, age_us=None, observed_us=self._observed_us(command.set_key, milestone, now_ns)
                 )
                 for milestone in command.milestones
             ),
@@ -97,9 +96,8 @@ class Milestones:
         origin = self._origins.get((key, milestone.master_epoch))
         if origin is None:
             return None
-        age_us = milestone.age_us if isinstance(milestone.age_us, int) else 0
         # An age that is no time, of a broker's mistake or lie, would end the outage before it began, or after now.
-        reached_ns = min(now_ns, max(origin.committed_ns, now_ns - age_us * NS_PER_US))
+        reached_ns = min(now_ns, max(origin.committed_ns, now_ns - (milestone.age_us or 0) * NS_PER_US))
         return max(0, reached_ns - origin.fault_ns) // NS_PER_US
 
     def _add(self, key: SetKey, epoch: MasterEpoch, phase: Phase, now_ns: int) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.events import BrokerIdGranted, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import ReplicaKind
-from rollcall_ha.controller.contract.replies import SetView, for_brokers
+from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import RoleNotice
 from rollcall_ha.controller.runtime.duties import LeaderDuties, changed_sets
 from rollcall_ha.controller.runtime.ports import BrokerPort
@@ -48,7 +48,7 @@ def push_views(
             is_native = winner is not None and winner.kind is ReplicaKind.NATIVE
             if winner is not None and is_native and winner.connection is not None:
                 duties.handle_notified(key, view.master_epoch, sent_ns)
-        body = msgspec.json.encode(RoleNotice(view=for_brokers(view), sent_at_us=sent_ns // NS_PER_US))
+        body = msgspec.json.encode(RoleNotice(view=view, sent_at_us=sent_ns // NS_PER_US))
         for connection in duties.sessions.connections_of(view):
             port.notify(connection, body)
 

@@ -19,7 +19,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, OperatorCommand
@@ -303,14 +302,14 @@ class Queries:
             if not self._service.authority().is_held:
                 raise EntryOutcomeUnknown(order, "another controller leads by now")
             view, set_state = self._service.view_of(key), self._service.published.state.sets.get(key)
-            found = set_state.switchover if set_state is not None else UNSET
-            if view is None or found is UNSET or found.order != order:
+            found = set_state.switchover if set_state is not None else None
+            if view is None or found is None or found.order != order:
                 return Refused(
                     code=RefusalCode.NO_SWITCHOVER,
                     reason=f"order {order} ended before the one that is known of {key} now",
                     hint=f"see its end with: rollcall history {key.name}",
                     requested=order,
-                    current=None if found is UNSET else found.order,
+                    current=None if found is None else found.order,
                 )
             rest_ms = (until_ns - self._service.now_ns()) // NS_PER_MS
             if not found.is_under_way or rest_ms <= 0:

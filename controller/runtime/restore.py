@@ -85,7 +85,7 @@ class Plan:
     header: BackupHeader
     state: FleetState
     """That all controllers begin with."""
-    event: EventRecord | None
+    event: EventRecord
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -244,18 +244,18 @@ def _write_events(folder: Path, doing: Plan, history: BinaryIO) -> None:
     has_history = bool(history.read(1))
     history.seek(0)
     # Without the event nothing would lead from the old fleet to the new one: such a record begins with a hole.
-    if has_history and event is not None:
+    if has_history:
         newest = _copy_history(folder, history)
         with newest.open("ab") as file:
             _finish(file, msgspec.json.encode(event) + b"\n")
     else:
         gap = Gap(
             after=None,
-            to_index=header.index if event is not None else doing.state.index,
+            to_index=header.index,
             chain=header.chain_head,
             reason=f"restored from a backup of fleet {header.fleet_incarnation}",
         )
-        lines = [msgspec.json.encode(GapLine(gap=gap))] + ([] if event is None else [msgspec.json.encode(event)])
+        lines = [msgspec.json.encode(GapLine(gap=gap)), msgspec.json.encode(event)]
         with segment_path(folder, gap.to_index + 1).open("wb") as file:
             _finish(file, b"".join(line + b"\n" for line in lines))
     fsync_directory(folder)

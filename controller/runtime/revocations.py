@@ -50,8 +50,7 @@ def _told(state: FleetState) -> RevokedSerials:
 
 
 def unknown_to(beat: Heartbeat, state: FleetState) -> RevokedSerials | None:
-    """The list, if the heartbeat shows that its broker has another one."""
-    # A broker from before level 3 does not ask, and would get the whole list with each heartbeat for ever.
+    """The list, if the heartbeat asks for it and shows that its broker has another one."""
     if beat.known_revocations is None or beat.known_revocations == state.revocations:
         return None
     return _told(state)

@@ -18,7 +18,6 @@ from functools import partial
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
-from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
 from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.replies import ControllersChanged, Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
@@ -187,8 +186,6 @@ class Seating:
         ready = next((one for one in service.log.followers() if one.name == name), None)
         # Asked without a look, each attempt would be an event, for as long as it copies a state of hundreds of MB.
         if ready is None or ready.answer_age_ms is None or ready.lag_entries > 0:
-            return
-        if service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
             return
         command = ChangeControllers(verb=MembershipVerb.PROMOTE, name=name)
         with contextlib.suppress(ProposeError, NoAuthority):

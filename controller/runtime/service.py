@@ -23,7 +23,6 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
-from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -271,7 +270,7 @@ class ControllerService:
             requested_by=requested_by,
             command=command,
             evidence=evidence,
-            principal=UNSET if principal is None else principal,
+            principal=principal,
         )
         operation, needed = fitted(operation, level)
         return operation if needed <= level else msgspec.structs.replace(operation, version=needed)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from msgspec import UNSET
-
 from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -72,7 +70,7 @@ class Stamps:
             probe_refused_age_us=_age_us(self.probe_refused_ns, now_ns),
             detected_age_us=(now_ns - self.detected_ns) // NS_PER_US,
             first_sign_age_us=(now_ns - self.first_sign_ns) // NS_PER_US,
-            alive_age_us=UNSET if self.alive_ns is None else (now_ns - self.alive_ns) // NS_PER_US,
+            alive_age_us=None if self.alive_ns is None else (now_ns - self.alive_ns) // NS_PER_US,
         )
 
 

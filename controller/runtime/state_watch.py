@@ -77,7 +77,7 @@ class StateWatch:
         self._next_ns = 0
 
     def note(self, index: int, digest: str) -> None:
-        """The state after this entry; below feature level 2 it has no digest."""
+        """The state after this entry; before the first one it has no digest."""
         if digest:
             self._digests.append((index, digest))
 

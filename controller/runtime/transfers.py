@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
-from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
 from rollcall_ha.controller.contract.replies import LeadershipTransferred, Refused
 from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
@@ -123,7 +122,7 @@ async def leader_known(service: ControllerService, request_id: RequestId) -> Lea
 
 async def step_aside(service: ControllerService) -> None:
     """Before this process stops: have another controller lead at once, if one can. Never raises."""
-    if not service.authority().is_held or service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
+    if not service.authority().is_held:
         return
     target = successor_now(service, None)
     if not isinstance(target, Refused):

@@ -4,8 +4,9 @@ Lives of broker sets as one release applied them, kept for the releases after it
 Here: recording them (``python -m tests.levels.recorded``, at a release), and reading them. Not here: the replay
 (``tests/property/test_feature_level_replay.py``).
 
-One line per life, JSON, compressed: the payload of each entry with the chain head after it, and the snapshot at the
-end. The lives are those of ``core_strategies``, drawn from one seed: most of what a set can meet, in 25 entries.
+One line per life, JSON, compressed: the payload of each entry with the beginning of the chain head after it, and the
+snapshot at the end, which has the whole one. The lives are those of ``core_strategies``, drawn from one seed: most of
+what a set can meet, in 25 entries.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.snapshot import encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET
 from rollcall_ha.controller.replication.codec import encode_operations
-from tests.levels.shapes import hold, shapes
+from tests.levels.shapes import Shapes, shapes
 from tests.support.core_builders import FLEET, Fleet, positions, stored
 from tests.support.core_strategies import Step, live, lives, settled
 
-LIVES = 200
+LIVES = 120
+CHAIN_DIGITS = 8
+"""Kept of the chain head after each entry, to name the first one that differs: hashes are most of the file."""
 
 
 def path_of(level: int) -> Path:
@@ -36,12 +39,22 @@ def path_of(level: int) -> Path:
 
 
 def shapes_of(level: int) -> Path:
-    """Where the shapes of a level's commands and events are."""
+    """Where the shapes of a level's commands, events and sets are."""
     return Path(__file__).parent / f"level_{level}.json"
 
 
+RECORDED = tuple(level for level in range(FIRST_FEATURE_LEVEL, FEATURE_LEVEL + 1) if path_of(level).exists())
+"""The program's own level is among them from its release on."""
+
+
+def recorded_shapes() -> Shapes:
+    """What the newest recorded level has."""
+    found: Shapes = json.loads(shapes_of(RECORDED[-1]).read_text(encoding="ascii"))
+    return found
+
+
 def recorded_lives(level: int) -> Iterator[dict[str, Any]]:
-    """``entries``: (payload, chain head) each; ``snapshot``: its items."""
+    """``entries``: (payload, beginning of the chain head) each; ``snapshot``: its items."""
     with lzma.open(path_of(level), "rt", encoding="ascii") as lines:
         yield from map(json.loads, lines)
 
@@ -51,12 +64,12 @@ def _record(fleet: Fleet) -> dict[str, Any]:
     for index, operations in enumerate(fleet.entries, start=1):
         payload = encode_operations(operations)
         state = apply_operations(state, operations, term=1, index=index).state
-        entries.append((payload, state.chain_head))
+        entries.append((payload, state.chain_head[:CHAIN_DIGITS]))
     return {"entries": entries, "snapshot": [item.decode() for item in encode_state(state)]}
 
 
 def _rare() -> Iterator[Fleet]:
-    """Lives that are not drawn often enough, each past a rule that a release changed."""
+    """Lives that are not drawn often enough, each past a rule that was changed once."""
     forged = Fleet()
     forged.grant()
     forged.do(forged.registration(1, holds=positions(100, epoch=2**40)))
@@ -84,7 +97,7 @@ def _rare() -> Iterator[Fleet]:
 
 
 def main() -> None:
-    """Write the lives of this program's level."""
+    """Write the lives and shapes of this program's level. The same program writes the same bytes."""
     found: list[dict[str, Any]] = []
 
     @seed(FEATURE_LEVEL)
@@ -103,8 +116,8 @@ def main() -> None:
     found += map(_record, _rare())
     with lzma.open(path_of(FEATURE_LEVEL), "wb", preset=9) as out:
         out.writelines(json.dumps(life, separators=(",", ":")).encode("ascii") + b"\n" for life in found)
-    shapes_of(FEATURE_LEVEL).write_text(json.dumps(shapes(), indent=1) + "\n", encoding="ascii")
-    hold()
+    text = json.dumps(shapes(), indent=1) + "\n"
+    shapes_of(FEATURE_LEVEL).write_text(text, encoding="ascii")
     print(f"{len(found)} lives, {sum(len(life['entries']) for life in found)} entries: {path_of(FEATURE_LEVEL)}")
 
 

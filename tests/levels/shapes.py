@@ -1,48 +1,48 @@
 """
 The shape of everything that an entry, an event or the digest of the state may hold, as tables to compare releases by.
 
-Here: ``shapes`` and ``digested``, by reflection; ``python -m tests.levels.shapes`` holds the latter for this level. Not
-here: which level has what (``controller.contract.levels``).
+Here: ``shapes``, by reflection. Not here: writing them (``recorded``), which level has what
+(``controller.contract.levels``).
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import msgspec.inspect as mi
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Operation
+from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.core.state import SetState
 
 Shape = dict[str, Any]
-"""Of a struct: ``tag`` (or null), ``mandatory`` and ``optional`` field names. Of an enumeration: ``words``."""
+"""A struct has ``tag`` (or null), ``mandatory`` and ``optional`` field names, an enumeration has ``words``."""
 
 Defaults = dict[str, str]
-"""Of a struct: its fields, by the names under which they are written, with their defaults as Python writes them."""
+"""The fields of a struct, by the names under which they are written, with their defaults as Python writes them."""
 
 
-def shapes() -> dict[str, Shape]:
-    """Each type that can be reached from an operation or an event, by the name of its class."""
-    found: dict[str, mi.StructType | mi.EnumType] = {}
+class Shapes(TypedDict):
+    """Types by the names of their classes."""
+
+    replicated: dict[str, Shape]
+    """Each that can be reached from an operation or an event."""
+    digested: dict[str, Defaults]
+    """Each struct that can be reached from a set: ``core.digest`` hashes their encoding."""
+
+
+def shapes() -> Shapes:
+    """The shapes of this program."""
+    replicated: dict[str, mi.StructType | mi.EnumType] = {}
     for root in (Operation, EventRecord):
-        _walk(mi.type_info(root), found)
-    return {name: _shape(found[name]) for name in sorted(found)}
-
-
-def digested() -> dict[str, Defaults]:
-    """Each struct that can be reached from a set, by the name of its class: ``core.digest`` hashes their encoding."""
-    found: dict[str, mi.StructType | mi.EnumType] = {}
-    _walk(mi.type_info(SetState), found)
-    return {name: _defaults(info) for name, info in sorted(found.items()) if isinstance(info, mi.StructType)}
-
-
-def digested_of(level: int) -> Path:
-    """Where the digested shapes of a level are held."""
-    return Path(__file__).parent / f"digested_{level}.json"
+        _walk(mi.type_info(root), replicated)
+    held: dict[str, mi.StructType | mi.EnumType] = {}
+    _walk(mi.type_info(SetState), held)
+    return {
+        "replicated": {name: _shape(info) for name, info in sorted(replicated.items())},
+        "digested": {name: _defaults(info) for name, info in sorted(held.items()) if isinstance(info, mi.StructType)},
+    }
 
 
 def _shape(info: mi.StructType | mi.EnumType) -> Shape:
@@ -83,12 +83,3 @@ def _walk(info: mi.Type, found: dict[str, mi.StructType | mi.EnumType]) -> None:
         case mi.TupleType():
             for part in info.item_types:
                 _walk(part, found)
-
-
-def hold() -> None:
-    """Write what this level digests; until its release it may change."""
-    digested_of(FEATURE_LEVEL).write_text(json.dumps(digested(), indent=1) + "\n", encoding="ascii")
-
-
-if __name__ == "__main__":
-    hold()

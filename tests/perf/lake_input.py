@@ -39,7 +39,7 @@ CANDIDATES = ",".join(
 )
 DETECTION = (
     '{"cause":"$cause","lastHeartbeatAgeUs":$fault,"sessionClosedAgeUs":$fault,"linkClosedAgeUs":null,'
-    '"probeRefusedAgeUs":null,"detectedAgeUs":$detected}'
+    '"probeRefusedAgeUs":null,"detectedAgeUs":$detected,"firstSignAgeUs":$fault}'
 )
 
 

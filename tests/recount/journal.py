@@ -148,15 +148,12 @@ def _place(reference: Mapping[str, Any] | None) -> tuple[int, int] | None:
 
 def _ages(detection: Mapping[str, Any]) -> dict[str, Any]:
     """``cause``; ``fault``: of the first sign, ``alive``: of the last sure sign of life, ``detected``, in microseconds."""
-    names = ["sessionClosedAgeUs", "linkClosedAgeUs", "probeRefusedAgeUs"]
-    # Silence is a sign only where nothing else was seen.
-    names += ["lastHeartbeatAgeUs"] if detection["cause"] == "timeout" else []
-    signs = [detection[name] for name in names if detection.get(name) is not None]
-    fault = detection.get("firstSignAgeUs")
-    detected = detection.get("detectedAgeUs", 0)
-    if fault is None:
-        fault = max(signs, default=detected)
-    return {"cause": detection["cause"], "fault": fault, "detected": detected, "alive": detection.get("aliveAgeUs")}
+    return {
+        "cause": detection["cause"],
+        "fault": detection["firstSignAgeUs"],
+        "detected": detection["detectedAgeUs"],
+        "alive": detection["aliveAgeUs"],
+    }
 
 
 def _silence(event: Mapping[str, Any]) -> Mapping[str, Any]:

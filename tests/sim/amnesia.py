@@ -11,20 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.commands import (
-    FIRST_FEATURE_LEVEL,
-    AnyCommand,
-    InitialiseFleet,
-    Operation,
-    RaiseFeatureLevel,
-)
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, RequestId, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.backups import backed_up, restored
 from rollcall_ha.controller.core.state import FleetState
-from rollcall_ha.controller.replication.codec import encode_operations
-from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.seeding import seed
@@ -122,30 +113,6 @@ def wipe_one(world: World, machine: ControllerMachine) -> None:
         world.seats.wiped(machine)
     world.counts.add("single controllers wiped")
     world.kernel.note(f"{machine.name} is wiped")
-
-
-def found_at_level(world: World, level: int) -> None:
-    """The directories of all controllers are those of a fleet that an older program has founded."""
-    commands: tuple[AnyCommand, ...] = (
-        InitialiseFleet(fleet_incarnation=world.fleet_incarnation),
-        RaiseFeatureLevel(level=level),
-    )
-    operations = tuple(
-        Operation(
-            version=FIRST_FEATURE_LEVEL,
-            request_id=RequestId(f"founding-{number}"),
-            stamped_at_ms=0,
-            requested_by="controller:c1",
-            command=command,
-        )
-        for number, command in enumerate(commands)
-    )
-    machine = FleetMachine()
-    founded = machine.apply(machine.initial(), encode_operations(operations), term=1, index=2)
-    assert founded.state.feature_level == level
-    world.oracle.forgotten(founded.state)
-    _install(world, founded.state)
-    world.counts.add("fleets founded at an older feature level")
 
 
 def restore(world: World, backup: FleetState) -> None:

@@ -15,10 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
-from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation, OperatorCommand
+from rollcall_ha.controller.contract.commands import OperatorCommand
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, Incarnation, RequestId, SetKey
-from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -106,7 +105,6 @@ class ControllerNode:
         self.port = BrokerPortServer(self.service)
         self.rocketmq = RocketmqController(self.port, self.service, expected_replicas=rocketmq_replicas)
         self._lose_answers(net, loses_alter_answer)
-        self._count_levels()
 
     # --- life ---
 
@@ -133,19 +131,6 @@ class ControllerNode:
             answer(connection, frame, reply)
 
         port._answer = answered
-
-    def _count_levels(self) -> None:
-        """Commands that the fleet's feature level does not take (R15)."""
-        service: Any = self.service
-        submit, counts = service._submit, self.process.kernel.counts
-
-        async def submitted(operation: Operation) -> AnyReply:
-            reply: AnyReply = await submit(operation)
-            if isinstance(reply, Refused) and reply.code is RefusalCode.FEATURE_LEVEL:
-                counts.add("commands above the feature level refused")
-            return reply
-
-        service._submit = submitted
 
     def _fault(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -13,9 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId
-from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.runtime.transfers import successor_now
@@ -106,9 +104,6 @@ class Chaos:
         self._schedule()
         if not world.shape.has_policies:
             self._strand_again()
-        if world.shape.feature_level < FEATURE_LEVEL:
-            # Tried until somebody leads, and at the latest when the faults are over.
-            self._later(500, (until_us - self._kernel.now_us) // MS, "raise level", world.operator.raise_level)
         if world.rocketmq:
             self._rocketmq_again()
         # A RocketMQ broker whose id the controllers have forgotten asks for ever, until somebody empties its disk.
@@ -587,7 +582,7 @@ class Chaos:
     def _transfer_lead(self) -> None:
         """To the follower that the product would choose or, now and then, to one that hangs and falls behind."""
         leader = self._world.leader()
-        if leader is None or leader.service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
+        if leader is None:
             return
         followers = leader.log.followers()
         target = successor_now(leader.service, None)

@@ -40,11 +40,8 @@ def _never_blocked(_original: Function) -> Function:
 
 
 def _of_one_cause(original: Function) -> Function:
-    def mutated(set_state: Any) -> Any:
-        from msgspec.structs import replace
-
-        outage, found = set_state.outage, original(set_state)
-        return found if outage is None else tuple(replace(one, cause=outage.cause) for one in found)
+    def mutated(set_state: Any, _cause: Any, since_ms: int) -> Any:
+        return sum(original(set_state, cause, since_ms) for cause in {one.cause for one in set_state.failovers})
 
     return mutated
 
@@ -122,7 +119,7 @@ POLICIES: tuple[Mutation, ...] = (
     Mutation(
         name="S71-per-cause",
         what="failovers by another cause block a set",
-        target="rollcall_ha.controller.core.flaps:seen",
+        target="rollcall_ha.controller.core.flaps:_counted",
         mutate=_of_one_cause,
         case="flaps-of-two-causes",
         tests=(

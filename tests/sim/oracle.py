@@ -32,7 +32,6 @@ from rollcall_ha.controller.contract.events import (
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
-from rollcall_ha.controller.contract.levels import EVENTS_SINCE
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from rollcall_ha.controller.core import invariants
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -197,9 +196,6 @@ class Oracle:
 
     def _event(self, record: EventRecord) -> None:
         event, key = record.event, record.set_key
-        level = self.state.feature_level if self.state is not None else 0
-        if EVENTS_SINCE.get(type(event), 0) > level:
-            raise Violation(f"R15: {type(event).__name__} in a fleet at feature level {level}")
         self.kernel.note(f"{record.term}.{record.index}.{record.ordinal} {describe(record)}")
         if isinstance(event, ElectionsPaused):
             self.counts.add("pauses of elections")

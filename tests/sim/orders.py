@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollcall_ha.controller.contract.commands import (
-    FEATURE_LEVEL,
     ApplySettings,
     BeginMaintenance,
     CleanReplicas,
     ConfigureSet,
     EndMaintenance,
     PauseElections,
-    RaiseFeatureLevel,
     ResumeElections,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
@@ -51,7 +49,6 @@ class Operator:
     def act(self) -> None:
         """Look, and order what is due."""
         self._clean_gone()
-        self.raise_level()
         self._end_pauses()
         self._end_maintenances()
         self._end_settings()
@@ -60,14 +57,6 @@ class Operator:
         for key in self._world.keys:
             self._elect_uncleanly(key)
         self._empty_isolated()
-
-    def raise_level(self) -> None:
-        """``rollcall raise-level``, once all controllers are upgraded (R15)."""
-        state = self._world.oracle.state
-        if state is None or state.feature_level == FEATURE_LEVEL or self._world.leader() is None:
-            return
-        self._world.counts.add("feature levels raised by an operator")
-        self._world.order(RaiseFeatureLevel(level=FEATURE_LEVEL))
 
     def pause(self, key: SetKey | None, *, for_ms: int) -> None:
         """``rollcall pause``, by the clock of the leader that takes the order."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
 from tests.sim.policies import Policies, let_masters_return
@@ -50,7 +49,6 @@ def shape_of(seed: int) -> Shape:
     return Shape(
         controllers=len(SEATS) if grows else 5 if seed % 7 == 2 else 3,
         founders=1 if grows else 0,
-        feature_level=FEATURE_LEVEL - 1 if seed % 6 == 1 else FEATURE_LEVEL,
         min_in_sync=1 if seed % 8 == 5 else 0,
         sets=2 if seed % 5 == 4 else 1,
         learners=1 if seed % 3 == 1 else 0,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
-from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
 from rollcall_ha.controller.replication.proposer import ProposeError
@@ -141,8 +140,6 @@ class Seats:
         return True
 
     def _move_lead(self, leader: ControllerNode, heirs: list[str]) -> None:
-        if leader.service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
-            return
         heir = ControllerName(self._kernel.random.choice(heirs))
         self._kernel.counts.add("leads moved to remove their holders")
         leader.process.run("transfer", lambda: leader.log.hand_over(heir, lambda _how: None))

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, OperatorCommand
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, OperatorCommand
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -35,7 +35,6 @@ from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.node.process import ExitCode
-from tests.sim import amnesia
 from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers
 from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
@@ -67,7 +66,6 @@ class Shape:
     founders: int = 0
     """Of ``controllers``, those that found the fleet; others are added while it runs, and take their places (``seats``).
     0: all."""
-    feature_level: int = FEATURE_LEVEL
     """Of the program that founded the fleet: one below ours leaves it at its own, until an operator raises it (R15)."""
     sets: int = 1
     replicas: int = 3
@@ -260,8 +258,6 @@ class World:
         self.oracle.rocketmq = laws
         self.laws = LogLaws(self.counts, lambda key, broker_id: self._disks[key, broker_id], self._reigning)
         self.quorum = make_quorum(self)
-        if shape.feature_level < FEATURE_LEVEL:
-            amnesia.found_at_level(self, shape.feature_level)
         self.producers: list[Producer] = []
         self.kernel.after_each = self._check
         for name in self.founder_names:
@@ -686,8 +682,6 @@ class World:
         for name in self.controllers if self.seats is None else self.seats.goal:
             if not self.quorum.is_voter(ControllerName(name)):
                 return f"{name} was wiped and does not vote yet"
-        if self.oracle.state is not None and self.oracle.state.feature_level < FEATURE_LEVEL:
-            return f"the fleet is at feature level {self.oracle.state.feature_level}"
         return ""
 
     def _unsettled_rocketmq(self) -> str:

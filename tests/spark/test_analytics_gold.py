@@ -35,7 +35,12 @@ def false_alarm_after_founding() -> list[str]:
     fleet.do(TakeLeadership(controller=ControllerName("c1"), term=1))
     fleet.serving()
     fleet.silence(1)
-    hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_050_000, detected_age_us=1_000)
+    hang = DetectionStamps(
+        cause=SilenceCause.TIMEOUT,
+        last_heartbeat_age_us=3_050_000,
+        detected_age_us=1_000,
+        first_sign_age_us=3_050_000,
+    )
     evidence = fleet.evidence({number: positions(1_000) for number in (1, 2, 3)}, detection=hang)
     found = EventRef(term=1, index=fleet.index, ordinal=0)
     fleet.elect(evidence=msgspec.structs.replace(evidence, triggered_by=found))

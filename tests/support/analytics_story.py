@@ -51,6 +51,7 @@ def story() -> Fleet:
         link_closed_age_us=8_500,
         probe_refused_age_us=7_000,
         detected_age_us=2_000,
+        first_sign_age_us=9_000,
     )
     fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=kill)))
     fleet.enter(1_000, acked=1_000)
@@ -72,7 +73,12 @@ def story() -> Fleet:
         )
     )
     fleet.silence(winner)
-    hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_050_000, detected_age_us=1_000)
+    hang = DetectionStamps(
+        cause=SilenceCause.TIMEOUT,
+        last_heartbeat_age_us=3_050_000,
+        detected_age_us=1_000,
+        first_sign_age_us=3_050_000,
+    )
     fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=hang)))
     other = int(fleet.set.master or 0)
     fleet.milestones(
@@ -99,7 +105,9 @@ def long_story() -> Fleet:
         fleet.revive(deposed)
     fleet.do(TakeLeadership(controller=ControllerName("c2"), term=1))
     fleet.silence(master)
-    hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_000_500, detected_age_us=500)
+    hang = DetectionStamps(
+        cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_000_500, detected_age_us=500, first_sign_age_us=3_000_500
+    )
     fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=hang)))
     winner = int(fleet.set.master or 0)
     fleet.enter(2_000, acked=2_000)

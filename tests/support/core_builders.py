@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
@@ -174,7 +173,7 @@ class Fleet:
             requested_by=requested_by,
             command=command,
             evidence=evidence,
-            principal=UNSET if principal is None else principal,
+            principal=principal,
         )
 
     def apply(self, operations: Iterable[Operation]) -> AppliedOperations:

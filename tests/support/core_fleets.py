@@ -29,7 +29,11 @@ ONE = SetConfiguration(expected_replicas=1)
 TWO = SetConfiguration(expected_replicas=2)
 FRESH = Freshness(read_from=ControllerName("c1"), term=1, index=1, age_ms=0, is_authoritative=True, is_stale=False)
 TIMEOUT = DetectionStamps(
-    cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_100_000, session_closed_age_us=50_000, detected_age_us=400
+    cause=SilenceCause.TIMEOUT,
+    last_heartbeat_age_us=3_100_000,
+    session_closed_age_us=50_000,
+    detected_age_us=400,
+    first_sign_age_us=3_100_000,
 )
 
 

@@ -81,8 +81,8 @@ KINDS = 34
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
-_CODES = {kept_code(Fleet().state, code): code for code in (RegisterCode(f"code-{number}") for number in range(8))}
-"""The code behind what is kept of it (level 2)."""
+_CODES = {kept_code(code): code for code in (RegisterCode(f"code-{number}") for number in range(8))}
+"""The code behind what is kept of it."""
 
 
 def lives(max_steps: int = 25) -> st.SearchStrategy[list[list[Step]]]:

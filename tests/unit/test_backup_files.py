@@ -88,25 +88,14 @@ def test_a_sound_backup_holds(tmp_path: Path, records: list[EventRecord] | None,
 
 
 def test_without_secrets_a_token_has_no_digest_and_a_register_code_is_one(tmp_path: Path) -> None:
-    """The file has neither what lets somebody in, nor a plain code from before level 2."""
-    before = STATE.sets[SET_A]
-    plain = replace(before.replicas[0], register_code="plain-code")
-    state = replace(STATE, sets={SET_A: replace(before, replicas=(plain, *before.replicas[1:]))})
-    file = write_backup(tmp_path / "b", state)
+    """The file has nothing that lets somebody in."""
+    file = write_backup(tmp_path / "b", STATE)
 
-    assert b"plain-code" not in file.read_bytes()
     assert TOKEN.digest.encode() not in file.read_bytes()
     read = read_backup(file)
     assert read.state is not None
     assert read.state.tokens["t1"].digest == f"{WITHHELD}t1"
     assert read.state.sets[SET_A].replicas[0].register_code.startswith("sha256:")
-
-
-def test_a_fleet_of_level_1_is_not_backed_up_without_secrets(tmp_path: Path) -> None:
-    """Its brokers could not register at the restored controllers, or their codes would be in clear."""
-    with pytest.raises(ValueError, match="feature level 1"):
-        write_backup(tmp_path / "b", replace(STATE, feature_level=1))
-    assert list(tmp_path.iterdir()) == [], "nothing of it is left"
 
 
 def test_an_encrypted_backup_has_nothing_in_clear_and_needs_its_passphrase(tmp_path: Path) -> None:

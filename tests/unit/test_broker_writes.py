@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from rollcall_ha.broker.core.write_reports import (
-    LEVEL_PAUSE_MS,
     RETRY_PAUSE_MS_MAX,
     STOPS_PENDING_MAX,
     Told,
@@ -342,14 +341,6 @@ def test_an_end_that_comes_while_the_beginning_is_under_way_is_told_too() -> Non
     assert told(reports, Told.TAKEN, 1_700) == (1, 700, 600)
 
 
-def test_a_fleet_below_the_feature_level_is_not_asked_again_and_again() -> None:
-    reports = WriteReports(KEY, Incarnation("i1"))
-    reports.note(stop_of(1, 0, 1_000))
-    assert told(reports, Told.NOT_YET, 2_000) is not None
-    asked = [told(reports, Told.NOT_YET, 2_000 + second * 1_000_000) for second in range(1, 181)]
-    assert sum(one is not None for one in asked) == 180_000 // LEVEL_PAUSE_MS
-
-
 def test_an_unanswered_report_is_repeated_after_pauses_that_grow() -> None:
     reports = WriteReports(KEY, Incarnation("i1"))
     reports.note(stop_of(1, 0))
@@ -422,36 +413,3 @@ def test_the_own_disk_is_named_only_if_every_other_member_is_further(
         reign.hear(member, acked=end)
     reign.run(600)
     assert reign.one.reason is reason
-
-
-def test_a_reason_that_the_fleet_does_not_know_yet_is_told_as_the_older_one_at_once() -> None:
-    reports, stop = WriteReports(KEY, Incarnation("i1")), stop_of(1, 0)
-    stop.reason = StopReason.OWN_DISK
-    reports.note(stop)
-    first = reports.next(ME, T0)
-    assert first is not None
-    assert first.reason is StopReason.OWN_DISK
-    reports.told(Told.NOT_YET, T0)
-    again = reports.next(ME, T0)
-    assert again is not None
-    assert again.reason is StopReason.NOT_ACKNOWLEDGED
-    reports.told(Told.NOT_YET, T0)
-    assert reports.next(ME, T0 + LEVEL_PAUSE_MS * MS - 1) is None
-
-
-def test_after_the_level_was_raised_the_next_stop_has_its_own_reason() -> None:
-    """The older reason went on until the session ended: a policy on slow disks never acted."""
-    reports, stop = WriteReports(KEY, Incarnation("i1")), stop_of(1, 0)
-    stop.reason = StopReason.OWN_DISK
-    reports.note(stop)
-    assert reports.next(ME, T0) is not None
-    reports.told(Told.NOT_YET, T0)
-    stop.ended_us = T0
-    assert reports.next(ME, T0) is not None
-    reports.told(Told.TAKEN, T0)
-    following = stop_of(2, 0)
-    following.reason = StopReason.OWN_DISK
-    reports.note(following)
-    told = reports.next(ME, T0)
-    assert told is not None
-    assert told.reason is StopReason.OWN_DISK

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.deploy.local.processes import our_environment
 from tests.chaos.net.__main__ import AUDITED_FAULTS, batches
 from tests.chaos.net.faults import DESTROYS, FAULTS
 from tests.chaos.net.verdict import longest_gap_ms, untrue
-from tests.chaos.net.versions import OLDER_LEVEL, older_program
+from tests.support.two_versions import NEWER_LEVEL, newer_program
 
 
 def reign(total_ms: float, *, most_ms: float | None = None, waited_ms: float = 0, epoch: int = 2) -> dict[str, Any]:
@@ -76,16 +75,15 @@ def test_a_disk_is_audited_before_it_is_destroyed() -> None:
     assert [one.index(DESTROYS) for one in found if DESTROYS in one] == [0]
 
 
-def test_the_older_program_has_the_level_before_ours_in_every_module() -> None:
-    """Taken by value at an import, the level of one module would be ours: half an older program."""
+def test_the_newer_program_has_the_level_after_ours_in_every_module() -> None:
+    """Taken by value at an import, the level of one module would be ours: half a newer program."""
     script = (
         "import json, sys; from rollcall_ha.controller.contract import commands; from rollcall_ha.controller.core import"
         " apply, snapshot; from rollcall_ha.controller.runtime import service, queries;"
         " print(json.dumps([one.FEATURE_LEVEL for one in (commands, apply, snapshot, service, queries)]))"
     )
     done = subprocess.run(
-        older_program("code", "-q"), input=f"{script}\n", capture_output=True, text=True, check=True, timeout=60,
+        newer_program("code", "-q"), input=f"{script}\n", capture_output=True, text=True, check=True, timeout=60,
         env=our_environment(),
     )  # fmt: skip
-    assert OLDER_LEVEL == FEATURE_LEVEL - 1
-    assert json.loads(done.stdout.replace(">>>", "").strip()) == [OLDER_LEVEL] * 5
+    assert json.loads(done.stdout.replace(">>>", "").strip()) == [NEWER_LEVEL] * 5

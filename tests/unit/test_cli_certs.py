@@ -98,19 +98,6 @@ def test_one_name_is_renewed_into_a_folder(fleet: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (fleet / "tls").iterdir()} == before
 
 
-def test_certificates_of_a_program_before_uri_names_are_renewed_as_nodes(fleet: Path) -> None:
-    """Their files' names say whom they are for; brokers had none, and get their first."""
-    tls = fleet / "tls"
-    for file in ("broker-a-1.pem", "broker-a-1.key", "admin.pem", "admin.key", "client.pem", "client.key"):
-        (tls / file).unlink()
-    stranger = CertifiedName(fleet="other", kind=PeerKind.CONTROLLER, name="c1")
-    Authority.create("other").issue(stranger).write(tls / "c1.pem", tls / "c1.key")
-    assert {row["name"] for row in rows(certs(fleet, "renew", "--all", "-o", "json"))} == {"c1", "broker-a-1"}
-
-    found = {file.stem: str(read_certificate(file).name) for file in tls.glob("*.pem") if file.name != "ca.pem"}
-    assert found == {"c1": "rollcall://demo/controller/c1", "broker-a-1": "rollcall://demo/broker/broker-a/broker-a-1"}
-
-
 def test_the_list_has_what_was_handed_out_and_what_was_replaced(fleet: Path, tmp_path: Path) -> None:
     """Revocation needs a serial number: those of pairs that are elsewhere, or were overwritten, too."""
     certs(fleet, "issue", "bob", "--kind", "viewer", "--into", str(tmp_path / "out"))

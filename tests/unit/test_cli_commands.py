@@ -25,7 +25,7 @@ from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
 from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.commands import CleanReplicas
-from rollcall_ha.controller.contract.events import ReplicasCleaned
+from rollcall_ha.controller.contract.events import ReplicasCleaned, is_asked_by
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, words_of
@@ -534,7 +534,8 @@ def test_the_events_of_one_caller_are_found_on_every_page(rollcall: Run) -> None
     def page(request: httpx.Request) -> httpx.Response:
         place = int(request.url.params.get("from", "0.0.0").split(".")[1])
         following = EventRef(term=1, index=place + 1, ordinal=0) if pages[place] else None
-        return answer(EventPage(freshness=freshness(), events=tuple(pages[place]), next_from=following))
+        found = tuple(record for record in pages[place] if is_asked_by(record, request.url.params["by"]))
+        return answer(EventPage(freshness=freshness(), events=found, next_from=following))
 
     script: dict[tuple[str, str, str], object] = {("c1", "GET", "/v1/events"): page}
     for name, marks in (("alice", 2), ("admin:alice", 2), ("bob", 1), ("controller:c1", 4), ("mallory", 0)):

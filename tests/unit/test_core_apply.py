@@ -130,16 +130,6 @@ def test_one_clock_an_hour_ahead_does_not_freeze_the_time_of_later_events() -> N
     assert stamps == [9_000_000, 5_400_000, 5_400_800]
 
 
-def test_at_level_1_a_clock_behind_repeats_the_newest_time_as_the_older_program_does() -> None:
-    """R15: until the level is raised, both programs must make the same event of the same entry."""
-    fleet = Fleet(is_initialised=False)
-    taking = TakeLeadership(controller=ControllerName("c1"), term=1)
-    fleet.apply([fleet.operation(taking, version=1, stamped_at_ms=9_000_000)])
-    fleet.apply([fleet.operation(taking, version=1, stamped_at_ms=5)])
-
-    assert fleet.last.records[0].stamped_at_ms == 9_000_000
-
-
 def test_s55_a_fault_of_ours_becomes_a_refusal_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other items of the entry apply; what may differ between nodes stops this one instead."""
     real = decide

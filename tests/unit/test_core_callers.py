@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
@@ -16,7 +14,6 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     Barrier,
     CleanReplicas,
-    InitialiseFleet,
     IssueToken,
     RaiseFeatureLevel,
     RevokeCertificate,
@@ -31,7 +28,6 @@ from rollcall_ha.controller.contract.events import (
     TokenRevoked,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, ReplicaKind
-from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, Done, IdGranted, Refused, Registered
 from rollcall_ha.controller.core.invariants import check_entry, check_state, check_transition
@@ -40,7 +36,7 @@ from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import REVOKED_MAX, TOKENS_MAX
 from rollcall_ha.controller.core.tokens import TokenRefused, digest_of, judge_token
 from rollcall_ha.controller.core.views import view_of
-from tests.support.core_builders import FLEET, SET_A, SET_B, Fleet
+from tests.support.core_builders import SET_A, SET_B, Fleet
 
 FAR_MS = 4_000_000_000_000
 
@@ -105,11 +101,11 @@ def test_r27_an_id_belongs_to_the_certificate_that_asked_for_it() -> None:
 
 
 def test_r27_an_id_from_before_it_had_an_owner_gets_one_at_the_next_session() -> None:
-    """Also where the process goes on, and only opens a further session: as after the level was raised."""
+    """Also where the process goes on, and only opens a further session."""
     fleet = Fleet()
     fleet.grant()
     fleet.do(fleet.registration(1))
-    assert fleet.replica(1).owner is UNSET
+    assert fleet.replica(1).owner is None
 
     fleet.do(fleet.registration(1), by=A1)
 
@@ -141,7 +137,7 @@ def test_r27_a_shared_key_binds_nothing() -> None:
     fleet = Fleet()
     fleet.do(apply_id(), by=KEY)
     fleet.do(fleet.registration(1, kind=ReplicaKind.ROCKETMQ), by=replace(KEY, name="new-key"))
-    assert fleet.replica(1).owner is UNSET
+    assert fleet.replica(1).owner is None
 
 
 def test_r27_a_fleet_that_became_insecure_keeps_its_brokers() -> None:
@@ -161,7 +157,7 @@ def test_r27_a_broker_speaks_for_its_own_set_and_as_a_broker() -> None:
         CleanReplicas(set_key=SET_A),
         revoke("b2"),
         token("t"),
-        RaiseFeatureLevel(level=3),
+        RaiseFeatureLevel(level=1),
     )
     for order in orders:
         assert code(fleet.do(order, by=A1)) is RefusalCode.FORBIDDEN, order
@@ -200,36 +196,6 @@ def test_each_event_names_its_caller_and_the_chain_covers_it() -> None:
     before = decode_state(encode_state(Fleet().state))
     assert check_transition(before, fleet.state, [record]) == ()
     assert any("R24" in text for text in check_transition(before, fleet.state, [forged]))
-
-
-def test_below_level_3_no_caller_is_kept() -> None:
-    """A controller of level 2 shares the quorum: it ignores the field, and its events have another hash."""
-    fleet = Fleet(is_initialised=False)
-    fleet.apply(
-        [fleet.operation(InitialiseFleet(fleet_incarnation=FLEET)), fleet.operation(RaiseFeatureLevel(level=2))]
-    )
-    asked = fleet.operation(apply_id(), principal=A1)
-
-    assert fitted(asked, 2)[0].principal is UNSET
-    assert fitted(asked, 3)[0] is asked
-    # Also if it is in an entry all the same.
-    fleet.apply([asked])
-    assert fleet.records[-1].principal is UNSET
-    assert fleet.replica(1).owner is UNSET
-    assert b"owner" not in msgspec.json.encode(fleet.set)
-    assert fitted(fleet.operation(revoke("b2")), 2)[1] == 3
-
-
-def test_a_level_2_fleet_is_raised_and_binds_from_then_on() -> None:
-    fleet = Fleet(is_initialised=False)
-    fleet.apply(
-        [fleet.operation(InitialiseFleet(fleet_incarnation=FLEET)), fleet.operation(RaiseFeatureLevel(level=2))]
-    )
-    fleet.grant()
-    fleet.do(fleet.registration(1), by=A1)
-    fleet.do(RaiseFeatureLevel(level=3), by=ALICE)
-    fleet.do(fleet.registration(1), by=A1)
-    assert fleet.replica(1).owner == "broker-a-1"
 
 
 # --- revocations (R28) ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected, Ref
 from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SilenceCause
-from rollcall_ha.controller.core.flaps import FAILOVERS_KEPT, seen
+from rollcall_ha.controller.core.flaps import FAILOVERS_KEPT
 from rollcall_ha.controller.core.settings import wanted
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from tests.support.core_builders import SET_A, Fleet
@@ -74,10 +74,10 @@ def test_the_last_failover_that_is_allowed_is_held_and_the_next_one_waits_for_a_
     assert waits.code is RefusalCode.PAUSED
     assert isinstance(fleet.events[0], ElectionWithheld)
     fleet.apply([fleet.operation(ResumeElections(set_key=SET_A), requested_by=ALICE)])
-    assert seen(fleet.set) == ()
+    assert fleet.set.failovers == ()
     order = fleet.operation(ElectMaster(set_key=SET_A), requested_by=LEADER, evidence=fleet.evidence())
     assert isinstance(fleet.apply([order]).replies[0], Elected)
-    assert len(seen(fleet.set)) == 1
+    assert len(fleet.set.failovers) == 1
 
 
 def test_failovers_of_another_cause_and_those_before_the_window_do_not_count() -> None:
@@ -99,5 +99,5 @@ def test_failovers_are_bounded_and_a_snapshot_keeps_them() -> None:
     fleet = Fleet().serving()
     for _ in range(FAILOVERS_KEPT + 2):
         fail_over(fleet)
-    assert len(seen(fleet.set)) == FAILOVERS_KEPT
+    assert len(fleet.set.failovers) == FAILOVERS_KEPT
     assert decode_state(encode_state(fleet.state)).sets[SET_A].failovers == fleet.set.failovers

@@ -183,4 +183,4 @@ def test_a_goodbye_after_a_handover_that_nobody_took_is_an_outage_from_the_last_
         stamps = last_election(again)[1].detection
         assert stamps is not None
         entry_us = 1_000  # between the two entries of this fleet
-        assert (stamps.fault_age_us, stamps.uncertainty_us) == (expected + entry_us, 0)
+        assert (stamps.first_sign_age_us, stamps.uncertainty_us) == (expected + entry_us, 0)

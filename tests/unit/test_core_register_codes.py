@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import InitialiseFleet, RaiseFeatureLevel
 from rollcall_ha.controller.contract.ids import RegisterCode, ReplicaKind
 from rollcall_ha.controller.contract.replies import Registered
-from tests.support.core_builders import FLEET, Fleet
+from tests.support.core_builders import Fleet
 from tests.support.core_fleets import refusal_of
 
 CODE = "5c0de5c0de5c0de5c0de5c0de5c0de5c"
@@ -52,16 +49,3 @@ def test_the_gateway_registers_rocketmq_brokers_by_what_is_kept() -> None:
         assert isinstance(fleet.do(said), Registered)
     ours = fleet.registration(1, code=kept, incarnation="i1.3")
     assert refusal_of(fleet.do(ours)) is RefusalCode.BROKER_ID_INVALID
-
-
-def test_codes_that_level_1_kept_go_on_proving_after_the_level_is_raised() -> None:
-    """R15: what is on record stays; ids that are given later are kept as digests."""
-    fleet = Fleet(is_initialised=False)
-    fleet.do(InitialiseFleet(fleet_incarnation=FLEET))
-    assert _granted(fleet, ReplicaKind.NATIVE) == CODE
-    fleet.do(RaiseFeatureLevel(level=2))
-    assert isinstance(fleet.do(fleet.registration(1, code=CODE, incarnation="i1.2")), Registered)
-    fleet.grant("another")
-    assert fleet.replica(2).register_code.startswith("sha256:")
-    forged = replace(fleet.registration(2), register_code=fleet.replica(2).register_code)
-    assert refusal_of(fleet.do(forged)) is RefusalCode.BROKER_ID_INVALID

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AnnounceStop,
     EndSwitchover,
-    InitialiseFleet,
     OrderSwitchover,
     PauseElections,
-    RaiseFeatureLevel,
     ReportDrained,
 )
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, SwitchoverEnded, SwitchoverOrdered
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, ReplicaKind, RequestId
-from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import ElectionKind
@@ -27,7 +23,7 @@ from rollcall_ha.controller.core.recovery import begin_again
 from rollcall_ha.controller.core.state import Switchover
 from rollcall_ha.controller.core.switchovers import switchovers_of
 from rollcall_ha.controller.core.views import set_view
-from tests.support.core_builders import FLEET, Fleet, ids, positions
+from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import refusal_of
 
 ORDER = RequestId("order-1")
@@ -143,7 +139,7 @@ def test_what_cannot_be_carried_out_is_not_ordered() -> None:
         (entering, order(entering, 1), RefusalCode.MASTER_NOT_AVAILABLE),
     ):
         assert refusal_of(reply) is code, reply
-        assert fleet.set.switchover is UNSET
+        assert fleet.set.switchover is None
     command = OrderSwitchover(set_key=behind.key, to=BrokerId(2))
     assert refusal_of(behind.do(command, evidence=behind.evidence(far))) is RefusalCode.NOT_ELIGIBLE
     assert isinstance(behind.do(replace(command, max_lag_bytes=40 << 20), evidence=behind.evidence(far)), Done)
@@ -311,7 +307,7 @@ def test_r29_a_target_that_does_not_enter_gives_the_set_back_to_the_old_master()
     assert back.reason.startswith("rolled back: ")
     assert stamps_before is not None
     assert back.detection is not None
-    assert back.detection.fault_age_us >= 3_000_000, "the outage began with the drain, not with the way back"
+    assert back.detection.first_sign_age_us >= 3_000_000, "the outage began with the drain, not with the way back"
     fleet.enter(100)
     assert end_of(fleet) is SwitchoverEnd.NOT_ENTERED
     assert fleet.event(SwitchoverEnded).master == 1
@@ -360,20 +356,6 @@ def test_a_master_that_is_asked_to_stop_meanwhile_hands_over_by_policy() -> None
 
     assert reply.verdict.kind is ElectionKind.HANDOVER
     assert end_of(fleet) is SwitchoverEnd.OVERTAKEN
-
-
-def test_a_fleet_below_level_4_is_not_ordered_to_switch_over() -> None:
-    """An older controller in the quorum would stop at the entry (R15)."""
-    fleet = Fleet(is_initialised=False)
-    fleet.apply(
-        [fleet.operation(InitialiseFleet(fleet_incarnation=FLEET)), fleet.operation(RaiseFeatureLevel(level=3))]
-    )
-    fleet.serving()
-    operation = fleet.operation(OrderSwitchover(set_key=fleet.key), evidence=fleet.evidence(), version=3)
-
-    assert fitted(operation, 3)[1] == 4
-    reply = fleet.apply([replace(operation, version=4)]).replies[0]
-    assert refusal_of(reply) is RefusalCode.FEATURE_LEVEL
 
 
 def test_a_master_of_rocketmq_is_not_asked_to_drain() -> None:

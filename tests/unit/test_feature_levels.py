@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -10,25 +9,43 @@ import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract import levels
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster, Operation
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
+    Barrier,
+    CleanReplicas,
+    ElectMaster,
+    Operation,
+    RaiseFeatureLevel,
+)
 from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
-from tests.levels.recorded import shapes_of
-from tests.levels.shapes import Defaults, Shape, digested, digested_of, shapes
-from tests.support.core_builders import SET_A
+from rollcall_ha.controller.core import apply
+from tests.levels.recorded import RECORDED, recorded_shapes
+from tests.levels.shapes import Defaults, Shape, shapes
+from tests.support.core_builders import SET_A, Fleet
+from tests.support.core_fleets import refusal_of
 
+recorded = pytest.mark.skipif(not RECORDED, reason="no level was recorded yet: python -m tests.levels.recorded")
+
+UNRELEASED = f"Only while no release has level {FEATURE_LEVEL}: python -m tests.levels.recorded"
 WHAT_TO_DO = (
-    "An older controller in the same quorum does not know it. List it in controller/contract/levels.py under level "
-    f"{FEATURE_LEVEL}, give a field the type 'X | UnsetType' and the default UNSET, and let decide make it only if a "
-    "question of controller/core/gates.py says so (CONTRIBUTING, to add an event). If level "
-    f"{FEATURE_LEVEL} has been released, raise FEATURE_LEVEL in controller/contract/commands.py first"
+    "An older controller in the same quorum does not know it. Raise FEATURE_LEVEL in controller/contract/commands.py above "
+    "the last release's, list the new thing in controller/contract/levels.py under it, give a field the type "
+    "'X | UnsetType' and the default UNSET, and let decide make it only in a state of that level (CONTRIBUTING, to change "
+    f"what is decided). {UNRELEASED}"
 )
 
 
 def released() -> dict[str, Shape]:
-    """The newest level below the program's own."""
-    found: dict[str, Shape] = json.loads(shapes_of(FEATURE_LEVEL - 1).read_text())
-    return found
+    """What commands and events of the newest recorded level have."""
+    return recorded_shapes()["replicated"]
+
+
+def now() -> dict[str, Shape]:
+    """The same of this program."""
+    return shapes()["replicated"]
 
 
 def listed() -> set[str]:
@@ -52,28 +69,38 @@ def added(before: dict[str, Shape], now: dict[str, Shape]) -> set[str]:
     return found
 
 
+def gone(before: dict[str, Shape], now: dict[str, Shape]) -> list[str]:
+    """What entries and events of ``before`` hold, and ``now`` cannot read or writes otherwise."""
+    found: list[str] = []
+    for name, old in before.items():
+        new = now.get(name, {"words": (), "tag": None, "mandatory": (), "optional": ()})
+        if "words" in old:
+            found += [f"{name}.{word} is gone" for word in sorted(set(old["words"]) - set(new["words"]))]
+            continue
+        found += [f"{name} has another tag"] if new["tag"] != old["tag"] else []
+        found += [f"{name}.{field} is demanded" for field in sorted(set(new["mandatory"]) - set(old["mandatory"]))]
+        found += [f"{name}.{field} is gone" for field in sorted(_fields(old) - _fields(new))]
+    return found
+
+
 def _fields(shape: Shape) -> set[str]:
     return {*shape["mandatory"], *shape["optional"]}
 
 
+@recorded
 def test_what_came_after_the_released_level_is_listed() -> None:
     """A command, an event, a field or a word that older controllers do not know has a level."""
-    missing = added(released(), shapes()) - listed()
+    missing = added(released(), now()) - listed()
 
-    assert not missing, f"{sorted(missing)} came after level {FEATURE_LEVEL - 1}. {WHAT_TO_DO}"
+    assert not missing, f"{sorted(missing)} came after level {RECORDED[-1]}. {WHAT_TO_DO}"
 
 
+@recorded
 def test_a_released_level_keeps_its_commands_events_and_mandatory_fields() -> None:
     """Old logs and journals are read for ever."""
-    now = shapes()
-    for name, old in released().items():
-        assert name in now, f"{name} of level {FEATURE_LEVEL - 1} is gone: old entries hold it"
-        if "words" in old:
-            assert set(old["words"]) <= set(now[name]["words"]), f"a word of {name} is gone: old entries hold it"
-            continue
-        assert now[name]["tag"] == old["tag"], f"the tag of {name} changed: old entries have the old one"
-        assert set(now[name]["mandatory"]) <= set(old["mandatory"]), f"old entries lack what {name} demands now"
-        assert _fields(old) <= _fields(now[name]), f"a field of {name} is gone: its events would change their hash"
+    lost = gone(released(), now())
+
+    assert not lost, f"{lost}: entries of level {RECORDED[-1]} hold it. {UNRELEASED}"
 
 
 def test_added_fields_are_not_written_where_they_are_not_set() -> None:
@@ -96,33 +123,32 @@ def test_no_level_is_listed_above_the_programs_own() -> None:
 
 def test_a_new_kind_a_new_field_and_a_new_word_are_each_found() -> None:
     """The pin itself: one of each, planted."""
-    before = released()
-    now: dict[str, Any] = {
+    before = now()
+    planted: dict[str, Any] = {
         **before,
-        "Drain": {"tag": "Drain", "mandatory": ["set_key"], "optional": []},
+        "Nudge": {"tag": "Nudge", "mandatory": ["set_key"], "optional": []},
         "Barrier": {**before["Barrier"], "optional": ["reason"]},
-        "SilenceCause": {"words": [*before["SilenceCause"]["words"], "drained"]},
+        "SilenceCause": {"words": [*before["SilenceCause"]["words"], "bored"]},
     }
 
-    assert added(before, now) == {"Drain", "Barrier.reason", "SilenceCause.drained"}
+    assert added(before, planted) == {"Nudge", "Barrier.reason", "SilenceCause.bored"}
+    # The other way round it is what an older journal holds, and a program reads no more.
+    assert gone(planted, before) == [
+        "Barrier.reason is gone",
+        "SilenceCause.bored is gone",
+        "Nudge has another tag",
+        "Nudge.set_key is gone",
+    ]
 
 
 # --- the digest of the state ---------------------------------------------------------------------------------------------
 
 WHAT_A_DIGEST_WANTS = (
-    "Sets are hashed into the digest of the state (controller/core/digest.py, rule 4): an upgraded controller that writes "
+    "Sets are hashed into the digest of the state (controller/core/digest.py, rule 3): an upgraded controller that writes "
     "a set otherwise than the older ones differs from their majority, and stops. A new field has the type 'X | UnsetType' "
-    "and the default UNSET, and keeps it until the fleet is at its level (controller/core/gates.py); an old one keeps its "
-    f"name and default. Only while no release has level {FEATURE_LEVEL}: hold the new shape with "
-    "python -m tests.levels.shapes"
+    "and the default UNSET, and keeps it until the fleet is at its level; an old one keeps its name and default. "
+    f"{UNRELEASED}"
 )
-
-
-def held() -> dict[str, Defaults]:
-    """What the newest level that is held digests."""
-    newest = max(level for level in range(2, FEATURE_LEVEL + 1) if digested_of(level).exists())
-    found: dict[str, Defaults] = json.loads(digested_of(newest).read_text())
-    return found
 
 
 def otherwise(before: dict[str, Defaults], now: dict[str, Defaults]) -> list[str]:
@@ -142,22 +168,23 @@ def otherwise(before: dict[str, Defaults], now: dict[str, Defaults]) -> list[str
     return sorted(found)
 
 
+@recorded
 def test_a_set_is_written_as_older_controllers_of_its_level_write_it() -> None:
     """A field that a later program adds, and nobody has set, is not in the digest."""
-    differing = otherwise(held(), digested())
+    differing = otherwise(recorded_shapes()["digested"], shapes()["digested"])
 
     assert not differing, f"{differing}. {WHAT_A_DIGEST_WANTS}"
 
 
 def test_a_default_that_would_make_an_upgraded_controller_differ_is_found() -> None:
     """The pin itself: one change of each kind, planted; a new field that is unset is none."""
-    before = held()
+    before = shapes()["digested"]
     assert {"SetState", "ReplicaState", "Outage", "AlterVerdict"} <= before.keys()
-    planted = {**before["SetState"], "drainedUs": "0", "paused": "UNSET", "hasEntered": "None"}
+    planted = {**before["SetState"], "boredUs": "0", "nudged": "UNSET", "hasEntered": "None"}
     del planted["fallen"]
 
     assert otherwise(before, {**before, "SetState": planted}) == [
-        "SetState.drainedUs is new, with 0",
+        "SetState.boredUs is new, with 0",
         "SetState.fallen is gone",
         "SetState.hasEntered had False, has None",
     ]
@@ -168,7 +195,7 @@ def test_a_default_that_would_make_an_upgraded_controller_differ_is_found() -> N
 
 def test_a_field_above_the_level_is_left_out_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The detection of an election lies two values deep; the rest of the operation stays as it is."""
-    stamps = DetectionStamps(cause=SilenceCause.TIMEOUT, link_closed_age_us=7)
+    stamps = DetectionStamps(cause=SilenceCause.TIMEOUT, first_sign_age_us=7, link_closed_age_us=7)
     evidence = Evidence(read_at_index=1, master_epoch=1, sync_state_set_epoch=1, replicas=(), detection=stamps)  # type: ignore[arg-type]
     operation = _operation(ElectMaster(set_key=SET_A, to=BrokerId(2)), evidence=evidence)
     monkeypatch.setattr(levels, "FIELDS_SINCE", {DetectionStamps: {"link_closed_age_us": 2}})
@@ -186,9 +213,27 @@ def test_a_command_or_a_word_above_the_level_cannot_be_left_out(monkeypatch: pyt
     monkeypatch.setattr(levels, "COMMANDS_SINCE", {Barrier: 2})
     assert levels.fitted(_operation(Barrier()), 1)[1] == 2
     monkeypatch.setattr(levels, "WORDS_SINCE", {SilenceCause.GOODBYE: 2})
-    stamps = DetectionStamps(cause=SilenceCause.GOODBYE)
+    stamps = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=0)
     evidence = Evidence(read_at_index=1, master_epoch=1, sync_state_set_epoch=1, replicas=(), detection=stamps)  # type: ignore[arg-type]
     assert levels.fitted(_operation(ElectMaster(set_key=SET_A), evidence=evidence), 1)[1] == 2
+
+
+def test_a_command_of_the_next_level_is_refused_until_the_level_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An artificial level 2, which this program has and its fleet does not yet."""
+    monkeypatch.setattr(levels, "COMMANDS_SINCE", {CleanReplicas: FEATURE_LEVEL + 1})
+    monkeypatch.setattr(apply, "FEATURE_LEVEL", FEATURE_LEVEL + 1)
+    fleet = Fleet().serving()
+
+    def order() -> AnyReply:
+        operation = fleet.operation(CleanReplicas(set_key=SET_A, is_unclean=True))
+        fitting, needed = levels.fitted(operation, fleet.state.feature_level)
+        return fleet.apply([replace(fitting, version=needed)]).replies[0]
+
+    assert refusal_of(order()) is RefusalCode.FEATURE_LEVEL
+    assert not fleet.set.is_tombstone
+    fleet.do(RaiseFeatureLevel(level=FEATURE_LEVEL + 1))
+    assert isinstance(order(), Done)
+    assert fleet.set.is_tombstone
 
 
 def _operation(command: Any, evidence: Evidence | None = None) -> Operation:

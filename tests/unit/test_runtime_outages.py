@@ -34,9 +34,8 @@ def serving() -> tuple[World, Replica, Replica, Replica]:
 def bounds_ms(world: World) -> tuple[int, int | None]:
     """The age of the first sign and of the last sign of life, at the proposal of the newest election."""
     stamps = detection(world)
-    assert isinstance(stamps.first_sign_age_us, int)
     alive_us = stamps.alive_age_us
-    return stamps.first_sign_age_us // 1_000, alive_us // 1_000 if isinstance(alive_us, int) else None
+    return stamps.first_sign_age_us // 1_000, None if alive_us is None else alive_us // 1_000
 
 
 def detection(world: World) -> DetectionStamps:

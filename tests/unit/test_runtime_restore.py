@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from msgspec.structs import replace
 
 from rollcall_ha.api import server
 from rollcall_ha.controller.contract.events import FleetRestored
 from rollcall_ha.controller.contract.ids import FleetIncarnation
-from rollcall_ha.controller.core.backups import restored
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
@@ -96,18 +94,6 @@ def test_without_history_the_record_begins_with_a_hole_that_has_the_hash(tmp_pat
 
     assert (found.wrong, found.events) == ((), 1)
     assert "a hole after the beginning up to index" in found.notes[0]
-
-
-def test_a_fleet_of_level_3_is_restored_without_an_event_that_its_programs_cannot_read(tmp_path: Path) -> None:
-    """R15: the level stays, and so does what it can read."""
-    state = replace(STATE, feature_level=3)
-    begun, event = restored(state, STRANGERS, restored_at_ms=1)
-    assert (event, begun.chain_head, begun.feature_level) == (None, STATE.chain_head, 3)
-
-    config = fleet_file(tmp_path)
-    assert run(write_backup(tmp_path / "b", state, RECORDS), config) == 0
-    events = list((tmp_path / "data" / "c1" / "events").glob("*.jsonl"))
-    assert [len(file.read_text().splitlines()) for file in events] == [1], "a hole, and nothing else"
 
 
 def test_one_token_makes_one_fleet_on_every_machine(tmp_path: Path) -> None:

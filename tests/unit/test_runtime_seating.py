@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ChangeControllers, InitialiseFleet, RaiseFeatureLevel
+from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import ControllersChangeOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL, fitted
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
 from rollcall_ha.controller.replication.ports import Follower
 from rollcall_ha.controller.replication.raft.membership import Membership, Seat, founded, promoted, with_learner
 from rollcall_ha.controller.runtime.seating import Seating, answer_again, change_of, refusal_of
 from rollcall_ha.controller.runtime.service import ControllerService
-from tests.support.core_builders import FLEET, Fleet
 from tests.support.runtime_controller import NAMES, Group, recorded, running_group, until
 
 C4 = ControllerName("c4")
@@ -195,21 +193,3 @@ def test_each_verb_is_its_step_of_the_members() -> None:
     assert promote(four) == promoted(four, "c4")
     assert change_of(ChangeControllers(verb=MembershipVerb.REMOVE, name=C4))(four) == three
     assert set(ControllersChangeOrdered.__struct_fields__) == set(ChangeControllers.__struct_fields__)
-
-
-def test_r15_controllers_of_a_fleet_below_level_4_are_not_changed() -> None:
-    """An older controller would stop at an entry with members; the remedy is the level, when all are upgraded."""
-    fleet = Fleet(is_initialised=False)
-    fleet.apply(
-        [fleet.operation(InitialiseFleet(fleet_incarnation=FLEET)), fleet.operation(RaiseFeatureLevel(level=3))]
-    )
-    assert fitted(fleet.operation(ADD, version=3), 3)[1] == TRANSFERS_SINCE_LEVEL == 4
-    reply = fleet.apply([fleet.operation(ADD, version=4)]).replies[0]
-    assert isinstance(reply, Refused)
-    assert reply.code is RefusalCode.FEATURE_LEVEL
-    assert "rollcall raise-level" in reply.hint
-    fleet.do(RaiseFeatureLevel(level=4))
-    fleet.do(ADD)
-    (event,) = fleet.events
-    assert isinstance(event, ControllersChangeOrdered)
-    assert (event.name, event.raft, event.reason) == (C4, SEAT.raft, "larger")

@@ -66,11 +66,7 @@ class Vote(_Wire, frozen=True, kw_only=True, tag="vote"):
 
 
 class TimeoutNow(_Wire, frozen=True, kw_only=True, tag="timeout-now"):
-    """
-    A leader of ``term`` asks its follower to stand for election at once.
-
-    Sent from feature level 4 on, as ``StateDigests`` from 2.
-    """
+    """A leader of ``term`` asks its follower to stand for election at once."""
 
     term: _Natural
 
@@ -118,21 +114,13 @@ class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
 
 
 class StateDigests(_Wire, frozen=True, kw_only=True, tag="state-digests"):
-    """
-    The states that the sender has made of its newest entries: (index, digest), oldest first. No part of Raft.
-
-    Sent from feature level 2 on: a program of level 1 would close the link.
-    """
+    """The states that the sender has made of its newest entries: (index, digest), oldest first. No part of Raft."""
 
     digests: tuple[tuple[_Natural, Annotated[str, msgspec.Meta(max_length=64)]], ...]
 
 
 class PeerRequest(_Wire, frozen=True, kw_only=True, tag="peer-request"):
-    """
-    A call of the sender's program to the receiver's. No part of Raft.
-
-    Sent from feature level 2 on, as ``StateDigests``.
-    """
+    """A call of the sender's program to the receiver's. No part of Raft."""
 
     id: _Natural
     """Chosen by the caller; once per link at a time."""

@@ -65,7 +65,6 @@ class Snapshot:
 def encode_snapshot(previous: Entry, last: Entry, items: Iterable[bytes], members: bytes = b"") -> bytes:
     head = _HEAD.pack(previous[1], previous[2], len(previous[0]), last[1], last[2], len(last[0]))
     chunks = [_chunk(_KIND_HEAD, head + previous[0] + last[0])]
-    # Only of a group that was changed: a program from before cannot read this kind, and is not among them (R15).
     if members:
         chunks.append(_chunk(_KIND_MEMBERS, members))
     pending: list[bytes] = []

@@ -338,7 +338,7 @@ def run(
         order.sort(key=lambda name: name != UPGRADE)
         policies = leaving.ON if has_policies else None
         with contextlib.ExitStack() as stack:
-            stage = stack.enter_context(staged(directory, of_round, is_older=UPGRADE in order, policies=policies))
+            stage = stack.enter_context(staged(directory, of_round, policies=policies))
             alarms = stack.enter_context(watched(stage)) if has_alarms else None
             for scenarios in batches(order):
                 for found in batch(stage, scenarios, of_round, failed, ends_at):

@@ -39,7 +39,7 @@ from rollcall_ha.node.certified import CertifiedName
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.credentials import broker_name, controller_name
 from tests.chaos.net.alarms import Happened
-from tests.chaos.net.versions import OLDER_LEVEL, TwoVersions
+from tests.support.two_versions import NEWER_LEVEL, TwoVersions
 
 LOSS = Quality(loss_share=0.4)
 SLOW = Quality(delay_ms=40, jitter_ms=20, overtake_share=0.05)
@@ -468,18 +468,19 @@ def rolling_restart(stage: Stage) -> Iterator[None]:
 @contextmanager
 def rolling_upgrade(stage: Stage) -> Iterator[None]:
     """
-    From the older program to this one, as docs/upgrading.md has it; then the fleet's level is raised.
+    From this program to the newer one, as docs/upgrading.md has it; then the fleet's level is raised.
 
-    Raises ``NotHere``: no node runs the older one. There is no way back, so it is the first fault of a round.
+    Raises ``NotHere``: it was done. There is no way back, so it is the first fault of a round.
     """
-    if not stage.fleet.older:
-        raise NotHere("the fleet of this round runs one program")
-    stage.hit.append(f"all, from level {OLDER_LEVEL}")
+    if stage.fleet.newer:
+        raise NotHere("the fleet of this round was upgraded before")
+    stage.hit.append(f"all, to level {NEWER_LEVEL}")
+    stage.fleet.newer = frozenset((*stage.fleet.controllers, *stage.fleet.brokers))
     restart_in_turn(stage)
     levels = [fleet_level(stage)]
     stage.fleet.client().order(RaiseLevel(reason="all upgraded"))
     levels.append(fleet_level(stage))
-    if levels != [OLDER_LEVEL, FEATURE_LEVEL]:
+    if levels != [FEATURE_LEVEL, NEWER_LEVEL]:
         raise LauncherError(f"the fleet's level went from {levels[0]} to {levels[1]}")
     yield
 
@@ -493,7 +494,7 @@ def fleet_level(stage: Stage) -> int:
 
 def restart_in_turn(stage: Stage) -> None:
     """
-    By this program and in the order of docs/upgrading.md: controllers, the leading one last, then brokers, the master last.
+    In the order of docs/upgrading.md: controllers, the leading one last, then brokers, the master last.
 
     The next node when controllers and set are whole again. Out of order each next leader would be the next to go: for two
     seconds on end Prometheus found none.
@@ -502,7 +503,6 @@ def restart_in_turn(stage: Stage) -> None:
     for names in (stage.fleet.controllers, stage.fleet.brokers):
         for name in sorted(names, key=last.__contains__):
             stage.fleet.terminate(name)
-            stage.fleet.older -= {name}
             restart(stage, name)
             stage.fleet.wait_live([name])
             wait_same_index(stage)

@@ -22,7 +22,7 @@ from tests.chaos.false_handovers import switch_on
 from tests.chaos.net import faults
 from tests.chaos.net.devices import mount_device, why_no_slow_device
 from tests.chaos.net.faults import HEAL_S, Stage
-from tests.chaos.net.versions import TwoVersions
+from tests.support.two_versions import TwoVersions
 
 NAMESPACE = "CHAOS_NAMESPACE"
 DISK_BYTES = 256 << 20
@@ -31,11 +31,9 @@ SEGMENT_BYTES = 256 << 10
 
 
 @contextmanager
-def staged(
-    directory: Path, seed: int, *, is_older: bool = False, policies: Mapping[str, int] | None = None
-) -> Iterator[Stage]:
+def staged(directory: Path, seed: int, *, policies: Mapping[str, int] | None = None) -> Iterator[Stage]:
     """
-    A new fleet on machines, all of the older program if ``is_older``; the caller is the operator.
+    A new fleet on machines; the caller is the operator.
 
     ``policies``: settings that it has from the beginning. Its syncs are waited for then, and its disks are devices.
     """
@@ -56,7 +54,6 @@ def staged(
                     subprocess.run(command, check=True, timeout=10)
                 stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, timeout=10)
         fleet = stack.enter_context(TwoVersions.create(directory, layout, machines))
-        fleet.older = frozenset((*fleet.controllers, *fleet.brokers) if is_older else ())
         stack.enter_context(machines.on(sites.OPERATOR))
         tools = directory.resolve() / "tools"
         faults.make_tools(tools, (*fleet.controllers, *fleet.brokers))
