@@ -23,11 +23,11 @@ import hashlib
 import msgspec
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operation
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.events import AlterRefused, SyncStateSetAltered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict
-from rollcall_ha.controller.core.decision import Decision, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, find_set
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.state import FleetState, SetState
 
@@ -42,11 +42,9 @@ def alter_digest(command: AlterSyncStateSet) -> str:
     return hashlib.sha256(_ENCODER.encode(command)).hexdigest()
 
 
-def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStateSet) -> Decision:
+def decide_alter(fleet: FleetState, command: AlterSyncStateSet) -> Decision:
     """Change the set, or refuse and remember the refusal; a retry hears the stored verdict."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+    set_state = find_set(fleet, command.set_key)
     digest = alter_digest(command)
     last = set_state.last_alter
     # The stored verdict comes before every check of the present state. {1} proposed {1,2}, it committed, the answer was
@@ -59,8 +57,7 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
         # Never a verdict, which would end the master's union: this seq may have been accepted in what the controllers
         # have lost. {1,2} proposed {1,2,3}; it committed, the answer was lost, then the backup without it was restored.
         # Were the retry decided here, 1 and 2 would release alone, and 3, whose stored view names it, be elected.
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
             f"{command.set_key} is being taken over after a wipe or restore: whether seq {command.seq} was decided "
             "before is not known here",
@@ -69,16 +66,13 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
         )
     last_seq = decided.verdict.seq if decided is not None else 0
     if decided is not None and command.seq <= last_seq:
-        return _refuse_passed_seq(operation, command, decided.verdict)
+        raise _passed_seq(command, decided.verdict)
     # Not stored under the seq: a fenced process could overwrite the verdict that the present master still has to hear.
-    fenced = _validate_master(set_state, operation, command)
-    if fenced is not None:
-        return fenced
+    _validate_master(set_state, command)
     # Not stored either. Decided, a seq of 2**62 would be the last one of its epoch: nothing fits above it on the wire,
     # and the set could not change before the next election.
     if command.seq > last_seq + SEQUENCE_STEP_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"seq {command.seq} is more than {SEQUENCE_STEP_MAX} above the last decided, {last_seq}",
             f"propose with seq {last_seq + 1}",
@@ -109,12 +103,11 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
     )
 
 
-def _refuse_passed_seq(operation: Operation, command: AlterSyncStateSet, decided: AlterVerdict) -> Decision:
+def _passed_seq(command: AlterSyncStateSet, decided: AlterVerdict) -> Refusal:
     # One seq, one content. {1,2} commits as seq 1 and its answer is lost; were {1,3} then decided as seq 1, master 1
     # would hear "accepted" and no longer wait for 2. A lower seq is a late duplicate: its verdict is gone.
     is_reused = command.seq == decided.seq
-    return refuse(
-        operation,
+    return Refusal(
         RefusalCode.SEQUENCE_REUSED if is_reused else RefusalCode.STALE_SEQUENCE,
         f"seq {command.seq} of epoch {command.master_epoch} "
         + ("was decided with other content" if is_reused else f"is below the last decided, {decided.seq}"),
@@ -138,13 +131,12 @@ def _verdict(
     )
 
 
-def _validate_master(set_state: SetState, operation: Operation, command: AlterSyncStateSet) -> Decision | None:
+def _validate_master(set_state: SetState, command: AlterSyncStateSet) -> None:
     """Only the present mastership may alter, it is (id, incarnation) in one epoch (rule 2); a later epoch is rule 3."""
     # "Your mastership is over" would be a lie here. Wiped controllers at epoch 0 would depose the serving master of
     # epoch 9 by it, and elect from less than it holds.
     if command.master_epoch > set_state.master_epoch:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
             f"masterEpoch {command.master_epoch} is not known here, the newest is {set_state.master_epoch}: "
             "the controllers have lost their memory of it",
@@ -152,9 +144,8 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
             requested=command.master_epoch,
             current=set_state.master_epoch,
         )
-    return refuse_other_mastership(
+    refuse_other_mastership(
         set_state,
-        operation,
         command,
         "this mastership is over: stop acknowledging, read the set again",
         alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,

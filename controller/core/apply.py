@@ -50,7 +50,7 @@ from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.core import outages
 from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.decide import decide
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal
 from rollcall_ha.controller.core.digest import digest_after
 from rollcall_ha.controller.core.evolve import evolve_all
 from rollcall_ha.controller.core.fleet import evolve_fleet
@@ -169,13 +169,12 @@ class _Entry:
         except Exception as error:  # noqa: BLE001 - rule 1: equal on every node, and visible
             # An exception that left this method would end every controller, and end it again after each start: the
             # entry is in the log. ``_commit`` changes nothing before everything that can fail is done.
-            fault = refuse(
-                operation,
+            fault = Refusal(
                 RefusalCode.INVALID_REQUEST,
                 f"internal fault: {type(error).__name__}",
                 "nothing was changed; report this with the event's index",
             )
-            return self._commit(operation, fault)
+            return self._commit(operation, fault.decision(operation))
 
     def _run(self, operation: Operation) -> AnyReply:
         if isinstance(operation.command, _NOT_REMEMBERED):
@@ -186,21 +185,22 @@ class _Entry:
             reply = self._commit(operation, decide(self._fleet, operation))
             self._remember(operation.request_id, AnsweredRequest(digest=digest, reply=reply))
             return reply
-        if answered.digest == digest and (refusal := refuse_caller(self._fleet, operation)) is not None:
-            # The answer may be the session of a replica: a stranger who repeats its request must not have it (R27).
-            return self._commit(operation, refusal)
         if answered.digest == digest:
+            # The answer may be the session of a replica: a stranger who repeats its request must not have it (R27).
+            try:
+                refuse_caller(self._fleet, operation)
+            except Refusal as refusal:
+                return self._commit(operation, refusal.decision(operation))
             # The first answer was lost and the caller asks again. Decided anew, an election that was held would be
             # refused ("is master already"), and a forced clean would remove a set that has registered again since.
             return answered.reply
         # Another command under a used id: the first answer would tell its caller that this one was done.
-        reused = refuse(
-            operation,
+        reused = Refusal(
             RefusalCode.INVALID_REQUEST,
             f"request id {operation.request_id} was used for another command",
             "draw a new request id for every request",
         )
-        return self._commit(operation, reused)
+        return self._commit(operation, reused.decision(operation))
 
     def _remember(self, request_id: RequestId, answered: AnsweredRequest) -> None:
         # A state that was handed out never changes; most entries of a failover, silences and alters, add nothing here.

@@ -32,7 +32,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import OwnerBound
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.register_codes import owner_of
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
@@ -56,21 +56,20 @@ _OF_BROKERS = (
 """Orders of brokers; RocketMQ's ask for elections, too."""
 
 
-def refuse_caller(fleet: FleetState, operation: Operation) -> Decision | None:
-    """The refusal of this caller's order by who the caller is; None: it may be decided."""
+def refuse_caller(fleet: FleetState, operation: Operation) -> None:
+    """Refuse an order by who its caller is."""
     caller = operation.principal
     if caller is not None:
         complaint = _revoked(fleet, caller) or _above_its_role(caller, operation)
         if complaint:
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.FORBIDDEN,
                 complaint,
                 "ask an admin for a certificate or token whose role and set allow it",
                 requested=getattr(operation.command, "set_key", None),
                 current=caller.set_key,
             )
-    return _not_the_owner(fleet, operation, caller)
+    _refuse_stranger(fleet, operation, caller)
 
 
 def _revoked(fleet: FleetState, caller: Principal) -> str:
@@ -101,15 +100,14 @@ def _above_its_role(caller: Principal, operation: Operation) -> str:
     return ""
 
 
-def _not_the_owner(fleet: FleetState, operation: Operation, caller: Principal | None) -> Decision | None:
+def _refuse_stranger(fleet: FleetState, operation: Operation, caller: Principal | None) -> None:
     replica = _claimed(fleet, operation)
     if replica is None or replica.owner is None or _is_owner(replica.owner, caller):
-        return None
+        return
     # Rule 1. The code of replica 2 is on its disk, and in each backup of it. With it, a process anywhere would be
     # replica 2: the real one is fenced, and a log that nobody knows is a member.
     name = "a caller without a proven name" if caller is None else str(caller)
-    return refuse(
-        operation,
+    raise Refusal(
         RefusalCode.NOT_THE_OWNER,
         f"broker id {replica.broker_id} belongs to {Role.BROKER}:{replica.owner}, it was asked for by {name}",
         OWNER_HINT,

@@ -14,12 +14,12 @@ living replica, the last member of the SyncStateSet, any replica of a set that r
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import CleanReplicas, Operation
+from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
@@ -29,18 +29,15 @@ cleaned, it would go on acknowledging, and nobody would ever ask it for those re
 """
 
 
-def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas) -> Decision:
+def decide_clean(fleet: FleetState, command: CleanReplicas) -> Decision:
     """Remove the named replicas, or all of them if none is named."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+    set_state = find_set(fleet, command.set_key)
     known = {replica.broker_id for replica in set_state.replicas}
     awaited = set(set_state.recovery.awaited) if set_state.recovery is not None else set()
     named = tuple(sorted(set(command.broker_ids))) or tuple(sorted(known))
     unknown = [broker_id for broker_id in named if broker_id not in known | awaited]
     if unknown:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_REPLICA,
             f"replicas {unknown} of {command.set_key} do not exist",
             "see its replicas with: rollcall status",
@@ -48,9 +45,7 @@ def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas
     remaining = tuple(sorted(known - set(named)))
     members = _members_after(set_state, remaining, named)
     if not command.is_unclean:
-        refusal = _validate_clean(set_state, operation, command, named=named, members=members)
-        if refusal is not None:
-            return refusal
+        _validate_clean(set_state, command, named=named, members=members)
     # The epoch rises with the master's removal. Kept, the next master would be elected into the epoch after it, and the
     # removed one, still in its own, would not learn from any higher number that it is over.
     is_master_kept = set_state.master is not None and set_state.master in remaining
@@ -79,21 +74,17 @@ def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStat
     return recovery.adopted_set(recovery.without(set_state.recovery, named), present=present, voters=voters)
 
 
-def _validate_clean(
-    set_state: SetState, operation: Operation, command: CleanReplicas, *, named: SyncStateSet, members: SyncStateSet
-) -> Decision | None:
+def _validate_clean(set_state: SetState, command: CleanReplicas, *, named: SyncStateSet, members: SyncStateSet) -> None:
     # "Clean the dead replica 2" after a wipe: its view may be the one that names the newest set (R7).
     if set_state.recovery is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
             f"{command.set_key} recovers its past; replicas {list(set_state.recovery.awaited)} have yet to report",
             "wait, or force it with --unclean",
         )
     master = set_state.master
     if master is not None and master in named and not _is_fenced(set_state, master):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.MASTER_NOT_FENCED,
             f"replica {master} is master in epoch {set_state.master_epoch} and may still serve",
             "stop it first, or force it with --unclean",
@@ -101,8 +92,7 @@ def _validate_clean(
         )
     alive = [replica.broker_id for replica in set_state.replicas if replica.broker_id in named and replica.is_alive]
     if alive:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_CLEAN,
             f"replicas {alive} of {command.set_key} are alive",
             "stop them first, or force it with --unclean",
@@ -111,14 +101,12 @@ def _validate_clean(
     # The dead replica 1 is all that is left of {1}; 2 lives and lacks the tail. Cleaned, 1's records would be gone with
     # it, and the set would begin anew with 2 as if nothing had been acknowledged.
     if command.broker_ids and set_state.sync_state_set and not members:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_CLEAN,
             f"replicas {list(named)} are all that is left of the SyncStateSet: nobody else holds every record",
             "bring another replica in sync first, or force it with --unclean",
             current=set_state.sync_state_set,
         )
-    return None
 
 
 def _is_fenced(set_state: SetState, master: BrokerId) -> bool:

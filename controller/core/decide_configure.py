@@ -14,23 +14,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ConfigureSet, Operation
+from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import SetConfigured
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.values import SetConfiguration
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
 
 
-def decide_configure(fleet: FleetState, operation: Operation, command: ConfigureSet) -> Decision:
+def decide_configure(fleet: FleetState, command: ConfigureSet) -> Decision:
     """Other numbers for a set; None in the order leaves the present one. The same again changes nothing."""
-    found = find_set(fleet, operation, command.set_key)
-    if isinstance(found, Decision):
-        return found
+    found = find_set(fleet, command.set_key)
     present = found.configuration
     if present is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"no replica of {found.set_key} has registered yet",
             "start its brokers: the first one brings the numbers of its file",
@@ -40,7 +37,8 @@ def decide_configure(fleet: FleetState, operation: Operation, command: Configure
     wanted = replace(present, expected_replicas=expected, min_in_sync=least)
     if wanted == present:
         return done()
-    return _refuse_wanted(operation, found, present, wanted) or done(
+    _refuse_wanted(found, present, wanted)
+    return done(
         SetConfigured(
             expected_replicas=expected,
             min_in_sync=least,
@@ -51,13 +49,10 @@ def decide_configure(fleet: FleetState, operation: Operation, command: Configure
     )
 
 
-def _refuse_wanted(
-    operation: Operation, found: SetState, present: SetConfiguration, wanted: SetConfiguration
-) -> Decision | None:
+def _refuse_wanted(found: SetState, present: SetConfiguration, wanted: SetConfiguration) -> None:
     least, expected = wanted.effective_min_in_sync, wanted.expected_replicas
     if wanted.min_in_sync < 0 or not 1 <= least <= expected <= REPLICAS_PER_SET_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"min_in_sync {least} of {expected} expected replicas; both are 1 to {REPLICAS_PER_SET_MAX}, in this order",
             "min_in_sync is at most expected_replicas; 0 means half of them, rounded up",
@@ -67,8 +62,7 @@ def _refuse_wanted(
     voters = [replica.broker_id for replica in found.replicas if replica.is_voter]
     # With 3 of 2 in sync, a set that has lost one would count as whole.
     if len(voters) > expected:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"replicas {voters} are registered, and {expected} would be expected",
             f"stop one for good and take it out first: rollcall clean {found.set_key.name} --broker ID",
@@ -78,8 +72,7 @@ def _refuse_wanted(
     is_java = any(replica.kind is ReplicaKind.ROCKETMQ for replica in found.replicas)
     # Its brokers go by their own minInSyncReplicas: on record here, it would be kept by nobody.
     if is_java and wanted.min_in_sync != present.min_in_sync:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{found.set_key} has RocketMQ brokers, and they acknowledge by their own minInSyncReplicas",
             "set it in their broker.conf, or by mqadmin updateBrokerConfig",
@@ -89,8 +82,7 @@ def _refuse_wanted(
     # Rule 2. {1} of 3 with min_in_sync 1: with 2 from here on, every send would be refused until a slave has caught up.
     in_sync = len(found.sync_state_set)
     if found.is_established and not is_java and in_sync < least > present.effective_min_in_sync:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_BUDGET,
             f"min_in_sync would be {least}, and {list(found.sync_state_set)} are in sync: writes would stop",
             f"bring more replicas in sync first: rollcall wait {found.set_key.name} --until in-sync; or name a smaller "
@@ -98,4 +90,3 @@ def _refuse_wanted(
             requested=least,
             current=in_sync,
         )
-    return None

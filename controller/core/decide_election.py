@@ -35,7 +35,7 @@ from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import maintenance
-from rollcall_ha.controller.core.decision import Decision, elected, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_set
 from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
@@ -75,29 +75,24 @@ class _Case:
 def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) -> Decision:
     """Elect by policy, clean only."""
     case = _prepare(fleet, operation, command)
-    if isinstance(case, Decision):
-        return case
     recovering = case.set_state.recovery
     # Wiped controllers heard replica 2 first, whose view names {1,2}. Replica 1 holds 500 bytes more, acknowledged
     # while the set was {1} alone. With 2 elected now they are cut; so every replica that any view names reports first
     # (R7).
     if recovering is not None and recovering.awaited:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
             f"after a wipe or restore replicas {list(recovering.awaited)} must report first",
             "start them, or accept a loss with: rollcall elect --unclean --accept-loss BYTES",
             current=recovering.awaited,
         )
     # The other control plane may have elected since the import: two masters, each with controllers that believe in it.
-    stale_import = validate_imported(case.set_state, operation, case.evidence)
-    if stale_import is not None:
-        return stale_import
+    validate_imported(case.set_state, case.evidence)
     # A set without a past has no members, and the rules below choose among members: it would never get a master. The
     # first election has rules of its own (R8).
     if recovering is None and not case.set_state.is_established:
         worked_on = maintenance.set_aside(fleet, case.set_state, but_for=case.named)
-        return decide_first(case.set_state, operation, command, case.evidence, set_aside=worked_on)
+        return decide_first(case.set_state, command, case.evidence, set_aside=worked_on)
     policy, further = _clean_policy(case.set_state, case.evidence)
     back = _way_back(case)
     if back is not None:
@@ -150,26 +145,19 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
 
     Every member holds every byte: the master asks when the last one is confirmed. Nothing is cut, whichever wins.
     """
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
+    replica = validate_session(fleet, command)
     present = fleet.sets[command.set_key]
     # Broker 1 announced its stop in epoch 3, was deposed and elected again in 5: it has not drained that reign.
     if command.master_epoch != present.master_epoch or present.recovery is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.FENCED_MASTER_EPOCH,
             f"the stop was announced in masterEpoch {command.master_epoch}, current is {present.master_epoch}",
             "stop without a successor",
             requested=command.master_epoch,
             current=present.master_epoch,
         )
-    refusal = refuse_impossible_drain(operation, command.drained_us, "stop without a successor")
-    if refusal is not None:
-        return refusal
+    refuse_impossible_drain(command.drained_us, "stop without a successor")
     evidence = validate_evidence(present, operation)
-    if isinstance(evidence, Decision):
-        return evidence
     # It leaves the set with its reign: as a member that exits it would keep the winner waiting until it is removed.
     leaving = replace_value(replica, is_stopping=True)
     replicas = tuple(leaving if one.broker_id == leaving.broker_id else one for one in present.replicas)
@@ -177,8 +165,7 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
     found = succession(fleet, set_state, operation, evidence, set_aside={}, reason="handed over: asked to stop")
     if found.winner is None:
         # No failed election: nothing failed, the master still serves.
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA,
             f"nobody to hand over to: {found.reasons}",
             "stop without a successor",
@@ -186,12 +173,11 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
     return elected(found.elected(ElectionKind.HANDOVER))
 
 
-def refuse_impossible_drain(operation: Operation, drained_us: int, hint: str) -> Decision | None:
-    """The refusal of a time without sends that cannot be: it becomes the beginning of an outage on record."""
+def refuse_impossible_drain(drained_us: int, hint: str) -> None:
+    """Refuse a time without sends that cannot be: it becomes the beginning of an outage on record."""
     if 0 <= drained_us <= DRAINED_US_MAX:
-        return None
-    return refuse(
-        operation,
+        return
+    raise Refusal(
         RefusalCode.INVALID_ARGUMENT,
         f"it says that it drains since {drained_us} us; 0 to {DRAINED_US_MAX} are possible",
         hint,
@@ -263,12 +249,9 @@ def succession(
 def decide_elect_unclean(fleet: FleetState, operation: Operation, command: ElectUnclean) -> Decision:
     """Elect outside the SyncStateSet if need be. Refused unless the accepted loss covers the estimate (S72)."""
     case = _prepare(fleet, operation, command)
-    if isinstance(case, Decision):
-        return case
     # The estimate of the loss rests on what this set confirmed: nothing. The logs may be full all the same (R8).
     if case.set_state.recovery is None and not case.set_state.is_established:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{command.set_key} has never had a master: nothing can be lost by a first election",
             "use: rollcall bootstrap --master ID",
@@ -288,8 +271,7 @@ def decide_elect_unclean(fleet: FleetState, operation: Operation, command: Elect
     # The operator's number is the consent. A replica that came up after the dry run may have told of more records
     # since: what is lost then was never agreed to (S72).
     if kind is ElectionKind.UNCLEAN and command.accepted_loss_bytes < verdict.estimated_loss_bytes:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NOT_CONFIRMED,
             f"electing replica {ranking.winner} may lose {verdict.estimated_loss_bytes} bytes, accepted were "
             f"{command.accepted_loss_bytes}",
@@ -303,31 +285,20 @@ def decide_elect_unclean(fleet: FleetState, operation: Operation, command: Elect
 
 def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: Bootstrap) -> Decision:
     """First election by an operator's word (R8)."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+    set_state = find_set(fleet, command.set_key)
     evidence = validate_evidence(set_state, operation)
-    if isinstance(evidence, Decision):
-        return evidence
-    return decide_bootstrap(set_state, operation, command, evidence)
+    return decide_bootstrap(set_state, command, evidence)
 
 
-def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Case | Decision:
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Case:
+    set_state = find_set(fleet, command.set_key)
     # The caller's expectation first, then the evidence: a script that meant epoch 7 must not depose the master of 8.
-    expectation = refuse_expectation(set_state, operation, command)
-    if expectation is not None:
-        return expectation
+    refuse_expectation(set_state, command)
     evidence = validate_evidence(set_state, operation)
-    if isinstance(evidence, Decision):
-        return evidence
     named = command.to if is_by_word(operation.requested_by) else None
     case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, named=named)
     if command.to is not None and set_state.replica(command.to) is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_REPLICA,
             f"replica {command.to} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
@@ -339,27 +310,23 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     return _with_living_master(case)
 
 
-def refuse_expectation(
-    set_state: SetState, operation: Operation, command: _Electing | OrderSwitchover
-) -> Decision | None:
-    """The refusal of an order that was meant for another master or another epoch."""
+def refuse_expectation(set_state: SetState, command: _Electing | OrderSwitchover) -> None:
+    """Refuse an order that was meant for another master or another epoch."""
     for name, expected, current in (
         ("master", command.expected_master, set_state.master),
         ("masterEpoch", command.expected_epoch, set_state.master_epoch),
     ):
         if expected is not None and expected != current:
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.EXPECTATION_FAILED,
                 f"{name} {expected} was expected, it is {current}",
                 "read the set again and decide anew",
                 requested=expected,
                 current=current,
             )
-    return None
 
 
-def _with_living_master(case: _Case) -> _Case | Decision:
+def _with_living_master(case: _Case) -> _Case:
     """Whether there may be an election although the master is alive, and which replica stands aside in it (rule 1)."""
     set_state, command, master = case.set_state, case.command, case.set_state.master
     assert master is not None
@@ -374,8 +341,7 @@ def _with_living_master(case: _Case) -> _Case | Decision:
     # A living master that serves would be deposed by each controller that misses a heartbeat: availability, not safety,
     # but each election costs every producer a retry.
     state = "is master" if set_state.has_entered else "is entering"
-    return refuse(
-        case.operation,
+    raise Refusal(
         RefusalCode.MASTER_STILL_EXISTS,
         f"replica {master} is alive and {state} in epoch {set_state.master_epoch}",
         "to move the master use: rollcall elect SET --to ID",
@@ -502,8 +468,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
     kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(case)
     verdict = _verdict(case, ranking, policy=policy, kind=kind)
     if command.to is not None:
-        return refuse(
-            case.operation,
+        raise Refusal(
             RefusalCode.NOT_ELIGIBLE,
             f"replica {command.to} may not be elected: {ranking.reason_of(command.to)}",
             "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",

@@ -18,22 +18,16 @@ from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.decide_election import succession
-from rollcall_ha.controller.core.decision import Decision, elected, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_set
 from rollcall_ha.controller.core.evidence import validate_evidence
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 
 def decide_leave(fleet: FleetState, operation: Operation, command: LeaveMaster) -> Decision:
     """Elect another member in place of the master whose writes are stopped."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
-    refusal = _refuse_stop(set_state, operation, command)
-    if refusal is not None:
-        return refusal
+    set_state = find_set(fleet, command.set_key)
+    _refuse_stop(set_state, command)
     evidence = validate_evidence(set_state, operation)
-    if isinstance(evidence, Decision):
-        return evidence
     assert set_state.master is not None
     assert set_state.configuration is not None
     able = able_without_master(set_state, evidence)
@@ -41,8 +35,7 @@ def decide_leave(fleet: FleetState, operation: Operation, command: LeaveMaster) 
     # Rule 3. {1,2} with min_in_sync 2, the link between them cut: 2 would be master, acknowledge nothing, and be left
     # for 1 again, and so on for as long as the link is cut.
     if len(able) < least:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA,
             f"without master {set_state.master} members {list(able)} could serve, min_in_sync is {least}",
             "bring more replicas into the SyncStateSet, or mend what stops the writes of the master",
@@ -59,8 +52,7 @@ def decide_leave(fleet: FleetState, operation: Operation, command: LeaveMaster) 
     )
     if found.winner is None:
         # No failed election, as nothing was lost: the master reigns on.
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA,
             f"nobody to hand over to: {found.reasons}",
             "bring more replicas into the SyncStateSet, or mend what stops the writes of the master",
@@ -83,13 +75,12 @@ def able_without_master(set_state: SetState, evidence: Evidence) -> tuple[Broker
     )
 
 
-def _refuse_stop(set_state: SetState, operation: Operation, command: LeaveMaster) -> Decision | None:
+def _refuse_stop(set_state: SetState, command: LeaveMaster) -> None:
     writes, pending = set_state.writes, set_state.pending_switchover
     # Of a master that is gone, or late to enter, an election by other rules is due; an operator's order goes on.
     is_serving = set_state.is_master_alive and set_state.has_entered and set_state.recovery is None
     if not is_serving or pending is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.MASTER_NOT_AVAILABLE,
             f"{set_state.set_key} has no serving master that could be left",
             "nothing to do: it is elected for, or switched over, already",
@@ -98,8 +89,7 @@ def _refuse_stop(set_state: SetState, operation: Operation, command: LeaveMaster
     # Rule 1. The disk was cleared at this moment, and the master serves: deposed all the same, every producer would
     # have to send again for nothing.
     if stop != (command.master_epoch, command.seq):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.EXPECTATION_FAILED,
             f"stop {command.seq} of masterEpoch {command.master_epoch} is over; "
             f"{'none' if stop is None else f'stop {stop[1]} of masterEpoch {stop[0]}'} goes on",
@@ -107,4 +97,3 @@ def _refuse_stop(set_state: SetState, operation: Operation, command: LeaveMaster
             requested=f"{command.master_epoch}/{command.seq}",
             current=None if stop is None else f"{stop[0]}/{stop[1]}",
         )
-    return None

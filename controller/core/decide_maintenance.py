@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.commands import BeginMaintenance, EndMainte
 from rollcall_ha.controller.contract.events import MaintenanceBegun, MaintenanceEnded
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.values import MaintenanceScope, host_of
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import refuse_time
 from rollcall_ha.controller.core.state import MAINTENANCES_MAX, FleetState
@@ -27,32 +27,25 @@ from rollcall_ha.controller.core.views import failure_budget, is_whole, view_of
 
 def decide_begin_maintenance(fleet: FleetState, operation: Operation, command: BeginMaintenance) -> Decision:
     """Begin one, or give the one there is another end and reason."""
-    refusal = refuse_time(operation, "the maintenance", command.expires_at_ms, "rollcall maintenance begin --for 2h")
-    if refusal is not None:
-        return refusal
-    concerned = _concerned(fleet, operation, command.scope)
-    if isinstance(concerned, Decision):
-        return concerned
+    refuse_time(operation, "the maintenance", command.expires_at_ms, "rollcall maintenance begin --for 2h")
+    concerned = _concerned(fleet, command.scope)
     present = fleet.maintenances.get(command.scope)
     if present is not None and (present.expires_at_ms, present.reason) == (command.expires_at_ms, command.reason):
         return done()
     if present is None and len(fleet.maintenances) >= MAINTENANCES_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{len(fleet.maintenances)} maintenances are in force, at most {MAINTENANCES_MAX} are kept",
             "end some of them: rollcall maintenance list",
             requested=len(fleet.maintenances) + 1,
             current=MAINTENANCES_MAX,
         )
-    return _refuse_budget(fleet, operation, command, concerned) or done(
-        MaintenanceBegun(scope=command.scope, expires_at_ms=command.expires_at_ms, reason=command.reason)
-    )
+    _refuse_budget(fleet, command, concerned)
+    return done(MaintenanceBegun(scope=command.scope, expires_at_ms=command.expires_at_ms, reason=command.reason))
 
 
-def decide_end_maintenance(fleet: FleetState, operation: Operation, command: EndMaintenance) -> Decision:
+def decide_end_maintenance(fleet: FleetState, command: EndMaintenance) -> Decision:
     """End one. There is none, or, for a leader, none with that end any more: nothing changes."""
-    del operation
     present = fleet.maintenances.get(command.scope)
     # An operator prolonged it while the leader's order was under way: ended by that, the replica that is being worked
     # on would be elected.
@@ -62,9 +55,7 @@ def decide_end_maintenance(fleet: FleetState, operation: Operation, command: End
     return done(MaintenanceEnded(scope=command.scope, is_expired=is_expired, reason=command.reason))
 
 
-def _concerned(
-    fleet: FleetState, operation: Operation, scope: MaintenanceScope
-) -> Mapping[SetKey, Collection[BrokerId]] | Decision:
+def _concerned(fleet: FleetState, scope: MaintenanceScope) -> Mapping[SetKey, Collection[BrokerId]]:
     """The replicas that a scope means, by set, sets in order: a refusal names the first, alike on each node (C8)."""
     if scope.host and scope.set_key is None and scope.broker_id is None:
         on_host = {
@@ -73,8 +64,7 @@ def _concerned(
         }
         # A slip in a name would else be answered with "done", and its host be stopped with masters on it.
         if not any(on_host.values()):
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.UNKNOWN_REPLICA,
                 f"no replica has an address on host {scope.host}",
                 "see the addresses with: rollcall status",
@@ -82,19 +72,15 @@ def _concerned(
             )
         return {key: found for key, found in on_host.items() if found}
     if scope.host or scope.set_key is None or scope.broker_id is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"a maintenance is of a host, or of a set's replica: host {scope.host!r}, set {scope.set_key}, "
             f"replica {scope.broker_id}",
             "name HOST, or SET:ID",
         )
-    set_state = find_set(fleet, operation, scope.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+    set_state = find_set(fleet, scope.set_key)
     if set_state.replica(scope.broker_id) is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_REPLICA,
             f"replica {scope.broker_id} of {scope.set_key} does not exist",
             "see its replicas with: rollcall status",
@@ -104,10 +90,9 @@ def _concerned(
 
 def _refuse_budget(
     fleet: FleetState,
-    operation: Operation,
     command: BeginMaintenance,
     concerned: Mapping[SetKey, Collection[BrokerId]],
-) -> Decision | None:
+) -> None:
     """Rule 1, over every set that is concerned."""
     least = 0 if command.spends_last else 1
     short = []
@@ -125,14 +110,13 @@ def _refuse_budget(
         if lost and budget - lost < least:
             short.append((key, broker_ids, budget, budget - lost))
     if not short:
-        return None
+        return
     key, broker_ids, before, after = short[0]
     more = f", and {len(short) - 1} more sets have too little, too" if len(short) > 1 else ""
     names = ", ".join(map(str, broker_ids))
     left = f"{after} more" if after >= 0 else "it would have fewer than it needs"
     spend = "wait until more of its replicas are in sync, or accept that it may lose no other: --spend-last"
-    return refuse(
-        operation,
+    raise Refusal(
         RefusalCode.NO_BUDGET,
         f"{key} may lose {before} more replicas; with {names} in maintenance: {left}{more}",
         spend if after == 0 else "bring another replica into sync first; see: rollcall status",

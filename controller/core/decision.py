@@ -1,7 +1,8 @@
 """
-What a decision is, and how a refusal is made.
+What a decision is, and what refuses a command.
 
-Here: ``Decision`` and the constructors that every deciding module uses. Not here: any rule.
+Here: ``Decision`` with the constructors that every deciding module uses, and ``Refusal``, which ends the deciding where
+it is raised. Not here: any rule; ``decide`` catches the refusal and puts it on record.
 """
 
 from __future__ import annotations
@@ -46,56 +47,62 @@ def elected(event: MasterElected) -> Decision:
     return Decision(answer=lambda view: Elected(verdict=event.verdict, view=view), events=(event,))
 
 
-def find_set(fleet: FleetState, operation: Operation, key: SetKey) -> SetState | Decision:
-    """The set that ``operation`` is about, or the refusal: it never was, or was cleaned."""
+class Refusal(Exception):
+    """
+    The command is refused: nothing changes. ``reason`` names both values, ``hint`` the remedy.
+
+    Raised at any depth below ``decide``, which returns ``decision`` of it.
+    """
+
+    def __init__(
+        self,
+        code: RefusalCode,
+        reason: str,
+        hint: str,
+        *,
+        requested: object = None,
+        current: object = None,
+        verdict: Verdict | None = None,
+        alter: AlterVerdict | None = None,
+        registered: RegisteredAs | None = None,
+    ) -> None:
+        """The last three are for the caller of an election, an alter and a registration."""
+        super().__init__(reason)
+        self.refused = Refused(
+            code=code,
+            reason=reason,
+            hint=hint,
+            requested=None if requested is None else str(requested),
+            current=None if current is None else str(current),
+            verdict=verdict,
+            alter=alter,
+            registered=registered,
+        )
+
+    def decision(self, operation: Operation, *further: AnyEvent) -> Decision:
+        """
+        The refusal of ``operation``, with its event and what else it brings about.
+
+        On record (R24): otherwise a broker that was fenced for an hour would leave no trace of why.
+        """
+        refused = self.refused
+        event = CommandRefused(
+            command=type(operation.command).__name__,
+            code=refused.code,
+            reason=refused.reason,
+            requested=refused.requested,
+            current=refused.current,
+        )
+        return Decision(answer=refused, events=(event, *further))
+
+
+def find_set(fleet: FleetState, key: SetKey) -> SetState:
+    """The set that a command is about. Raises ``Refusal``: it never was, or was cleaned."""
     set_state = fleet.sets.get(key)
     if set_state is None or set_state.is_tombstone:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
             f"set {key} {'does not exist' if set_state is None else 'was cleaned'}",
             "list the sets with: rollcall sets; a broker that registers begins a new one",
         )
     return set_state
-
-
-def refuse(
-    operation: Operation,
-    code: RefusalCode,
-    reason: str,
-    hint: str,
-    *,
-    requested: object = None,
-    current: object = None,
-    verdict: Verdict | None = None,
-    alter: AlterVerdict | None = None,
-    registered: RegisteredAs | None = None,
-) -> Decision:
-    """
-    Refuse ``operation``: nothing changes. ``reason`` names both values, ``hint`` the remedy.
-
-    The refusal is an event (R24): otherwise a broker that was fenced for an hour would leave no trace of why.
-    """
-    requested_text = None if requested is None else str(requested)
-    current_text = None if current is None else str(current)
-    return Decision(
-        answer=Refused(
-            code=code,
-            reason=reason,
-            hint=hint,
-            requested=requested_text,
-            current=current_text,
-            verdict=verdict,
-            alter=alter,
-            registered=registered,
-        ),
-        events=(
-            CommandRefused(
-                command=type(operation.command).__name__,
-                code=code,
-                reason=reason,
-                requested=requested_text,
-                current=current_text,
-            ),
-        ),
-    )

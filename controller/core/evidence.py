@@ -18,17 +18,16 @@ from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
-def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | Decision:
-    """The operation's evidence if it still holds, or the refusal."""
+def validate_evidence(set_state: SetState, operation: Operation) -> Evidence:
+    """The operation's evidence. Raises ``Refusal``: there is none, or it does not hold any more."""
     evidence = operation.evidence
     if evidence is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             "an election needs evidence, none came",
             "ask the leading controller",
@@ -37,8 +36,7 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
     # with two ends, would be ranked by the later one.
     ids = [replica.broker_id for replica in evidence.replicas]
     if len(set(ids)) != len(ids) or not 0 <= evidence.epoch_jump_draw < EPOCH_JUMP_DRAWS:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"evidence names replicas {ids} and draws {evidence.epoch_jump_draw}: each replica once, and 0..15",
             "this is a fault of the proposing controller; report it",
@@ -48,15 +46,14 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
     taken = (evidence.master_epoch, evidence.sync_state_set_epoch)
     current = (set_state.master_epoch, set_state.sync_state_set_epoch)
     if taken != current:
-        return _moved(operation, "(masterEpoch, SyncStateSetEpoch)", taken, current)
+        raise _moved("(masterEpoch, SyncStateSetEpoch)", taken, current)
     for seen in evidence.replicas:
         replica = set_state.replica(seen.broker_id)
         # The positions are those of one process on one session. Replica 2 reported 900 and was ranked by that; it lost
         # power, came back at 500 and registered before the entry applied: 900 is no longer true of anybody.
         present = None if replica is None else (replica.incarnation, replica.session_ordinal)
         if present != (seen.incarnation, seen.session_ordinal):
-            return _moved(
-                operation,
+            raise _moved(
                 f"(incarnation, session) of replica {seen.broker_id}",
                 (seen.incarnation, seen.session_ordinal),
                 present,
@@ -64,9 +61,8 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
     return evidence
 
 
-def _moved(operation: Operation, what: str, taken: object, current: object) -> Decision:
-    return refuse(
-        operation,
+def _moved(what: str, taken: object, current: object) -> Refusal:
+    return Refusal(
         RefusalCode.EVIDENCE_MOVED,
         f"{what} was {taken} when the evidence was taken, is {current}",
         "gather evidence again and retry",

@@ -14,7 +14,6 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     ChangeControllers,
     InitialiseFleet,
-    Operation,
     RaiseFeatureLevel,
     TakeLeadership,
     TransferLeadership,
@@ -39,22 +38,19 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, RevokedCertificate
 from rollcall_ha.controller.contract.views import ControllerStatus
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.settings import with_settings
 from rollcall_ha.controller.core.state import FleetState, IssuedToken
 
 
-def decide_initialise(fleet: FleetState, operation: Operation, command: InitialiseFleet) -> Decision:
+def decide_initialise(fleet: FleetState, command: InitialiseFleet) -> Decision:
     """Fix the fleet's incarnation. The same value again changes nothing; another one is refused."""
     if not command.fleet_incarnation:
-        return refuse(
-            operation, RefusalCode.INVALID_ARGUMENT, "the fleet incarnation is empty", "draw one with: rollcall init"
-        )
+        raise Refusal(RefusalCode.INVALID_ARGUMENT, "the fleet incarnation is empty", "draw one with: rollcall init")
     if fleet.fleet_incarnation == command.fleet_incarnation:
         return done()
     if fleet.fleet_incarnation:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WRONG_FLEET,
             f"this fleet is {fleet.fleet_incarnation}, not {command.fleet_incarnation}",
             "the controller's directory belongs to another fleet; use an empty one",
@@ -64,20 +60,17 @@ def decide_initialise(fleet: FleetState, operation: Operation, command: Initiali
     return done(FleetInitialised(fleet_incarnation=command.fleet_incarnation))
 
 
-def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision:
+def decide_leadership(command: TakeLeadership) -> Decision:
     """Barrier of a new leader, on record."""
     if not command.controller:
-        return refuse(
-            operation, RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file"
-        )
+        raise Refusal(RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file")
     return done(LeadershipTaken(controller=command.controller, term=command.term))
 
 
-def decide_transfer(operation: Operation, command: TransferLeadership) -> Decision:
+def decide_transfer(command: TransferLeadership) -> Decision:
     """Put the order on record. Who can take over is in the leader's memory: ``controller.runtime.transfers`` judges."""
     if not command.source or not command.to or command.source == command.to:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"the lead cannot go from {command.source!r} to {command.to!r}",
             "name another controller than the one that leads; see them with: rollcall controllers",

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Operation
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, elected
 from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of
 from rollcall_ha.controller.core.policies import FIRST
@@ -27,7 +27,6 @@ from rollcall_ha.controller.core.state import SetState
 
 def decide_first(
     set_state: SetState,
-    operation: Operation,
     command: ElectMaster,
     evidence: Evidence,
     *,
@@ -39,8 +38,7 @@ def decide_first(
     # Three machines, one with an old log. The first that boots, empty, would be elected, and the full one refused from
     # then on: so no replica is elected before the set is complete.
     if len(voters) < expected:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA,
             f"{len(voters)} of {expected} expected replicas of {command.set_key} have registered",
             "start the others, or choose one with: rollcall bootstrap --master ID",
@@ -51,39 +49,36 @@ def decide_first(
     # the others would be cut to what they share with it, or set aside.
     filled = _ends(set_state, evidence)
     if filled:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA,
             f"replicas of {command.set_key} bring records that no election here wrote: "
             + ", ".join(f"{broker_id} up to {end}" for broker_id, end in sorted(filled.items())),
             "choose one with: rollcall bootstrap --master ID",
         )
     return _outcome(
-        set_state, operation, evidence, command,
+        set_state, evidence, command,
         kind=ElectionKind.FIRST, designated=command.to, members=voters, set_aside=set_aside,
     )  # fmt: skip
 
 
-def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstrap, evidence: Evidence) -> Decision:
+def decide_bootstrap(set_state: SetState, command: Bootstrap, evidence: Evidence) -> Decision:
     """Make ``command.master`` the first master, with an empty or a full log (rule 2)."""
     # Bootstrap asks nothing about loss. On a set with a past it would be an unclean election without a number.
     if set_state.is_established or set_state.recovery is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NOT_BOOTSTRAPPABLE,
             f"{command.set_key} has a past: its epochs end at {set_state.master_epoch}",
             "use: rollcall elect, or elect --unclean with an accepted loss",
             current=set_state.master_epoch,
         )
     if set_state.replica(command.master) is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_REPLICA,
             f"replica {command.master} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
         )
     return _outcome(
-        set_state, operation, evidence, command,
+        set_state, evidence, command,
         kind=ElectionKind.BOOTSTRAP, designated=command.master, members=None, set_aside={},
     )  # fmt: skip
 
@@ -101,7 +96,6 @@ def _ends(set_state: SetState, evidence: Evidence) -> dict[BrokerId, int]:
 
 def _outcome(
     set_state: SetState,
-    operation: Operation,
     evidence: Evidence,
     command: ElectMaster | Bootstrap,
     *,
@@ -114,8 +108,7 @@ def _outcome(
     ranking = elect(candidates_of(set_state, evidence, set_aside=set_aside), policy=FIRST, designated=designated)
     winner = ranking.winner
     if winner is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.NO_ELIGIBLE_REPLICA if designated is None else RefusalCode.NOT_ELIGIBLE,
             f"no replica of {set_state.set_key} may be elected: {ranking.reasons}"
             if designated is None

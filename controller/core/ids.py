@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.commands import ApplyBrokerId, Operation
 from rollcall_ha.controller.contract.events import BrokerIdGranted
 from rollcall_ha.controller.contract.replies import IdGranted
 from rollcall_ha.controller.core.callers import binding
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal
 from rollcall_ha.controller.core.register_codes import kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
 
@@ -22,8 +22,7 @@ from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, 
 def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBrokerId) -> Decision:
     """Grant an id, or answer the one that the register code has. A repeat changes nothing."""
     if not command.register_code or not command.set_key.cluster or not command.set_key.name:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"register code {command.register_code!r} or set {str(command.set_key)!r} is empty",
             "draw a register code and store it before asking for an id",
@@ -33,8 +32,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
     bound = owner_of(set_state.replicas, command.register_code)
     if bound is not None:
         if command.applied_broker_id not in (None, bound):
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.BROKER_ID_INVALID,
                 f"this register code has id {bound}, asked for {command.applied_broker_id}",
                 f"use id {bound}",
@@ -47,8 +45,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
     # Wiped controllers do not know which ids were given: 2 given to a newcomer is also the id of a member that has not
     # come back yet, and the newcomer, empty, would be that member (R7).
     if set_state.recovery is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
             f"no id is granted in {command.set_key} before replicas {list(set_state.recovery.awaited)} have reported "
             "and a master is elected",
@@ -56,8 +53,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
         )
     # An id that a caller remembers and nobody has here: it was cleaned, or is of another fleet (C6).
     if command.applied_broker_id not in (None, set_state.next_id):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.BROKER_ID_INVALID,
             f"id {command.applied_broker_id} is not the next one, {set_state.next_id}",
             "ask for the next id and retry",
@@ -65,8 +61,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
             current=set_state.next_id,
         )
     if len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{command.set_key} has {len(set_state.replicas)} ids, at most {REPLICAS_PER_SET_MAX} are kept",
             "clean replicas that will not come back",

@@ -21,7 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ImportSet, Operation
+from rollcall_ha.controller.contract.commands import ImportSet
 from rollcall_ha.controller.contract.events import SetImported
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -33,7 +33,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.values import Evidence, StoredView
 from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import (
     REPLICAS_PER_SET_MAX,
     FleetState,
@@ -47,15 +47,13 @@ IMPORTED_CODE = "imported:"
 """Begins the register code of an id that was imported: nobody was given one."""
 
 
-def decide_import(fleet: FleetState, operation: Operation, command: ImportSet) -> Decision:
+def decide_import(fleet: FleetState, command: ImportSet) -> Decision:
     """Take over what other controllers say of a set. The same again changes nothing."""
     complaint = _complaint(command)
     if complaint:
-        return refuse(operation, RefusalCode.INVALID_ARGUMENT, complaint, "read the other controllers again")
+        raise Refusal(RefusalCode.INVALID_ARGUMENT, complaint, "read the other controllers again")
     before = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
-    refusal = _validate(fleet, before, operation, command)
-    if refusal is not None:
-        return refusal
+    _validate(fleet, before, command)
     event = _imported(before, command)
     # While brokers come the import is repeated again and again: each repeat would be an event that tells nothing.
     if evolve_import(before, event) == before:
@@ -80,12 +78,11 @@ def _complaint(command: ImportSet) -> str:
     return ""
 
 
-def _validate(fleet: FleetState, before: SetState, operation: Operation, command: ImportSet) -> Decision | None:
+def _validate(fleet: FleetState, before: SetState, command: ImportSet) -> None:
     # RocketMQ's requests carry no cluster: heartbeats of one set would keep the other one's replicas alive.
     namesake = _namesake(fleet, command.set_key)
     if namesake is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.CLUSTER_MISMATCH,
             f"{namesake} has this broker name already; RocketMQ's requests name no cluster",
             "a broker name can be moved into one cluster only",
@@ -93,8 +90,7 @@ def _validate(fleet: FleetState, before: SetState, operation: Operation, command
     elsewhere = before.recovery.elsewhere if before.recovery is not None else None
     # Typed a second time after the move is over: the master of two weeks ago would be the one to follow again.
     if before.replicas and elsewhere is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{command.set_key} is run by this fleet already, in masterEpoch {before.master_epoch}",
             "nothing is to be imported; see it with: rollcall status",
@@ -103,15 +99,13 @@ def _validate(fleet: FleetState, before: SetState, operation: Operation, command
         )
     # An answer of a deposed RocketMQ controller: its master is no longer the one that acknowledges.
     if elsewhere is not None and command.master_epoch < elsewhere.master_epoch:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.EXPECTATION_FAILED,
             f"masterEpoch {command.master_epoch} is older than what was imported before, {elsewhere.master_epoch}",
             "read the other controllers again",
             requested=command.master_epoch,
             current=elsewhere.master_epoch,
         )
-    return None
 
 
 def _namesake(fleet: FleetState, key: SetKey) -> SetKey | None:
@@ -199,17 +193,16 @@ def followed_elsewhere(set_state: SetState) -> ReignElsewhere | None:
     return None if master is None or master.is_registered else elsewhere
 
 
-def validate_imported(set_state: SetState, operation: Operation, evidence: Evidence) -> Decision | None:
-    """Whether an imported set whose replicas have all reported may elect (rule 3)."""
+def validate_imported(set_state: SetState, evidence: Evidence) -> None:
+    """Refuse an election in an imported set whose replicas show a later reign than was imported (rule 3)."""
     recovering = set_state.recovery
     if recovering is None or recovering.elsewhere is None:
-        return None
+        return
     # Registrations and what the leader heard last: the other controllers may elect at any time.
     highest = max([highest_shown(set_state), *(replica.last_epoch for replica in evidence.replicas)])
     if highest <= set_state.master_epoch:
-        return None
-    return refuse(
-        operation,
+        return
+    raise Refusal(
         RefusalCode.WAITING_FOR_REPORTS,
         stale_reason(recovering.elsewhere, highest),
         "import the set again with: rollcall import rocketmq",

@@ -12,24 +12,21 @@ Rule 3: a repeat changes nothing and is not recorded.
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, Operation, SayGoodbye
+from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, SayGoodbye
 from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
 DRAINED_US_MAX = 600_000_000
 """Without sends because of a stop: ten minutes are far above ``handover_ms`` of any preset."""
 
 
-def validate_session(
-    fleet: FleetState, operation: Operation, command: MarkSilent | MarkAlive | SayGoodbye | AnnounceStop
-) -> ReplicaState | Decision:
-    """The replica whose present session the command names, or the refusal."""
+def validate_session(fleet: FleetState, command: MarkSilent | MarkAlive | SayGoodbye | AnnounceStop) -> ReplicaState:
+    """The replica whose present session the command names. Raises ``Refusal``: the session is another one, or none."""
     set_state = fleet.sets.get(command.set_key)
     replica = set_state.replica(command.broker_id) if set_state is not None else None
     if replica is None or not replica.is_registered:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_REPLICA,
             f"replica {command.broker_id} of {command.set_key} has not registered",
             "register first",
@@ -37,8 +34,7 @@ def validate_session(
     # "i1 is dead" was proposed, and i2 registered before it applied: the report of a corpse would silence the living,
     # and depose it if it is the master.
     if replica.incarnation != command.incarnation:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.FENCED_INCARNATION,
             f"incarnation {command.incarnation} of replica {command.broker_id} is not {replica.incarnation}",
             "nothing to do: a newer incarnation has taken its place",
@@ -48,8 +44,7 @@ def validate_session(
     # The kernel reports the end of session 3 when session 4 has been open for a second (S33). By the incarnation alone
     # a broker that merely reconnects would be silent until its next heartbeat, and elections would be held over it.
     if replica.session_ordinal != command.session_ordinal:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.FENCED_SESSION,
             f"session {command.session_ordinal} of replica {command.broker_id} is not {replica.session_ordinal}",
             "nothing to do: a newer session has taken its place",
@@ -59,11 +54,9 @@ def validate_session(
     return replica
 
 
-def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) -> Decision:
+def decide_silent(fleet: FleetState, command: MarkSilent) -> Decision:
     """The leader found a replica gone."""
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
+    replica = validate_session(fleet, command)
     # A second silence would overwrite the first cause, and "dead at once" is what lets a set be cleaned (R8).
     if not replica.is_alive and replica.silence is not None:
         return done()
@@ -78,15 +71,12 @@ def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) 
     )
 
 
-def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) -> Decision:
+def decide_alive(fleet: FleetState, command: MarkAlive) -> Decision:
     """A silent replica was heard again on the same session."""
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
+    replica = validate_session(fleet, command)
     # A heartbeat that was on its way when its process said goodbye: the process has stopped, and would be elected.
     if replica.goodbye is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.FENCED_SESSION,
             f"session {command.session_ordinal} of replica {command.broker_id} ended with its goodbye",
             "register again",
@@ -104,11 +94,9 @@ def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) ->
     )
 
 
-def decide_stopping(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+def decide_stopping(fleet: FleetState, command: AnnounceStop) -> Decision:
     """A slave is about to stop. Its set stays as it is: only its master changes it (R1)."""
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
+    replica = validate_session(fleet, command)
     if replica.is_stopping:
         return done()
     return done(
@@ -120,15 +108,12 @@ def decide_stopping(fleet: FleetState, operation: Operation, command: AnnounceSt
     )
 
 
-def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye) -> Decision:
+def decide_goodbye(fleet: FleetState, command: SayGoodbye) -> Decision:
     """A replica stops cleanly; its mark is compared with what it brings back (R3a)."""
-    replica = validate_session(fleet, operation, command)
-    if isinstance(replica, Decision):
-        return replica
+    replica = validate_session(fleet, command)
     # Without a nonce, marks with the same end are equal: the one of last month's stop would prove this one (R3a).
     if not command.clean_mark.nonce:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             "the clean mark has no nonce: it would prove nothing",
             "draw a nonce for every clean stop",

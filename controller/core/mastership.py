@@ -9,24 +9,22 @@ from __future__ import annotations
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
-    Operation,
     ReportDrained,
     ReportEntered,
     ReportWrites,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.state import SetState
 
 
 def refuse_other_mastership(
     set_state: SetState,
-    operation: Operation,
     claim: AlterSyncStateSet | ReportDrained | ReportEntered | ReportWrites,
     hint: str,
     alter: AlterVerdict | None = None,
-) -> Decision | None:
-    """The refusal of a claim that the present mastership did not make, by the first value that differs; else None."""
+) -> None:
+    """Refuse a claim that the present mastership did not make, by the first value that differs."""
     # All three. Without the epoch, broker 1, deposed and elected again, would alter the set by a proposal of its old
     # reign. Without the incarnation, a late "entered" of broker 1's dead process would start the epoch at an end that
     # its restarted process no longer has.
@@ -38,5 +36,4 @@ def refuse_other_mastership(
     for code, name, requested, current in checks:
         if requested != current:
             reason = f"{name} {requested} is not the current one, {current}"
-            return refuse(operation, code, reason, hint, requested=requested, current=current, alter=alter)
-    return None
+            raise Refusal(code, reason, hint, requested=requested, current=current, alter=alter)

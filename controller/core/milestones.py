@@ -11,11 +11,11 @@ Rule 2: a report of what happened is taken from any incarnation of a replica: it
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation, RecordMilestones, ReportEntered
+from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.values import Phase
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.proof import grade_entered, grade_returned
@@ -24,14 +24,10 @@ from rollcall_ha.controller.core.state import FleetState
 MILESTONES_PER_COMMAND_MAX = 256
 
 
-def decide_entered(fleet: FleetState, operation: Operation, command: ReportEntered) -> Decision:
+def decide_entered(fleet: FleetState, command: ReportEntered) -> Decision:
     """The winner entered its epoch; grade the failover. A repeat with the same start changes nothing."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
-    refused = refuse_other_mastership(set_state, operation, command, "do not serve in this epoch; read the set again")
-    if refused is not None:
-        return refused
+    set_state = find_set(fleet, command.set_key)
+    refuse_other_mastership(set_state, command, "do not serve in this epoch; read the set again")
     # The answer was lost and the winner tells again. Refused, the record would show a fault, "isolate this replica",
     # although all is well.
     if set_state.has_entered and set_state.start_offset == command.start_offset:
@@ -42,8 +38,7 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     # One epoch, one start. Broker 2 told 900 for epoch 3 and tells 700 now: a slave that was cut at the first start
     # would keep bytes 700 to 900 that the second one writes anew (R12).
     if set_state.has_entered or not (is_told or is_java):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"epoch {command.master_epoch} starts at {set_state.start_offset}, reported was {command.start_offset}",
             "an epoch is entered once: isolate this replica and report the fault",
@@ -63,16 +58,13 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     return done(entered, graded)
 
 
-def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMilestones) -> Decision:
+def decide_milestones(fleet: FleetState, command: RecordMilestones) -> Decision:
     """
     Put milestones on record; the cut of an old master that returned corrects the grade of the failover that deposed it.
     """
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
+    set_state = find_set(fleet, command.set_key)
     if not 1 <= len(command.milestones) <= MILESTONES_PER_COMMAND_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"{len(command.milestones)} milestones came, 1 to {MILESTONES_PER_COMMAND_MAX} can be taken at a time",
             "send them in smaller batches",
@@ -81,8 +73,7 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
     for milestone in command.milestones:
         # An epoch from before a wipe: its failover is not on record here, and a grade would be put on another one.
         if milestone.master_epoch > set_state.master_epoch:
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.FENCED_MASTER_EPOCH,
                 f"milestone of epoch {milestone.master_epoch}, but epochs end at {set_state.master_epoch}",
                 "report milestones of epochs that this fleet has issued",
@@ -90,8 +81,7 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
                 current=set_state.master_epoch,
             )
         if milestone.broker_id is not None and set_state.replica(milestone.broker_id) is None:
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.UNKNOWN_REPLICA,
                 f"replica {milestone.broker_id} of {command.set_key} does not exist",
                 "register first",

@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.events import ElectionsPaused, ElectionsRes
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import ElectionPause
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.state import PAUSES_MAX, FleetState
 
 PAUSE_MS_MAX = 7 * 86_400_000
@@ -71,14 +71,13 @@ def unless_paused(fleet: FleetState, operation: Operation, set_key: SetKey, deci
     )
 
 
-def refuse_time(operation: Operation, what: str, expires_at_ms: int, example: str) -> Decision | None:
-    """The refusal of an end that is over or too far ahead (rule 3)."""
+def refuse_time(operation: Operation, what: str, expires_at_ms: int, example: str) -> None:
+    """Refuse an end that is over or too far ahead (rule 3)."""
     now_ms = operation.stamped_at_ms
     # Compared with the stamp of the order, which is in the entry: each node decides alike.
     if now_ms < expires_at_ms <= now_ms + PAUSE_MS_MAX:
-        return None
-    return refuse(
-        operation,
+        return
+    raise Refusal(
         RefusalCode.INVALID_ARGUMENT,
         f"{what} would end at {expires_at_ms} ms UTC, it is {now_ms} now; it has to end later than now, and lasts at "
         f"most {PAUSE_MS_MAX} ms",
@@ -90,19 +89,14 @@ def refuse_time(operation: Operation, what: str, expires_at_ms: int, example: st
 
 def decide_pause(fleet: FleetState, operation: Operation, command: PauseElections) -> Decision:
     """Begin a pause, or give the one there is another end and reason."""
-    refusal = refuse_time(operation, "the pause", command.expires_at_ms, "rollcall pause --for 2h")
-    if refusal is not None:
-        return refusal
+    refuse_time(operation, "the pause", command.expires_at_ms, "rollcall pause --for 2h")
     if command.set_key is not None:
-        found = find_set(fleet, operation, command.set_key)
-        if isinstance(found, Decision):
-            return found
+        find_set(fleet, command.set_key)
     present = fleet.pauses.get(command.set_key)
     if present is not None and (present.expires_at_ms, present.reason) == (command.expires_at_ms, command.reason):
         return done()
     if present is None and len(fleet.pauses) >= PAUSES_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{len(fleet.pauses)} pauses are in force, at most {PAUSES_MAX} are kept",
             "pause the fleet as a whole: rollcall pause --fleet",
@@ -112,14 +106,13 @@ def decide_pause(fleet: FleetState, operation: Operation, command: PauseElection
     return done(ElectionsPaused(paused_set=command.set_key, expires_at_ms=command.expires_at_ms, reason=command.reason))
 
 
-def decide_resume(fleet: FleetState, operation: Operation, command: ResumeElections) -> Decision:
+def decide_resume(fleet: FleetState, command: ResumeElections) -> Decision:
     """End a pause. There is none, or, for a leader, none with that end any more: nothing changes."""
     present = fleet.pauses.get(command.set_key)
     of_fleet = fleet.pauses.get(None)
     # Answered with "done", the operator would believe that the set elects again.
     if command.set_key is not None and present is None and of_fleet is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.PAUSED,
             f"{command.set_key} has no pause of its own, the fleet is paused by {of_fleet.paused_by}",
             "end that one with: rollcall resume --fleet",

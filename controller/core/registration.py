@@ -27,7 +27,7 @@ from rollcall_ha.controller.contract.values import Positions, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.callers import binding
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal
 from rollcall_ha.controller.core.intactness import judge
 from rollcall_ha.controller.core.register_codes import is_proven, kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
@@ -49,24 +49,18 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     """Open a session for a replica, judging it if its incarnation is new."""
     # Before anything else, so that no malformed command reaches replicated state: each of these numbers is kept, and
     # compared, for the life of the set.
-    malformed = _validate(operation, command)
-    if malformed is not None:
-        return malformed
+    _validate(command)
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
     knows_more = recovery.knows_more(fleet, fleet.sets.get(command.set_key), command)
     replica = set_state.replica(command.broker_id)
     events: tuple[AnyEvent, ...] = ()
     if replica is None:
-        refusal = _validate_readmission(fleet, set_state, operation, command, knows_more=knows_more)
-        if refusal is not None:
-            return refusal
+        _validate_readmission(fleet, set_state, command, knows_more=knows_more)
         code, address = kept_code(command.register_code), command.description.address
         replica = ReplicaState(broker_id=command.broker_id, register_code=code, address=address)
         events = (BrokerIdGranted(broker_id=command.broker_id, register_code=code, address=address),)
     is_recovering = set_state.recovery is not None or knows_more
-    refusal = _validate_identity(set_state, replica, operation, command, is_recovering=is_recovering)
-    if refusal is not None:
-        return refusal
+    _validate_identity(set_state, replica, command, is_recovering=is_recovering)
     event = _registration(set_state, replica, command, is_recovering=is_recovering)
     intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
@@ -81,7 +75,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     )
 
 
-def _validate(operation: Operation, command: RegisterReplica) -> Decision | None:
+def _validate(command: RegisterReplica) -> None:
     configuration = command.configuration
     named = command.stored.sync_state_set if command.stored is not None else ()
     complaint = ""
@@ -110,10 +104,8 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
             f"{PREVIOUS_INCARNATIONS_MAX} are taken"
         )
     if not complaint:
-        return None
-    return refuse(
-        operation, RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it"
-    )
+        return
+    raise Refusal(RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it")
 
 
 def _too_high(command: RegisterReplica) -> str:
@@ -141,16 +133,15 @@ def _first_above(*shown: tuple[str, int, int]) -> str:
 
 
 def _validate_readmission(
-    fleet: FleetState, set_state: SetState, operation: Operation, command: RegisterReplica, *, knows_more: bool
-) -> Decision | None:
+    fleet: FleetState, set_state: SetState, command: RegisterReplica, *, knows_more: bool
+) -> None:
     """The refusal of an id that is not known here; None if an earlier control plane gave it (R7)."""
     stored = command.stored
     is_foreign = stored is not None and stored.fleet_incarnation != fleet.fleet_incarnation
     # A broker of another fleet with a higher epoch, pointed at these controllers by a wrong address. Taken for the sign
     # of a restored backup, it would stop this set and make it wait for that fleet's replicas.
     if set_state.is_established and set_state.recovery is None and is_foreign and knows_more:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.WRONG_FLEET,
             f"replica {command.broker_id} is unknown and its epoch "
             f"{max(command.positions.last_epoch, stored.master_epoch if stored else 0)} is above "
@@ -166,8 +157,7 @@ def _validate_readmission(
     is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
     is_past = stored is not None and (is_foreign or knows_more or set_state.recovery is not None)
     if is_cleaned or not (is_named or is_past):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.TOMBSTONED if is_cleaned else RefusalCode.NEED_TO_BE_REGISTERED,
             f"id {command.broker_id} of {command.set_key} was {'cleaned' if is_cleaned else 'never granted'}",
             FRESH_ID_HINT,
@@ -177,8 +167,7 @@ def _validate_readmission(
     # Two ids for one register code: a copied directory would count as two copies of every record.
     owner = owner_of(set_state.replicas, command.register_code)
     if owner is not None or len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.BROKER_ID_INVALID,
             f"this register code has id {owner}, it came as {command.broker_id}"
             if owner is not None
@@ -187,22 +176,19 @@ def _validate_readmission(
             requested=command.broker_id,
             current=owner,
         )
-    return None
 
 
 def _validate_identity(
     set_state: SetState,
     replica: ReplicaState,
-    operation: Operation,
     command: RegisterReplica,
     *,
     is_recovering: bool,
-) -> Decision | None:
+) -> None:
     # The same id from two directories, as after copying a whole disk: the second would take over the first one's
     # membership, with a log that may be years old.
     if not is_proven(replica, command):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.BROKER_ID_INVALID,
             f"id {command.broker_id} of {command.set_key} belongs to another register code",
             f"two replicas may share one copied data directory: {FRESH_ID_HINT}",
@@ -210,8 +196,7 @@ def _validate_identity(
     # A repeated registration of a process that has ended since. Applied, the dead process would be the current one, and
     # the living one fenced. Rule 5, below, stands behind this; here the broker learns that it must restart.
     if command.incarnation in replica.ended_incarnations:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.FENCED_INCARNATION,
             f"incarnation {command.incarnation} of replica {command.broker_id} has ended",
             "restart the broker: every start draws a new incarnation",
@@ -219,12 +204,11 @@ def _validate_identity(
             current=replica.incarnation,
         )
     if _has_moved(replica, command):
-        return _moved(replica, operation, command)
+        raise _moved(replica, command)
     # A directory of another set, or of this set before it was founded anew. As a slave it would find no common epoch
     # and set its log aside, or isolate itself (R26); a person has to say which of the two is wrong (R8).
     if not is_recovering and not _knows_records(set_state, command):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_RECORDS,
             f"replica {command.broker_id} brings records up to epoch {command.positions.last_epoch}, offset "
             f"{command.positions.max_offset}, that this set did not write; its epochs end at {set_state.master_epoch}",
@@ -234,13 +218,11 @@ def _validate_identity(
         )
     # {2} alone, and 2 comes back as a learner: nobody would be left that the records may be asked for.
     if command.description.is_learner and set_state.sync_state_set == (command.broker_id,):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REPLICAS,
             f"replica {command.broker_id} is the last member of the SyncStateSet and cannot become a learner",
             "bring another replica in sync first",
         )
-    return None
 
 
 def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:
@@ -257,10 +239,9 @@ def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:
     return current != replaces
 
 
-def _moved(replica: ReplicaState, operation: Operation, command: RegisterReplica) -> Decision:
+def _moved(replica: ReplicaState, command: RegisterReplica) -> Refusal:
     current, replaces = replica.registered_as, command.replaces
-    return refuse(
-        operation,
+    return Refusal(
         RefusalCode.EVIDENCE_MOVED,
         f"the registration of replica {command.broker_id} replaces {_text(replaces)}, registered is {_text(current)}",
         "register again, made against what is registered; a late duplicate has nothing to do",

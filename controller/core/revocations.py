@@ -17,7 +17,7 @@ import re
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation, RevokeCertificate
 from rollcall_ha.controller.contract.events import CertificateRevoked
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import REVOKED_MAX, FleetState
 
 EXPIRED_KEPT_MS = 7 * 86_400_000
@@ -32,8 +32,7 @@ def decide_revoke_certificate(fleet: FleetState, operation: Operation, command: 
     """Revoke one certificate by its serial number."""
     # As certificates are compared: "0A" in the list, and "a" on the link, would be two.
     if _SERIAL.fullmatch(command.serial) is None or not 0 <= command.expires_at_ms <= TIME_MS_MAX:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             f"serial number {command.serial[:60]!r} or time of expiry {command.expires_at_ms} cannot be that of a "
             "certificate",
@@ -46,8 +45,7 @@ def decide_revoke_certificate(fleet: FleetState, operation: Operation, command: 
         before_ms = operation.stamped_at_ms - EXPIRED_KEPT_MS
         forgotten = tuple(sorted(one.serial for one in fleet.revoked.values() if one.expires_at_ms < before_ms))
         if not forgotten:
-            return refuse(
-                operation,
+            raise Refusal(
                 RefusalCode.INVALID_REQUEST,
                 f"{len(fleet.revoked)} certificates are revoked, none of which has expired; at most {REVOKED_MAX} are "
                 "kept",

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ApplySettings, Operation
+from rollcall_ha.controller.contract.commands import ApplySettings
 from rollcall_ha.controller.contract.events import EventRecord, SettingsApplied
 from rollcall_ha.controller.contract.settings import (
     KEYS,
@@ -34,7 +34,7 @@ from rollcall_ha.controller.contract.settings import (
     timing_with,
 )
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import SETTINGS_KEPT, FleetState
 
 
@@ -54,14 +54,13 @@ def timing_in_force(fleet: FleetState, file: Timing) -> Timing:
     return file if applied is None else timing_with(applied.settings, file)
 
 
-def decide_settings(fleet: FleetState, operation: Operation, command: ApplySettings) -> Decision:
+def decide_settings(fleet: FleetState, command: ApplySettings) -> Decision:
     """Set the fleet to other values, or say what is wrong with them."""
     present = settings_in_force(fleet)
     version = version_in_force(fleet)
     # Rule 2, and before the values are judged: they were made from others.
     if command.expected_version != version:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.EXPECTATION_FAILED,
             f"version {version} of the settings is in force"
             f"{'' if present is None else f', applied by {present.applied_by}'}; the change was made from version "
@@ -72,8 +71,7 @@ def decide_settings(fleet: FleetState, operation: Operation, command: ApplySetti
         )
     # Rule 1.
     if faults := faults_of(command.settings, command.file):
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             "; ".join(faults),
             "keys, ranges and units are in docs/settings.md; change what belongs together in one order",

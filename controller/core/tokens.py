@@ -23,7 +23,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import IssueToken, Operation, RevokeToken
 from rollcall_ha.controller.contract.events import TokenIssued, TokenRevoked
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
-from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.revocations import TIME_MS_MAX
 from rollcall_ha.controller.core.state import TOKENS_MAX, FleetState, IssuedToken
 
@@ -77,8 +77,7 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
     """Issue a token. The same again changes nothing; other content under a used id is refused."""
     complaint = _complaint(command, operation)
     if complaint:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
             complaint,
             "correct it, or leave the drawing of id and token to the command line",
@@ -96,8 +95,7 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
         return done()
     # One digest under two ids: revoked by the one, the token would go on by the other.
     if before is not None or _find(fleet.tokens.values(), command.digest) is not None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"token id {command.token_id} or its digest is in use",
             "draw a new token",
@@ -106,8 +104,7 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
         return done(event)
     forgotten = tuple(sorted(token.token_id for token in fleet.tokens.values() if _is_over(token, operation)))
     if not forgotten:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.INVALID_REQUEST,
             f"{len(fleet.tokens)} tokens are in force, at most {TOKENS_MAX} are kept",
             "revoke those that are not used",
@@ -117,12 +114,11 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
     return done(replace(event, forgotten=forgotten))
 
 
-def decide_revoke_token(fleet: FleetState, operation: Operation, command: RevokeToken) -> Decision:
+def decide_revoke_token(fleet: FleetState, command: RevokeToken) -> Decision:
     """Take a token back."""
     token = fleet.tokens.get(command.token_id)
     if token is None:
-        return refuse(
-            operation,
+        raise Refusal(
             RefusalCode.UNKNOWN_TOKEN,
             f"there is no token {command.token_id[:64]!r}",
             "list the tokens, and take the id from there",

@@ -13,10 +13,10 @@ Rule 3: the next election and the cleaning of the set end a stop: its master may
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX, Operation, ReportWrites
+from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX, ReportWrites
 from rollcall_ha.controller.contract.events import AnyEvent, WritesResumed, WritesStopped
 from rollcall_ha.controller.contract.values import StopReason
-from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.registration import AGE_US_MAX
 from rollcall_ha.controller.core.state import FleetState, WritesState
@@ -30,17 +30,13 @@ REASON_WORDS = {
 }
 
 
-def decide_writes(fleet: FleetState, operation: Operation, command: ReportWrites) -> Decision:
+def decide_writes(fleet: FleetState, command: ReportWrites) -> Decision:
     """Put the beginning of a stop on record, its end, or both at once."""
-    set_state = find_set(fleet, operation, command.set_key)
-    if isinstance(set_state, Decision):
-        return set_state
-    refused = refuse_other_mastership(set_state, operation, command, "nothing to do: the record of this reign is over")
-    if refused is not None:
-        return refused
+    set_state = find_set(fleet, command.set_key)
+    refuse_other_mastership(set_state, command, "nothing to do: the record of this reign is over")
     complaint = _complaint(command)
     if complaint:
-        return refuse(operation, RefusalCode.INVALID_ARGUMENT, complaint, "report the stop as it was, from seq 1 on")
+        raise Refusal(RefusalCode.INVALID_ARGUMENT, complaint, "report the stop as it was, from seq 1 on")
     known = set_state.writes or WritesState(seq=0, reason=command.reason, detail="", is_over=True)
     # The answer was lost, or an older report comes late: told twice, one stop would count as two (rule 2).
     is_over = command.stopped_us is not None

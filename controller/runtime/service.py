@@ -53,6 +53,7 @@ from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, 
 from rollcall_ha.controller.contract.session import LeaderHint
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.decide import refuse_above_level
+from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -314,10 +315,10 @@ class ControllerService:
         assert self._proposer is not None
         # Not proposed at all. The controllers that are not upgraded yet would stop at this entry, and two of three are
         # a majority. The level here may be an old one: it only rises, so that refuses too much, never too little.
-        refusal = refuse_above_level(self._log.published.state, operation)
-        if refusal is not None:
-            assert isinstance(refusal.answer, Refused)
-            return refusal.answer
+        try:
+            refuse_above_level(self._log.published.state, operation)
+        except Refusal as refusal:
+            return refusal.refused
         began_ns = self.now_ns()
         try:
             reply = await self._proposer.submit(operation)

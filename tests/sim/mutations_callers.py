@@ -30,7 +30,7 @@ CALLERS: tuple[Mutation, ...] = (
     Mutation(
         name="C12",
         what="a pause withholds no election",
-        target="rollcall_ha.controller.core.decide:unless_paused",
+        target="rollcall_ha.controller.core.pauses:unless_paused",
         mutate=_as_decided,
         tests=(
             "tests/unit/test_core_pauses.py::test_a_dead_master_in_a_pause_has_no_successor_and_the_record_names_who_it_would_be",

@@ -21,12 +21,12 @@ from tests.sim.mutation import Function, Mutation, changed, constant, instead
 
 
 def _no_stored_verdict(original: Function) -> Function:
-    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+    def mutated(fleet: Any, command: Any) -> Any:
         state = fleet.sets.get(command.set_key)
         if state is None or state.last_alter is None:
-            return original(fleet, operation, command)
+            return original(fleet, command)
         forgetful = replace(fleet, sets={**fleet.sets, command.set_key: replace(state, last_alter=None)})
-        decision = original(forgetful, operation, command)
+        decision = original(forgetful, command)
         answer = decision.answer
         if not isinstance(answer, AlterDecided) or answer.verdict.is_accepted:
             return decision
@@ -60,14 +60,14 @@ def _no_compare_and_set(original: Function) -> Function:
 
 
 def _any_incarnation_joins(original: Function) -> Function:
-    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+    def mutated(fleet: Any, command: Any) -> Any:
         state = fleet.sets.get(command.set_key)
 
         def present(member: Any) -> Any:
             replica = state.replica(member.broker_id) if state is not None else None
             return member if replica is None else replace(member, incarnation=replica.incarnation)
 
-        return original(fleet, operation, replace(command, joining=tuple(map(present, command.joining))))
+        return original(fleet, replace(command, joining=tuple(map(present, command.joining))))
 
     return mutated
 
@@ -252,7 +252,7 @@ def _members_only(_original: Any) -> Any:
 
 
 def _first_come_first_master(original: Function) -> Function:
-    def mutated(state: Any, operation: Any, command: Any, evidence: Any, **named: Any) -> Any:
+    def mutated(state: Any, command: Any, evidence: Any, **named: Any) -> Any:
         configuration = replace(state.configuration, expected_replicas=1)
         replicas = tuple(
             replica
@@ -261,7 +261,7 @@ def _first_come_first_master(original: Function) -> Function:
             for replica in state.replicas
         )
         state = replace(state, configuration=configuration, replicas=replicas)
-        return original(state, operation, command, evidence, **named)
+        return original(state, command, evidence, **named)
 
     return mutated
 
@@ -597,8 +597,8 @@ SETS: tuple[Mutation, ...] = (
     Mutation(
         name="R24",
         what="refusals leave no record",
-        target="rollcall_ha.controller.core.decision:refuse",
-        mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
+        target="rollcall_ha.controller.core.decision:Refusal.decision",
+        mutate=lambda original: lambda *args: Decision(answer=original(*args).answer),
         case="refusal-on-record",
         tests=("tests/unit/test_core_safety.py::test_r24_refusals_are_on_record_and_repeated_answers_are_not",),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
+    AnyCommand,
     ApplyBrokerId,
     Barrier,
     Command,
@@ -36,6 +37,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, IdGranted
 from rollcall_ha.controller.core import apply as apply_module
+from rollcall_ha.controller.core import decide as decide_module
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.evolve import evolve
@@ -241,3 +243,11 @@ def test_when_a_master_was_last_elected_survives_a_snapshot() -> None:
     assert fleet.set.last_elected_at_ms == stamp, "only an election moves it"
     fleet.want(fleet.elect(), Elected)
     assert fleet.set.last_elected_at_ms == fleet.records[-1].stamped_at_ms
+
+
+def test_every_command_has_one_place_that_decides_it() -> None:
+    """One that was forgotten would be an internal fault on record, at the first operator who gives it."""
+    tables = (decide_module._ON_THE_FLEET, decide_module._BY_STATE, decide_module._BY_OPERATION)
+    decided = [kind for table in tables for kind in table]
+
+    assert sorted(kind.__name__ for kind in decided) == sorted(kind.__name__ for kind in get_args(AnyCommand))
