@@ -26,7 +26,7 @@ from rollcall_ha.controller.contract.values import Value
 
 BACKUP_FORMAT = 1
 MARK = b'{"rollcallBackup":'
-"""Of a header, behind its checksum."""
+"""A header begins with it, behind its checksum."""
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """A set of 64 replicas with all that is kept of its past is some 200 KiB."""
 _CHECKSUM_DIGITS = 8
@@ -50,11 +50,11 @@ class BackupHeader(Value, forbid_unknown_fields=True):
     feature_level: int
     term: int
     index: int
-    """Of the entry after which the state was taken."""
+    """The state was taken after this entry."""
     chain_head: str
     """Hash of the newest event up to ``index``."""
     highest_epoch: MasterEpoch
-    """Of all sets; none above it is in the state."""
+    """No set of the state has a higher one."""
     sets: int
     taken_by: ControllerName
     taken_at_ms: int

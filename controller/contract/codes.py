@@ -145,4 +145,4 @@ HTTP_STATUS: dict[RefusalCode, int] = {
 REQUEST_ID_HEADER = "X-Request-Id"
 REQUESTED_BY_HEADER = "X-Requested-By"
 LEADER_HEADER = "X-Rollcall-Leader"
-"""Of an answer that another controller passed on: which one led, and gave it."""
+"""On an answer that another controller passed on, it names the one that led and gave it."""

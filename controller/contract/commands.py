@@ -58,7 +58,7 @@ SWITCHOVER_DEADLINE_MS_MAX = 60_000
 SWITCHOVER_LAG_BYTES = 16 * 1024 * 1024
 
 STOP_DETAIL_CHARS_MAX = 240
-"""Of a stop's ``detail``: it is kept in replicated state."""
+"""Longest ``detail`` of a stop: it is kept in replicated state."""
 
 
 class Command(Value, tag_field="command"):
@@ -280,7 +280,7 @@ class LeaveMaster(Command, tag="LeaveMaster"):
     set_key: SetKey
     master_epoch: MasterEpoch
     seq: int
-    """Of the stop, as in ``ReportWrites``: if another one goes on, or none, nobody is elected."""
+    """It names the stop, as in ``ReportWrites``: if another one goes on, or none, nobody is elected."""
     reason: str
     """The evidence, with its numbers."""
 
@@ -440,7 +440,7 @@ class IssueToken(Command, AnsweredBy[Done], tag="IssueToken"):
     expires_at_ms: int
     """UTC."""
     set_key: SetKey | None = None
-    """Of role broker: the only set that it may speak for."""
+    """The only set that a token of role broker may speak for; None for every other role."""
 
 
 class RevokeToken(Command, AnsweredBy[Done], tag="RevokeToken"):
@@ -466,7 +466,7 @@ class ResumeElections(Command, AnsweredBy[Done], tag="ResumeElections"):
     set_key: SetKey | None
     """None: the pause of the whole fleet; those of single sets go on."""
     expired_at_ms: int | None = None
-    """Of a leader: it ends the pause with this end, and no other. None: an operator ends whichever there is."""
+    """A leader ends the pause with this end, and no other. None: an operator ends whichever there is."""
     reason: str = ""
 
 
@@ -477,7 +477,7 @@ class ApplySettings(Command, tag="ApplySettings"):
     expected_version: int
     """The version that ``settings`` were made from; refused if another one is in force. 0: the files are."""
     file: Timing
-    """Of the leader's fleet file: the ``raft_*`` durations that settings must fit."""
+    """Durations of the leader's fleet file: settings must fit the ``raft_*`` ones."""
     founded: Settings | None = None
     """What version 1 is made of: the leader's fleet file. None: its durations, and every other key by default."""
     reason: str = ""
@@ -499,7 +499,7 @@ class EndMaintenance(Command, AnsweredBy[Done], tag="EndMaintenance"):
 
     scope: MaintenanceScope
     expired_at_ms: int | None = None
-    """Of a leader: it ends the one with this end, and no other. None: an operator ends whichever there is."""
+    """A leader ends the one with this end, and no other. None: an operator ends whichever there is."""
     reason: str = ""
 
 

@@ -205,7 +205,7 @@ class SwitchoverEnded(Event, tag="switchover-ended"):
     order: RequestId
     end: SwitchoverEnd
     master: BrokerId | None
-    """Of the set, after it."""
+    """The master of the set after the end."""
     master_epoch: MasterEpoch
     target: BrokerId
     reason: str
@@ -250,7 +250,7 @@ class SyncStateSetAltered(Event, tag="sync-state-set-altered"):
     verdict: AlterVerdict
     previous_set: SyncStateSet
     digest: str
-    """Of the alter's content: binds the seq (R1)."""
+    """SHA-256 of the alter's content: binds the seq (R1)."""
     bound_incarnations: tuple[tuple[BrokerId, Incarnation], ...]
 
 
@@ -307,7 +307,7 @@ class WritesResumed(Event, tag="writes-resumed"):
     master_epoch: MasterEpoch
     seq: int
     reason: StopReason
-    """Of the stop that ended."""
+    """Why writes had stopped."""
     detail: str
     age_us: int
     stopped_us: int
@@ -360,7 +360,7 @@ class TokenIssued(Event, tag="token-issued"):
     role: Role
     name: str
     token_set: SetKey | None
-    """Of role broker."""
+    """The set that a token of role broker speaks for; None for every other role."""
     expires_at_ms: int
     forgotten: tuple[str, ...] = ()
     """Ids of tokens that made room: they were no longer good for anything."""
@@ -437,7 +437,7 @@ class SettingsApplied(Event, tag="settings-applied"):
     changed: tuple[SettingChange, ...]
     """Against the version before; () = the values of the leader's file, put on record as version 1."""
     worst_case_rto_ms: int
-    """Of a silent master, by these values and the leader's Raft durations."""
+    """The longest outage that a silent master causes, by these values and the leader's Raft durations."""
     reason: str
 
 

@@ -28,7 +28,7 @@ NAME_CHARS_MAX = 255
 TEXT_CHARS_MAX = 255
 REASON_CHARS_MAX = 1_000
 SHOWN_CHARS_MAX = 60
-"""Of a refused text, in its refusal."""
+"""So much of a refused text stands in its refusal."""
 
 NAME_RULE = f"a name has 1 to {NAME_CHARS_MAX} printable characters, no '/' and no space at its ends"
 

@@ -42,11 +42,11 @@ class Principal(Value):
     role: Role
     proved_by: ProvedBy
     serial: str = ""
-    """Of the certificate, in hex; of a token its id; of a signature its access key."""
+    """A certificate's serial number in hex, a token's id, the access key of a signature."""
     address: str = ""
     """host:port of the caller's end of the link."""
     set_key: SetKey | None = None
-    """Of a broker: the only set that it may speak for."""
+    """The only set that a broker may speak for; None for everybody else."""
 
     def __str__(self) -> str:
         """``admin:alice``, as ``requested_by`` of the record."""

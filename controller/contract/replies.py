@@ -105,7 +105,7 @@ class SwitchoverView(Value):
     target: BrokerId
     deadline_ms: int
     elected_epoch: MasterEpoch | None
-    """Of the target, or of the old master on its way back; None: nobody is elected yet."""
+    """The epoch of the target, or of the old master on its way back; None: nobody is elected yet."""
 
 
 class SetView(Value):
@@ -207,7 +207,7 @@ class SwitchoverRow(Value):
     end: SwitchoverEnd | None
     """None: under way."""
     reason: str
-    """Of the end."""
+    """Why it ended; empty: it goes on."""
     drained_us: int | None
     """For how long the master had taken no sends when it asked for the election, on its clock; None: it did not ask."""
     elected_ms: int | None

@@ -126,11 +126,11 @@ class SilenceCause(StrEnum):
     """A newer incarnation answered the probe or registered (R13)."""
     GOODBYE = "goodbye"
     WRITES_STOPPED = "writes-stopped"
-    """Of a detection only: the master lives, its writes stopped, and an election ended that."""
+    """Only a detection has it: the master lives, its writes stopped, and an election ended that."""
     REVOKED = "revoked"
     """Its session ended because its certificate was revoked (R28)."""
     DRAINED = "drained"
-    """Of a detection only: the master lives, and took no sends because it was ordered to hand over."""
+    """Only a detection has it: the master lives, and took no sends because it was ordered to hand over."""
 
 
 class SwitchoverEnd(StrEnum):
@@ -318,7 +318,7 @@ class MaintenanceScope(Value):
     """One replica (``set_key`` and ``broker_id``), or (``host``) each replica with an address on a host."""
 
     host: str = ""
-    """Of host:port in the replicas' addresses, without brackets; empty: one replica is meant."""
+    """The host in host:port of the replicas' addresses, without brackets; empty: one replica is meant."""
     set_key: SetKey | None = None
     broker_id: BrokerId | None = None
 

@@ -102,7 +102,7 @@ class ReplicaStatus(Value):
     lag_bytes: int | None
     seen_age_ms: int | None
     catch_up: CatchUp | None = None
-    """Of a living replica that is not in sync and lacks 1 MiB or more."""
+    """A living replica has one that is not in sync and lacks 1 MiB or more."""
     min_offset: LogOffset | None = None
     """First byte of its log; None = not told."""
     maintenance: Maintenance | None = None
@@ -170,7 +170,7 @@ class ControllerStatus(Value):
     voters: tuple[ControllerName, ...] = ()
     """The controllers by its log, itself included."""
     learners: tuple[ControllerName, ...] = ()
-    """Of them not yet: those that are being added."""
+    """Controllers that are being added, and have no vote yet."""
     differing: tuple[ControllerName, ...] = ()
     """Controllers that have made another state of the same entries, by its last comparison."""
     is_insecure: bool = False
@@ -236,7 +236,7 @@ class SetLine(Value):
     expected: int
     failure_budget: int
     lag_bytes_max: int | None
-    """Of the replica that is farthest behind; None = this controller has heard of none."""
+    """How far the last replica is behind; None = this controller has heard of none."""
     last_election_ms: int | None
     """UTC stamp of its entry; None = no election yet."""
     is_paused: bool
@@ -299,7 +299,7 @@ class HistoryRow(Value):
     total_us_max: int | None = None
     """From the last sure sign of life to SERVING; equal to ``total_us`` if that is exact, None = no bound is known."""
     waited_us: int | None = None
-    """Of the time from SERVING to FIRST_ACK, what a sender waited; None = not known. The rest: nobody was sending."""
+    """So much of the time from SERVING to FIRST_ACK a sender waited; None = not known. The rest: nobody was sending."""
 
 
 class StopEnd(StrEnum):
@@ -391,13 +391,13 @@ class SettingsAnswer(Value):
     """0: nothing was changed yet, and each process works by its own file."""
     settings: Settings
     worst_case_rto_ms: dict[str, int]
-    """Of a silent master, by phase."""
+    """The longest outage that a silent master causes, by phase."""
     file: Settings
     """What the fleet file of the answering controller says; in force only at version 0."""
     history: tuple[AppliedSettings, ...]
     """Versions that are kept, oldest first."""
     brokers: int
-    """Of this program's, alive, by the word of the answering controller: only the leader hears them."""
+    """Living brokers of this program, by the word of the answering controller: only the leader hears them."""
     brokers_behind: tuple[str, ...]
     """Those of them that have not shown this version yet, as ``cluster/set ID``; at most ``BROKERS_SHOWN_MAX``."""
 

@@ -85,7 +85,7 @@ class BackupWalk:
 
     @property
     def is_history(self) -> bool:
-        """Whether the line that was added last is of the record of events."""
+        """Whether the line that was added last belongs to the record of events."""
         return bool(self._begins_history) and self.end is None
 
     def finish(self, record: RecordWalk) -> list[Told]:

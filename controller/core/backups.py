@@ -54,7 +54,7 @@ def header_of(
 
 
 def highest_epoch(state: FleetState) -> MasterEpoch:
-    """Of all sets; 0 if there is none."""
+    """The highest masterEpoch of any set; 0 if there is no set."""
     return max((one.master_epoch for one in state.sets.values()), default=MasterEpoch(0))
 
 

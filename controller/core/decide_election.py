@@ -204,7 +204,7 @@ class Succession:
         return str(self._ranking.reasons)
 
     def verdict(self, kind: ElectionKind) -> Verdict:
-        """Of an election that is not held."""
+        """What an election would say that is not held."""
         return _verdict(self._case, self._ranking, policy=self._policy, kind=kind)
 
     def elected(self, kind: ElectionKind) -> MasterElected:

@@ -77,7 +77,7 @@ def able_without_master(set_state: SetState, evidence: Evidence) -> tuple[Broker
 
 def _refuse_stop(set_state: SetState, command: LeaveMaster) -> None:
     writes, pending = set_state.writes, set_state.pending_switchover
-    # Of a master that is gone, or late to enter, an election by other rules is due; an operator's order goes on.
+    # For a master that is gone, or late to enter, an election by other rules is due; an operator's order goes on.
     is_serving = set_state.is_master_alive and set_state.has_entered and set_state.recovery is None
     if not is_serving or pending is not None:
         raise Refusal(

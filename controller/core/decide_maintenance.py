@@ -74,7 +74,7 @@ def _concerned(fleet: FleetState, scope: MaintenanceScope) -> Mapping[SetKey, Co
     if scope.host or scope.set_key is None or scope.broker_id is None:
         raise Refusal(
             RefusalCode.INVALID_ARGUMENT,
-            f"a maintenance is of a host, or of a set's replica: host {scope.host!r}, set {scope.set_key}, "
+            f"a maintenance is for a host, or for a set's replica: host {scope.host!r}, set {scope.set_key}, "
             f"replica {scope.broker_id}",
             "name HOST, or SET:ID",
         )

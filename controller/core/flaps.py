@@ -5,7 +5,7 @@ Here: counting failovers, and the block. Not here: what a pause withholds, and i
 (``controller.contract.settings``).
 
 Rule 1: a block is a pause of the set that begins with the last failover that the policy allows, and names its cause.
-Rule 2: failovers are counted per cause. Three masters that were killed in a demo and one that hung are not four of one
+Rule 2: failovers are counted per cause. Three masters that were killed in a demo and one that hung do not share one
 fault, and a network that drops heartbeats is not blamed on them.
 Rule 3: the end of the pause, by a person or by its time, begins the count anew.
 """

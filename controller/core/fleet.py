@@ -131,7 +131,7 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
         # A level that fell would let an old controller in again, which stops at the first entry above its own (R15).
         return replace(fleet, feature_level=max(fleet.feature_level, event.level))
     if isinstance(event, ClockStepped):
-        # The mark is compared with stamps of elections, and those before this step are of another clock.
+        # The mark is compared with stamps of elections, and those before this step come from another clock.
         return replace(fleet, stepped_ms=fleet.stepped_ms + event.step_ms, heard_at_ms=0)
     if isinstance(event, CertificateRevoked):
         return _certificate_revoked(fleet, event, record)

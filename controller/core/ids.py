@@ -51,7 +51,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
             "and a master is elected",
             "retry when the set has a master",
         )
-    # An id that a caller remembers and nobody has here: it was cleaned, or is of another fleet (C6).
+    # An id that a caller remembers and nobody has here: it was cleaned, or belongs to another fleet (C6).
     if command.applied_broker_id not in (None, set_state.next_id):
         raise Refusal(
             RefusalCode.BROKER_ID_INVALID,

@@ -8,8 +8,8 @@ A leader that dies takes its stamps along. So the beginning is state: an electio
 after elections that failed names the same one.
 Rule 1: an outage begins when the master is found gone, or its writes stop, and lasts until a master has entered, or the
 writes resume. A winner that dies while it enters, or a second silence, begins no other one.
-Rule 2: the proposer's own stamps are better than ours if they are of the same beginning, and not of a later sign: they
-are of one monotonic clock. Ours are stamps of entries; between two leaders they are off by as much as their clocks are.
+Rule 2: the proposer's own stamps are better than ours if they tell of the same beginning, and not of a later sign: they
+come from one monotonic clock. Ours are stamps of entries; between two leaders they are off by as much as their clocks.
 Rule 3: an entry shows that the master was alive when it says so itself, or when its leader had heard everybody
 (``Barrier.heard_within_ms``). That bounds an outage whose beginning no leader saw.
 Rule 4: a master whose writes were stopped, and who is then lost, may have resumed them since it was last heard. That
@@ -103,8 +103,8 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
 
 def _drained(before: SetState, record: EventRecord, event: MasterElected, at_ms: int) -> Outage | None:
     """
-    Of a switchover: the old master took no sends before it. If its successor does not enter, the election after it ends
-    the same outage (rule 1).
+    The outage of a switchover, before which the old master took no sends. If its successor does not enter, the election
+    after it ends the same outage (rule 1).
     """
     if event.verdict.kind is not ElectionKind.SWITCHOVER or before.outage is not None or event.detection is None:
         return before.outage
@@ -166,7 +166,7 @@ def _heard(event: AnyEvent, at_ms: int) -> list[int]:
 
 
 def _lived_on(set_state: SetState, outage: Outage, own: DetectionStamps) -> bool:
-    """Whether a later sign of the leader that found the master silent is of this master: its slaves heard it since."""
+    """Whether the master served on until a later sign of the leader that found it silent: its slaves heard it."""
     # A winner that falls silent before it has entered has never served: the outage is that of the master before it.
     is_silence = outage.cause is SilenceCause.TIMEOUT and own.cause is SilenceCause.TIMEOUT
     # Nor does one serve whose writes had stopped before: heard for a minute with a full disk, it took no send in it.
@@ -175,7 +175,7 @@ def _lived_on(set_state: SetState, outage: Outage, own: DetectionStamps) -> bool
 
 
 def _stopped(writes: WritesState | None) -> Outage | None:
-    """Of a living master whose writes are stopped; the moment is its own word, so a point."""
+    """The outage of a living master whose writes are stopped; the moment is its own word, so a point."""
     if writes is None or writes.is_over or writes.told_by is None:
         return None
     return Outage(

@@ -53,8 +53,8 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     stored = command.stored
     if stored is None or not has_content(stored):
         return False
-    # A restored control plane has a new incarnation, so every broker's view is of another fleet, also views that are
-    # older than the state: those tell nothing new to a set that has a master.
+    # A restored control plane has a new incarnation, so every broker's view comes from another fleet, also views that
+    # are older than the state: those tell nothing new to a set that has a master.
     if stored.fleet_incarnation != fleet.fleet_incarnation:
         return not is_settled or stored.master_epoch > set_state.master_epoch
     return stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch

@@ -196,7 +196,7 @@ class Reign(Value):
     """Fact 4: highest end that the old master is known to have acknowledged."""
     ack_mode: AckMode
     intactness: Intactness
-    """Of the winner, when it registered (fact 2)."""
+    """What the winner proved when it registered (fact 2)."""
     was_in_set: bool
     was_suspect: bool
     was_restored: bool
@@ -214,11 +214,11 @@ class WritesState(Value):
     detail: str
     is_over: bool = False
     began_at_ms: int = 0
-    """Of the report's entry, less the age that the master said, as ``Outage``: where the outage of a reign begins."""
+    """Stamp of the report's entry as in ``Outage``, less the age that the master said: there the outage begins."""
     told_at_ms: int = 0
-    """Of the report's entry, as ``Outage``."""
+    """Stamp of the report's entry, as in ``Outage``."""
     told_by: EventRef | None = None
-    """The event of the report that ``told_at_ms`` is of."""
+    """The event of that report."""
 
 
 class Outage(Value):
@@ -239,7 +239,7 @@ class FailoverSeen(Value):
 
     cause: SilenceCause
     at_ms: int
-    """Of its entry, as times of ``Outage``."""
+    """Stamp of its entry, as in ``Outage``."""
 
 
 class Switchover(Value):
@@ -262,12 +262,12 @@ class Switchover(Value):
     """For how long the master had taken no sends when it asked for the election."""
     elected_at_ms: int | None = None
     elected_epoch: MasterEpoch | None = None
-    """Of the target, or of the old master on its way back; None: nobody is elected yet."""
+    """The epoch of the target, or of the old master on its way back; None: nobody is elected yet."""
     end: SwitchoverEnd | None = None
     """None: under way."""
     ended_at_ms: int | None = None
     reason: str = ""
-    """Of its end."""
+    """Why it ended."""
 
     @property
     def is_under_way(self) -> bool:
@@ -324,7 +324,7 @@ class SetState(Value):
     outage: Outage | None = None
     """For the record: nothing is decided by it. None: the elected master has entered, and was not found gone since."""
     alive_at_ms: int | None = None
-    """Of the newest entry that the present master itself caused, as times of ``Outage``; None: there is none."""
+    """Stamp of the newest entry that the present master itself caused, as in ``Outage``; None: there is none."""
     is_tombstone: bool = False
     switchover: Switchover | None = None
     """The newest one, its end included; None: none was ever ordered."""
@@ -421,10 +421,10 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     heard_at_ms: int = 0
     """When a leader had surely heard every replica that counted as alive; 0: never. Without steps of the clock."""
     stepped_ms: int = 0
-    """Sum of the steps of the clock of entries. A stamp less this sum is of a clock that does not step."""
+    """Sum of the steps of the clock of entries. A stamp less this sum comes from a clock that does not step."""
     term: int = 0
     index: int = 0
-    """Of the newest applied entry."""
+    """Term and index of the newest applied entry."""
 
 
 EMPTY_FLEET = FleetState(sets={}, requests={})

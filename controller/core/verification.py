@@ -230,7 +230,7 @@ class RecordWalk:
     def skip_to(self, chain: str, index: int) -> None:
         """Events up to ``index`` are not on record. ``chain``: hash of the last of them; empty: not known."""
         term = 0 if self._before is None else self._before.term
-        # Any ordinal: the next event is of a later entry, and begins with 0.
+        # Any ordinal: the next event comes from a later entry, and begins with 0.
         known = ChainedEvent(term=term, index=index, ordinal=0, chain=chain.encode(), blanked=b"")
         self._before = known if chain else None
         self._has_skipped = True
@@ -243,7 +243,7 @@ class RecordWalk:
             return [Violation(rule=Rule.READABLE, text=f"no event: {error}")]
         link = link_of(line, term=key.term, index=key.index, ordinal=key.ordinal)
         if self.events == 0 and self._before is not None and self._has_dropped and _place(link) <= _place(self._before):
-            # Of a file that was to go with the others, and a crash came between: the next start removes it.
+            # It stands in a file that was to go with the others when a crash came between: the next start removes it.
             return []
         found: list[Violation] = []
         if self._before is None and begins_inside(link) and link.chain:

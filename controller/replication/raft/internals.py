@@ -126,7 +126,7 @@ class Internals:
         library._SyncObj__raftLog = journal
         library._SyncObj__serializer = serializer
         library._SyncObj__needLoadDumpFile = False
-        # A term that an entry shows was this node's term once. The vote on record is of a lower one then: kept, it
+        # A term that an entry shows was this node's term once. The vote on record belongs to a lower one then: kept, it
         # would count as this node's vote in the higher term, and nobody else would get one.
         library._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1][2])
         library._SyncObj__votedForNodeId = journal.getVotedForNodeId()

@@ -139,7 +139,7 @@ class RaftLog(Generic[S]):
 
     @property
     def peer_certificates(self) -> tuple[PeerCertificate, ...]:
-        """Of the controllers that are linked to this one; for any thread."""
+        """The certificates of the controllers that are linked to this one; for any thread."""
         return () if self._transport is None else self._transport.peer_certificates
 
     @property

@@ -66,7 +66,7 @@ _decoder = msgspec.json.Decoder(Membership)
 
 
 def founded(members: Mapping[ControllerName, str]) -> Membership:
-    """Of a group that never changed: name -> host:port of the Raft port."""
+    """The membership of a group that never changed; ``members``: name -> host:port of the Raft port."""
     return Membership(voters=tuple(Seat(name=name, raft=members[name]) for name in sorted(members)))
 
 

@@ -278,7 +278,7 @@ def _entries_of(header: _AppendHeader, frame: bytes, offset: int) -> Iterator[En
     for size, term in header.sizes:
         command = frame[offset : offset + size]
         index += 1
-        # Terms never fall along a log, and no entry is of a later term than its leader's. Rule 8 of ``repairs`` and the
+        # Terms never fall along a log, and no entry has a later term than its leader. Rule 8 of ``repairs`` and the
         # library's vote both compare terms: one entry of term 1,000,000 would win every election from now on.
         if not newest_term <= term <= header.term:
             raise ProtocolError(f"entry {index} of term {term} after one of term {newest_term} in term {header.term}")

@@ -167,8 +167,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """
         Send time of the newest append that a majority of voters, this leader included, has answered in this term.
 
-        Of the sending, not of the answer: one that lay 10 s in the socket of a paused machine proves that its sender
-        followed 10 s ago; since then the others may have elected c3.
+        The time of the sending, not of the answer: one that lay 10 s in the socket of a paused machine proves that its
+        sender followed 10 s ago; since then the others may have elected c3.
         """
         node = self._attached()
         needed = (len(self.voters) + 1) // 2
@@ -177,7 +177,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         if needed == 0:
             return self._clock_ns()
         self._enter_term(node.internals.term)
-        # Of five members that answered what was sent at 90, 70 and 20, two and this leader have answered what was sent
+        # Five members, and answers to what was sent at 90, 70 and 20: two and this leader have answered what was sent
         # at 70.
         answered = sorted((at for peer, at in self._answered_ns.items() if peer in self.voters), reverse=True)
         return answered[needed - 1] if len(answered) >= needed else None
@@ -386,9 +386,9 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     def _on_timeout_now(self, peer: Member, message: TimeoutNow) -> None:
         node = self._attached()
         internals = node.internals
-        # Of another term it is late: its sender leads no more, and a leader that all follow would be deposed. A member
-        # without memory would stand on a log that lacks what it acknowledged (rule 7), one that is no voter would count
-        # itself.
+        # With another term it is late: its sender leads no more, and a leader that all follow would be deposed. A
+        # member without memory would stand on a log that lacks what it acknowledged (rule 7), one that is no voter
+        # would count itself.
         if not node.is_electable or message.term != internals.term or internals.leader != peer:
             return
         self._hand_over(peer, {"type": "timeout_now", "term": message.term})
@@ -454,7 +454,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             "type": "append_entries",
             "term": message.term,
             # Behind ``compared`` may stand this node's own dead tail: the leader has committed up to 120, compared is
-            # 100, and 101 to 120 are of an old term. Committed by that number, they would be applied here alone.
+            # 100, and 101 to 120 have an old term. Committed by that number, they would be applied here alone.
             "commit_index": min(message.commit_index, compared),
         }
         if is_comparable and known == len(entries) and compared < journal.last_index:

@@ -353,7 +353,7 @@ class SnapshotStore:
     def keep(self) -> None:
         """Make the snapshot that ``receive`` returned the one on disk; an error ends the process."""
         content, self._received = self._received, b""
-        # An own snapshot that waits is of an older state: written later, it would replace this one.
+        # An own snapshot that waits has an older state: written later, it would replace this one.
         self._taken = None
         self._state = WriterState.IDLE
         try:

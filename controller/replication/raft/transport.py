@@ -316,7 +316,7 @@ class TlsTransport(RepairedTransport):
         self.closed_by_cause: Counter[CloseCause] = Counter()
         """Why links ended, those too whose peer proved nothing."""
         self.peer_certificates: tuple[PeerCertificate, ...] = ()
-        """Of the peers that are linked; replaced as a whole, for other threads."""
+        """The certificates of linked peers; replaced as a whole, for other threads."""
         self.poller: Any = None
 
     # --- for links ---
@@ -332,7 +332,7 @@ class TlsTransport(RepairedTransport):
 
     @property
     def own_serial(self) -> str:
-        """Of the certificate that the next link shows; empty without TLS."""
+        """Serial number of the certificate that the next link shows; empty without TLS."""
         return "" if self._tls is None else self._tls.own.serial
 
     def prove(self, link: ssl.SSLSocket, dialled: Member | None) -> PeerCertificate:
