@@ -1,5 +1,5 @@
 """
-Must show 4 of the analytics, with real drivers: ``rollcall analytics run`` killed in the middle of what it does.
+Real drivers that die: ``rollcall analytics run`` killed in the middle of what it does.
 
 Here: where it is killed, and what the end must be. Not here: the kills (``lake_kills``), who reads meanwhile
 (``lake_readers``), every single change of the disk while a lake is published (``tests/unit/test_analytics_lake.py``).

@@ -27,7 +27,7 @@ from tests.docs.cited_numbers import (
 from tests.docs.test_scenarios_page import is_there
 
 UNCITED = {
-    "R16": "there is no drain and no lease",
+    "R16": "there are no leases",
     "P9": "the tests of transport and messages are about nothing else",
     "P10": "the tests of authority are about nothing else",
 }

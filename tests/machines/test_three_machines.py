@@ -71,7 +71,7 @@ def environment(programs: Path, machines: Machines) -> dict[str, str]:
 
 
 def test_three_machines_as_printed(tmp_path: Path, machines: Machines) -> None:
-    """Must show 7."""
+    """Each block of the page, typed where it says, prints what the page shows."""
     variables = environment(tmp_path / "bin", machines)
     began = time.monotonic()
     said: dict[str, str] = {}

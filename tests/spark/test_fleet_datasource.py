@@ -1,4 +1,4 @@
-"""Must show 6: batch and stream against a running control plane read every event once, over a restart and a change of the lead."""
+"""Batch and stream against a running control plane read every event once, over a restart and a change of the lead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Must show 13: the Spark table of a real fleet's journals is what ``rollcall history`` says, phase by phase."""
+"""The Spark table of a real fleet's journals is what ``rollcall history`` says, phase by phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Must show 5 of the analytics: a master and two workers on this machine make the same tables as one process."""
+"""A master and two workers on this machine make the same tables as one process."""
 
 from __future__ import annotations
 
