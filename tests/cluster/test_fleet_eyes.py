@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
-from tests.support.fleet_story import counted, heal, only_set, plain, rollcall, running, wait_row
+from tests.support.fleet_story import counted, heal, only_set, plain, rollcall, wait_row
 from tests.support.otlp import collector
 from tests.support.prometheus import program, why_not
 
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.cluster
 
 DEADLINE_S = 30.0
 LAG = "/replica?lag=1048576"
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three controllers and three brokers on the normal preset, for all tests here."""
-    with running(tmp_path_factory.mktemp("eyes") / "fleet") as found:
-        yield found
 
 
 @contextmanager

@@ -7,27 +7,19 @@ S86.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from rollcall_ha.deploy.local import producer
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
-from tests.support.fleet_story import counted, heal, judge, load, only_set, running, timing_of
+from tests.support.fleet_story import counted, heal, judge, load, only_set, timing_of
 from tests.support.fleet_trials import restart_broker
 
 pytestmark = pytest.mark.cluster
 
 NOTICE_MS = 1_000
 """What a busy machine may add to what the preset promises."""
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three controllers and three brokers on the normal preset, for all tests here."""
-    with running(tmp_path_factory.mktemp("restart") / "fleet") as found:
-        yield found
 
 
 def test_a_rolling_restart_under_load_hands_over_and_fails_no_send(fleet: Fleet) -> None:

@@ -1,7 +1,7 @@
 """
 Settings of a fleet that works: real processes under load, changed by the command line as an operator does it.
 
-Must show: a change of any setting is taken by every node within two seconds, is on record with its principal, and is
+A change of any setting is taken by every node within two seconds, is on record with its principal, and is
 undone by one command; an inconsistent one is refused with both values.
 """
 
@@ -34,7 +34,7 @@ NOTICE_MS = 2_000
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three controllers and three brokers on the normal preset, for all tests here."""
+    """One whose settings nobody else changes: versions and elections of its whole life are counted."""
     with running(tmp_path_factory.mktemp("settings") / "fleet") as found:
         yield found
 

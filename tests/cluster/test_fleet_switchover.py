@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,18 +26,11 @@ from tests.chaos.switchovers import (
     rolled_back,
     why_no_cut,
 )
-from tests.support.fleet_story import counted, heal, judge, load, only_set, running
+from tests.support.fleet_story import counted, heal, judge, load, only_set
 
 pytestmark = pytest.mark.cluster
 
 ROUNDS = 4
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three controllers and three brokers on the normal preset, for all tests here."""
-    with running(tmp_path_factory.mktemp("switchover") / "fleet") as found:
-        yield found
 
 
 def test_switchovers_under_load_fail_no_send_and_lose_nothing(fleet: Fleet) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,7 +27,6 @@ from tests.support.fleet_story import (
     readiness,
     rest,
     rollcall,
-    running,
     set_path,
     timing_of,
     wait_row,
@@ -39,13 +37,6 @@ pytestmark = pytest.mark.cluster
 NOTICE_MS = 2_000
 """What polling through a busy machine may add to the threshold."""
 EXIT_DEGRADED = 6
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three controllers and three brokers on the normal preset, two of which must have each message."""
-    with running(tmp_path_factory.mktemp("writes") / "fleet") as found:
-        yield found
 
 
 def stops(fleet: Fleet) -> list[WriteStop]:
