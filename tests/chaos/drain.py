@@ -164,7 +164,7 @@ def crowds(fleet: Fleet, sets: int) -> Iterator[None]:
     )
     with CrowdProcess(make(priority=1, host=HOST)) as masters, CrowdProcess(make(priority=100, host=ELSEWHERE)) as rest:
         for crowd in (masters, rest):
-            crowd.begin()
+            crowd.tell("join")
             wait_until(
                 lambda crowd=crowd: crowd.told().registered == sets,  # type: ignore[misc]
                 deadline_s=REGISTER_DEADLINE_S,

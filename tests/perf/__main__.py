@@ -11,12 +11,9 @@ machine judge nobody. It is 1 if a run of a bench failed; what is left of it, lo
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +28,7 @@ from tests.perf import (
     bench_sets,
     bench_tls,
 )
-from tests.perf.machine import ROOT, Machine, Others, describe
+from tests.perf.machine import ROOT, Machine, Tried, describe
 from tests.perf.results import Result, Run, gather, table
 from tests.perf.section import Context, Section
 
@@ -64,25 +61,16 @@ def run_section(section: Section, number: int, root: Path, *, is_quick: bool) ->
     directory = root / f"{section.name}-{number}"
     directory.mkdir()
     context = Context(directory=directory, is_quick=is_quick)
-    load, others, began = os.getloadavg()[0], Others(), time.monotonic()
-    values: dict[str, float] = {}
-    error = ""
-    try:
-        values = section.run(context)
-    except Exception as failure:  # noqa: BLE001 (the other sections have their own fleets)
-        error = "".join(traceback.format_exception(failure))
-        sys.stderr.write(f"{error}    logs are kept in {directory}\n")
-    else:
-        shutil.rmtree(directory)
+    tried = Tried(lambda: section.run(context), directory)
     return Run(
         section=section.name,
         number=number,
-        seconds=round(time.monotonic() - began, 1),
-        load_before=round(load, 2),
-        cpu_of_others=round(others.cores(), 2),
-        values=values,
+        seconds=tried.seconds,
+        load_before=tried.load_before,
+        cpu_of_others=tried.cpu_of_others,
+        values=tried.values,
         detail=context.detail,
-        error=error,
+        error=tried.error,
     )
 
 

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import logging
-import mmap
 import multiprocessing
 import os
 import socket
@@ -31,6 +30,7 @@ import structlog
 import uvloop
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from tests.perf.bench_catch_up import TURN_BYTES, raw_receive
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import reign, target
 from tests.support.ha_replica import MasterReplica, SlaveReplica
@@ -38,7 +38,6 @@ from tests.support.ha_replica import MasterReplica, SlaveReplica
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # standard output is JSON
 
 MIB = 1024 * 1024
-RAW_TURN_BYTES = MIB
 LIVE_BATCH_BYTES = 1024
 LIVE_ROUNDS = 500
 
@@ -119,28 +118,12 @@ async def serve(log: MappedLog, pipe: Connection) -> dict[str, float]:
     }
 
 
-def raw_receive(path: Path, size: int, pipe: Connection) -> None:
-    """The limit: recv_into straight into a mapped, preallocated file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    os.posix_fallocate(fd, 0, size)
-    target_map = mmap.mmap(fd, size)
-    with socket.create_server(("127.0.0.1", 0)) as listener, memoryview(target_map) as view:
-        pipe.send(listener.getsockname()[1])
-        sock, _ = listener.accept()
-        received = 0
-        while received < size:
-            received += sock.recv_into(view[received : received + RAW_TURN_BYTES])
-        sock.send(b"!")
-        sock.close()
-    os.close(fd)
-
-
 def raw_send(fd: int, size: int, port: int) -> float:
     with socket.create_connection(("127.0.0.1", port)) as sock:
         start = time.perf_counter()
         position = 0
         while position < size:
-            position += os.sendfile(sock.fileno(), fd, position, min(RAW_TURN_BYTES, size - position))
+            position += os.sendfile(sock.fileno(), fd, position, min(TURN_BYTES, size - position))
         sock.recv(1)
         return time.perf_counter() - start
 

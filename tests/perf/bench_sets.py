@@ -93,7 +93,7 @@ def register(context: Context, slaves: CrowdProcess, masters: CrowdProcess, coun
         return slaves.told().entered == count and masters.told().entered == count
 
     for crowd in (masters, slaves):
-        crowd.begin()
+        crowd.tell("join")
         wait_until(partial(registered, crowd), deadline_s=DEADLINE_S, what=f"{count} to be registered")
     registered_s = time.monotonic() - began
     wait_until(serve, deadline_s=DEADLINE_S, what=f"{count} sets to serve")

@@ -280,7 +280,7 @@ def run(directory: Path, waves: int, sets: int, *, is_insecure: bool = False) ->
         masters = [crowd(names[number * sets : (number + 1) * sets], 1) for number in range(waves + 1)]
         slaves = crowd(names, 100)
         for one, count in (*((one, sets) for one in masters), (slaves, len(names))):
-            one.begin()
+            one.tell("join")
             wait_until(
                 lambda one=one, count=count: one.told().registered == count,  # type: ignore[misc]
                 deadline_s=DEADLINE_S,

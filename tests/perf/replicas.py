@@ -16,10 +16,7 @@ replicas carry nothing and stay plain.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import resource
 import secrets
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvloop
 
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
@@ -71,6 +67,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials, TlsFiles
+from tests.perf.crowd_process import OtherProcess
 
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0
@@ -400,41 +397,11 @@ class Told(msgspec.Struct, frozen=True):
     """Of the replicas that are master now."""
 
 
-class CrowdProcess:
-    """``with CrowdProcess(crowd) as process: process.join(); process.told()``."""
+class CrowdProcess(OtherProcess[Told]):
+    """``with CrowdProcess(crowd) as process: process.tell("join"); process.told()``."""
 
     def __init__(self, crowd: Crowd) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, self._theirs = context.Pipe()
-        self.process = context.Process(target=_run, args=(crowd, self._theirs), daemon=True)
-
-    def __enter__(self) -> CrowdProcess:
-        self.process.start()
-        self._theirs.close()
-        self._pipe.recv()  # it listens
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.join()
-
-    def begin(self) -> None:
-        """Let all register at once."""
-        self._pipe.send("join")
-
-    def told(self) -> Told:
-        """How things are."""
-        self._pipe.send("tell")
-        told: Told = self._pipe.recv()
-        return told
-
-
-def _run(crowd: Crowd, pipe: Connection) -> None:
-    sys.setswitchinterval(0.0005)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(crowd, pipe))
+        super().__init__(_main, crowd)
 
 
 async def _main(crowd: Crowd, pipe: Connection) -> None:

@@ -334,6 +334,19 @@ def test_the_first_ack_is_on_record_with_the_wait_of_its_sender(tmp_path: Path) 
     asyncio.run(story())
 
 
+def reports_of(replica: Replica) -> list[ReportWrites]:
+    """What it says of its writes, in order; everything is taken by the controllers."""
+    reports: list[ReportWrites] = []
+
+    async def ask(command: Value) -> AnyReply:
+        if isinstance(command, ReportWrites):
+            reports.append(command)
+        return Done()
+
+    replica.session.ask = ask  # type: ignore[method-assign]
+    return reports
+
+
 @pytest.mark.slow
 def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopped(
     tmp_path: Path,
@@ -341,15 +354,8 @@ def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopp
     """They went on calling it master, and the set serving, for as long as nobody looked."""
 
     async def story() -> None:
-        reports: list[ReportWrites] = []
-
-        async def ask(command: Value) -> AnyReply:
-            if isinstance(command, ReportWrites):
-                reports.append(command)
-            return Done()
-
         async with running(tmp_path) as replica:
-            replica.session.ask = ask  # type: ignore[method-assign]
+            reports = reports_of(replica)
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             await until(lambda: replica.gate.state.is_serving)
             assert replica.health().is_ready
@@ -408,15 +414,8 @@ def test_sends_that_a_slow_disk_held_were_on_no_record_as_a_stop_of_writes(
         return create(folder, base, size)
 
     async def story() -> None:
-        reports: list[ReportWrites] = []
-
-        async def ask(command: Value) -> AnyReply:
-            if isinstance(command, ReportWrites):
-                reports.append(command)
-            return Done()
-
         async with running(tmp_path) as replica:
-            replica.session.ask = ask  # type: ignore[method-assign]
+            reports = reports_of(replica)
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             await until(lambda: replica.gate.state.is_serving)
             log = replica._log

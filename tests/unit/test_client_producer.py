@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,16 @@ def bodies(broker: LogBroker) -> list[bytes]:
     return [each.body for each in read_by_the_document(broker.log._files.log_folder)]
 
 
+@asynccontextmanager
+async def serving(directory: Path, *, epoch: int = 1, door: Door | None = None) -> AsyncIterator[LogBroker]:
+    """A broker that is master of its set and the whole of it; in epoch 0 nobody is."""
+    async with LogBroker(directory, 1, door=door) as broker:
+        if epoch:
+            broker.lead(epoch)
+        broker.set_route(epoch, 1, *([broker] if epoch else []))
+        yield broker
+
+
 def run(test: object) -> None:
     """A loop per test."""
     assert callable(test)
@@ -55,11 +67,7 @@ def test_a_window_of_sends_is_acknowledged_and_each_is_in_the_log_once(tmp_path:
     """The plain case, over one link, with queue offsets counted per queue."""
 
     async def body() -> None:
-        broker = LogBroker(tmp_path, 1)
-        await broker.start()
-        broker.lead(1)
-        broker.set_route(1, 1, broker)
-        async with Producer([broker.address]) as producer:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
             results = await asyncio.gather(*[producer.send("T", b"%d" % n) for n in range(200)])
         assert sorted(bodies(broker)) == sorted(b"%d" % n for n in range(200))
         assert len({(each.queue_id, each.queue_offset) for each in results}) == 200
@@ -67,7 +75,6 @@ def test_a_window_of_sends_is_acknowledged_and_each_is_in_the_log_once(tmp_path:
         assert producer.counters.retried == 0
         assert [epoch for epoch, _, _ in broker.first_acks] == [MasterEpoch(1)]
         assert broker.log.released_offset == broker.log.max_offset
-        await broker.stop()
 
     run(body)
 
@@ -137,19 +144,14 @@ def test_a_message_that_nobody_acknowledges_is_unknown_and_keeps_its_number(tmp_
     """Rule 3: the caller is told; the window goes on without a gap when the master does."""
 
     async def body() -> None:
-        broker = LogBroker(tmp_path, 1)
-        await broker.start()
-        broker.confirms_at_once = False
-        broker.lead(1)
-        broker.set_route(1, 1, broker)
-        async with Producer([broker.address], send_timeout_ms=200) as producer:
+        async with serving(tmp_path) as broker, Producer([broker.address], send_timeout_ms=200) as producer:
+            broker.confirms_at_once = False
             with pytest.raises(SendFailedError) as failure:
                 await producer.send("T", b"x")
             assert failure.value.outcome is SendOutcome.UNKNOWN
             broker.confirms_at_once = True
             assert (await producer.send("T", b"y")).sequence == 1
         assert bodies(broker) == [b"x", b"y"]
-        await broker.stop()
 
     run(body)
 
@@ -158,10 +160,7 @@ def test_without_a_master_a_send_is_definitely_not_appended(tmp_path: Path) -> N
     """And its number is used by the next one."""
 
     async def body() -> None:
-        broker = LogBroker(tmp_path, 1)
-        await broker.start()
-        broker.set_route(0, 1)
-        async with Producer([broker.address], send_timeout_ms=100) as producer:
+        async with serving(tmp_path, epoch=0) as broker, Producer([broker.address], send_timeout_ms=100) as producer:
             with pytest.raises(SendFailedError) as failure:
                 await producer.send("T", b"x")
             assert failure.value.outcome is SendOutcome.NOT_APPENDED
@@ -170,7 +169,6 @@ def test_without_a_master_a_send_is_definitely_not_appended(tmp_path: Path) -> N
             producer._timeout_s = 5
             assert (await producer.send("T", b"y")).sequence == 0
         assert bodies(broker) == [b"y"]
-        await broker.stop()
 
     run(body)
 
@@ -179,11 +177,7 @@ def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
     """Rule 4: what was refused because of the gap behind it gets a new number and is acknowledged."""
 
     async def body() -> None:
-        broker = LogBroker(tmp_path, 1)
-        await broker.start()
-        broker.lead(1)
-        broker.set_route(1, 1, broker)
-        async with Producer([broker.address]) as producer:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
             sends = [producer.send("T", b"x" * (300_000 if n == 3 else n + 1)) for n in range(8)]
             results = await asyncio.gather(*sends, return_exceptions=True)
         refused = results.pop(3)
@@ -191,7 +185,6 @@ def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
         assert refused.outcome is SendOutcome.NOT_APPENDED
         assert all(isinstance(each, SendResult) for each in results)
         assert sorted(map(len, bodies(broker))) == [1, 2, 3, 5, 6, 7, 8]
-        await broker.stop()
 
     run(body)
 
@@ -200,17 +193,12 @@ def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Pa
     """R18: a producer whose numbers were cut with the log hears "gap" and goes on in a new producer epoch."""
 
     async def body() -> None:
-        broker = LogBroker(tmp_path, 1)
-        await broker.start()
-        broker.lead(1)
-        broker.set_route(1, 1, broker)
-        async with Producer([broker.address]) as producer:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
             await producer.send("T", b"x")
             broker.log.producers.clear()
             assert (await producer.send("T", b"y")).producer_epoch == 1
             assert producer.counters.gap == 1
         assert bodies(broker) == [b"x", b"y"]
-        await broker.stop()
 
     run(body)
 
@@ -231,11 +219,10 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
     async def body() -> None:
         of_broker = credentials_of(certificates, PeerKind.BROKER, "b-1", "demo/b")
         own = credentials_of(certificates, PeerKind.CLIENT, "client")
-        broker = LogBroker(tmp_path / "log", 1, door=Door(credentials=of_broker))
-        await broker.start()
-        broker.lead(1)
-        broker.set_route(1, 1, broker)
-        async with Producer([broker.address], credentials=own) as producer:
+        async with (
+            serving(tmp_path / "log", door=Door(credentials=of_broker)) as broker,
+            Producer([broker.address], credentials=own) as producer,
+        ):
             await producer.send("T", b"before")
             old = own.own.serial
             certificates.issue(PeerKind.CLIENT, "client")
@@ -243,7 +230,6 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
             of_broker.revoke({old})
             await until(lambda: producer.counters.links == 2)
             await producer.send("T", b"after")
-        await broker.stop()
         assert bodies(broker) == [b"before", b"after"]
 
     run(body)

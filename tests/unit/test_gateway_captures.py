@@ -17,12 +17,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import MarkSilent
-from rollcall_ha.controller.contract.ids import RequestId
-from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame
-from tests.support.rocketmq_wire import CAPTURES, JavaListener, JavaPeer, Port, address_of, captured, with_port
+from tests.support.rocketmq_wire import (
+    CAPTURES,
+    JavaListener,
+    JavaPeer,
+    Port,
+    address_of,
+    captured,
+    silenced,
+    with_port,
+)
 from tests.support.runtime_controller import until
 
 FORMS = pytest.mark.parametrize("form", HeaderForm)
@@ -53,24 +59,6 @@ def captured_bytes(title: str) -> bytes:
 
 def run(directory: Path, scenario: Scenario, form: HeaderForm) -> None:
     with_port(directory, scenario, form=form)
-
-
-async def silenced(port: Port, broker_id: int) -> None:
-    """The leader finds this replica gone."""
-    replica = port.set().replica(port.set().replicas[broker_id - 1].broker_id)
-    assert replica is not None
-    assert replica.incarnation is not None
-    await port.leader.service.submit(
-        MarkSilent(
-            set_key=port.set().set_key,
-            broker_id=replica.broker_id,
-            incarnation=replica.incarnation,
-            session_ordinal=replica.session_ordinal,
-            cause=SilenceCause.TIMEOUT,
-        ),
-        request_id=RequestId(f"silence-{broker_id}"),
-        requested_by="test",
-    )
 
 
 async def mastered(port: Port) -> JavaPeer:
@@ -219,7 +207,7 @@ def test_1001(tmp_path: Path, form: HeaderForm) -> None:
         first, _ = await paired(port)
         fields = {"brokerName": "broker-z", "masterBrokerId": 1, "masterEpoch": 1, "invokeTime": 1}
         body = b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}'
-        await silenced(port, 2)
+        await silenced(port, port.set().replicas[1])
         assert_same(await first.request(1001, body, **fields), captured("to 1001, member not alive"))
         await port.joined_again(2)
         assert_same(await first.request(1001, body, **fields), captured("to 1001"))
@@ -241,22 +229,14 @@ def test_1006(tmp_path: Path, form: HeaderForm) -> None:
         first, second = await paired(port)
         fields = {"brokerName": "broker-z", "masterBrokerId": 1, "masterEpoch": 1, "invokeTime": 1}
         await first.request(1001, b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}', **fields)
-        await silenced(port, 1)
+        await silenced(port, port.set().replicas[0])
         await until(lambda: port.set().master == 2)
         first.close()
         cleaned = await second.request(1011, **NAMES, brokerControllerIdsToClean="1", isCleanLivingBroker=False)
         assert cleaned.code == 0
         again = await port.peer()
         await again.request(1003, **NAMES, brokerId=2, brokerAddress=address_of(2), invokeTime=1)
-        found = port.set().replicas[0]
-        assert found.incarnation is not None
-        await port.leader.service.submit(
-            MarkSilent(
-                set_key=port.set().set_key, broker_id=found.broker_id, incarnation=found.incarnation,
-                session_ordinal=found.session_ordinal, cause=SilenceCause.TIMEOUT,
-            ),
-            request_id=RequestId("silence"), requested_by="test",
-        )  # fmt: skip
+        await silenced(port, port.set().replicas[0])
         java = captured("to 1006")
         table = document(java.body)["replicasInfoTable"]["broker-z"]
         mine = {"masterEpoch": port.set().master_epoch, "syncStateSetEpoch": port.set().sync_state_set_epoch}
@@ -288,7 +268,7 @@ def test_1008(tmp_path: Path, form: HeaderForm) -> None:
         fields = {"brokerName": "broker-z", "masterBrokerId": 1, "masterEpoch": 1, "invokeTime": 1}
         assert (await first.request(1001, b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}', **fields)).code == 0
         first.close()
-        await silenced(port, 1)
+        await silenced(port, port.set().replicas[0])
         java = captured("1008 NOTIFY")
 
         def pushed() -> list[Frame]:

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import AnyCommand, MarkSilent
-from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Refused, Registered
-from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
-from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, with_port
+from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, silenced, with_port
 from tests.support.runtime_controller import until
 
 NAMES = {"clusterName": "c1", "brokerName": "broker-z"}
@@ -414,15 +412,7 @@ def test_master_that_was_stopped_and_goes_on_is_told_at_once(tmp_path: Path) -> 
         addresses = await port.listener(stopped), await port.listener(winner)
         first, second = await in_sync(port, addresses)
         second.beat(2, brokerAddr=addresses[1], epoch=1)
-        found = port.set().replicas[0]
-        assert found.incarnation is not None
-        await port.leader.service.submit(
-            MarkSilent(
-                set_key=port.set().set_key, broker_id=found.broker_id, incarnation=found.incarnation,
-                session_ordinal=found.session_ordinal, cause=SilenceCause.TIMEOUT,
-            ),
-            request_id=RequestId("stopped"), requested_by="test",
-        )  # fmt: skip
+        await silenced(port, port.set().replicas[0])
         await until(lambda: port.set().master == 2 and port.set().has_entered)
         assert "2" not in [(frame.ext_fields or {}).get("masterEpoch") for frame in stopped.pushed]
 

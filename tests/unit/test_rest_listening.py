@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -19,28 +17,23 @@ from rollcall_ha.api.rest.listening import (
     KEEP_ALIVE_SECONDS,
     REQUEST_BYTES_MAX,
     REQUEST_MS_MAX,
-    RestServer,
 )
 from rollcall_ha.node.remoting.links import CloseCause
+from tests.support.rest_port import Link, RestPort
 from tests.support.runtime_controller import until
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF_BODY = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"
-Link = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Port:
-    """A server with an application that answers with the body's size; ``/wait`` answers when told to."""
+class Port(RestPort):
+    """Its application answers with the body's size; ``/wait`` answers when told to."""
 
     def __init__(self) -> None:
-        self.server = RestServer(self._app)
-        self.may_answer = asyncio.Event()
+        super().__init__()
         self.waiting = 0
-        self._writers: list[asyncio.StreamWriter] = []
-        self._ahead_s = 0.0
-        self._listener = socket.create_server(("127.0.0.1", 0))
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if scope["path"] == "/endless":
             await Response(b"too large", status_code=413)(scope, receive, send)
@@ -53,37 +46,6 @@ class Port:
             self.waiting += 1
             await self.may_answer.wait()
         await Response(str(len(body)))(scope, receive, send)
-
-    @property
-    def closed(self) -> dict[CloseCause, int]:
-        return self.server.links.closed_by_cause
-
-    async def link(self, data: bytes = b"") -> Link:
-        reader, writer = await asyncio.open_connection(*self._listener.getsockname())
-        self._writers.append(writer)
-        writer.write(data)
-        return reader, writer
-
-    def pass_ms(self, passed_ms: int) -> None:
-        """Move the loop's clock: what is due by then is done at once."""
-        self._ahead_s += passed_ms / 1000
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Port]:
-        loop = asyncio.get_running_loop()
-        real = loop.time
-        loop.time = lambda: real() + self._ahead_s  # type: ignore[method-assign]
-        serving = asyncio.create_task(self.server.serve(self._listener))
-        try:
-            yield self
-        finally:
-            self.may_answer.set()
-            self.server.stop()
-            await serving
-            for writer in self._writers:
-                writer.transport.abort()
-            await asyncio.sleep(0)
-            assert len(self.server.links) == 0
 
 
 def _run(scenario: Callable[[Port], Awaitable[None]]) -> None:

@@ -3,71 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rollcall_ha.api.rest.listening import CERTIFICATE, COMPLAINT, REQUEST_MS_MAX, RestServer
+from rollcall_ha.api.rest.listening import CERTIFICATE, COMPLAINT, REQUEST_MS_MAX
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.links import CloseCause
 from tests.support.fleet_certs import FleetCertificates
+from tests.support.rest_port import Link, RestPort
 from tests.support.runtime_controller import until
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-Link = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Port:
-    """A server whose application answers with who asks."""
+class Port(RestPort):
+    """Its application answers with who asks."""
 
     def __init__(self, directory: Path) -> None:
         self.certificates = FleetCertificates(directory)
         self.credentials = self.certificates.credentials()
-        self.server = RestServer(self._app, self.credentials)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._writers: list[asyncio.StreamWriter] = []
-        self._ahead_s = 0.0
+        super().__init__(self.credentials)
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = scope["state"][CERTIFICATE]
         told = scope["state"][COMPLAINT] or ("nobody" if found is None else str(found.name))
         body = told.encode() * (100_000 if scope["path"] == "/large" else 1)
         await Response(body)(scope, receive, send)
-
-    @property
-    def closed(self) -> dict[CloseCause, int]:
-        return self.server.links.closed_by_cause
-
-    async def link(self, context: ssl.SSLContext | None, data: bytes = b"") -> Link:
-        reader, writer = await asyncio.open_connection(*self._listener.getsockname(), ssl=context)
-        self._writers.append(writer)
-        writer.write(data)
-        return reader, writer
-
-    def pass_ms(self, passed_ms: int) -> None:
-        self._ahead_s += passed_ms / 1000
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Port]:
-        loop = asyncio.get_running_loop()
-        real = loop.time
-        loop.time = lambda: real() + self._ahead_s  # type: ignore[method-assign]
-        serving = asyncio.create_task(self.server.serve(self._listener))
-        try:
-            yield self
-        finally:
-            self.server.stop()
-            await serving
-            for writer in self._writers:
-                writer.transport.abort()
-            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -104,11 +71,11 @@ def test_a_certificate_is_asked_for_and_told_to_the_application(run: Run) -> Non
 
     async def scenario(port: Port) -> None:
         alice = port.certificates.issue(PeerKind.OPERATOR, "alice")
-        named = await port.link(port.certificates.caller(alice), GET)
+        named = await port.link(GET, context=port.certificates.caller(alice))
         assert await _answer(named) == b"rollcall://demo/operator/alice"
         named[1].write(GET.replace(b"/ ", b"/large "))
         assert await _answer(named) == b"rollcall://demo/operator/alice" * 100_000
-        assert await _answer(await port.link(port.certificates.caller(), GET)) == b"nobody"
+        assert await _answer(await port.link(GET, context=port.certificates.caller())) == b"nobody"
 
     run(scenario)
 
@@ -117,17 +84,17 @@ def test_plain_http_is_told_what_it_missed_and_half_handshakes_end_in_time(run: 
     """asyncio's own TLS would keep a half handshake for a minute, beyond every limit of the table."""
 
     async def scenario(port: Port) -> None:
-        plain = await port.link(None, GET)
+        plain = await port.link(GET)
         told = await _rest(plain)
         assert told.startswith(b"HTTP/1.1 400")
         assert b"speaks TLS only" in told
         await until(lambda: port.closed[CloseCause.TLS] == 1)
-        half = [await port.link(None, b"\x16\x03\x01\x02\x00\x01"), await port.link(None)]
+        half = [await port.link(b"\x16\x03\x01\x02\x00\x01"), await port.link()]
         await until(lambda: len(port.server.links) == 2)
         port.pass_ms(REQUEST_MS_MAX + 1_500)
         assert [await _rest(link) for link in half] == [b"", b""]
         await until(lambda: (port.closed[CloseCause.TLS], port.closed[CloseCause.SAID_NOTHING]) == (2, 1))
-        garbage = await port.link(None, b"\x16\x03\x01\x00\x05nonsense")
+        garbage = await port.link(b"\x16\x03\x01\x00\x05nonsense")
         assert await _rest(garbage) != b"", "an alert says that it is no TLS"
         await until(lambda: port.closed[CloseCause.TLS] == 3)
 
@@ -144,7 +111,7 @@ def test_a_stranger_and_an_expired_certificate_get_no_link(run: Run, tmp_path: P
         foreign.load_cert_chain(stranger, stranger.with_suffix(".key"))
         late = port.certificates.caller(port.certificates.issue(PeerKind.ADMIN, "late", days=-1))
         for context, alert in ((foreign, "UNKNOWN_CA"), (late, "CERTIFICATE_EXPIRED")):
-            link = await port.link(context, GET)
+            link = await port.link(GET, context=context)
             with pytest.raises(ssl.SSLError, match=alert):
                 await link[0].read()
         await until(lambda: port.closed[CloseCause.TLS] == 2)
@@ -158,7 +125,7 @@ def test_a_certificate_of_another_fleet_is_nobodys_and_told_so(run: Run, tmp_pat
     async def scenario(port: Port) -> None:
         port.certificates.fleet = "other"
         alice = port.certificates.issue(PeerKind.ADMIN, "alice")
-        told = await _answer(await port.link(port.certificates.caller(alice), GET))
+        told = await _answer(await port.link(GET, context=port.certificates.caller(alice)))
         assert told.endswith(b"names rollcall://other/admin/alice; this fleet is demo")
 
     run(scenario)
@@ -171,9 +138,9 @@ def test_open_links_end_when_their_certificate_is_revoked_or_expires(run: Run) -
         links = {}
         for name in ("alice", "bob"):
             file = port.certificates.issue(PeerKind.ADMIN, name)
-            links[name] = await port.link(port.certificates.caller(file), GET)
+            links[name] = await port.link(GET, context=port.certificates.caller(file))
             await _answer(links[name])
-        nobody = await port.link(port.certificates.caller(), GET)
+        nobody = await port.link(GET, context=port.certificates.caller())
         await _answer(nobody)
         (serial,) = {
             link.certificate.serial
@@ -190,7 +157,7 @@ def test_open_links_end_when_their_certificate_is_revoked_or_expires(run: Run) -
         assert port.closed[CloseCause.EXPIRED] == 1
         nobody[1].write(GET)
         assert await _answer(nobody) == b"nobody"
-        again = await port.link(port.certificates.caller(port.certificates.directory / "alice.pem"), GET)
+        again = await port.link(GET, context=port.certificates.caller(port.certificates.directory / "alice.pem"))
         assert (await _answer(again)).endswith(b"is revoked")
 
     run(scenario)
@@ -201,11 +168,11 @@ def test_renewed_files_are_shown_to_the_next_link(run: Run) -> None:
 
     async def scenario(port: Port) -> None:
         context = port.certificates.caller()
-        old = await port.link(context, GET)
+        old = await port.link(GET, context=context)
         await _answer(old)
         port.certificates.issue(PeerKind.CONTROLLER, "c1")
         assert port.credentials.renew_if_changed()
-        new = await port.link(context, GET)
+        new = await port.link(GET, context=context)
         await _answer(new)
         shown = [link[1].get_extra_info("ssl_object").getpeercert()["serialNumber"] for link in (old, new)]
         assert shown[0] != shown[1]

@@ -15,12 +15,9 @@ puts their runs together. ``--markdown out/versus.json`` prints the tables of do
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +25,7 @@ import msgspec
 
 from tests.interop_java.admin import to_stderr
 from tests.interop_java.artifacts import JavaUnavailableError, RocketMq, obtain
-from tests.perf.machine import ROOT, Others, describe
+from tests.perf.machine import ROOT, Tried, describe
 from tests.perf.versus import controllers, fleets
 from tests.perf.versus.rows import SIDES, Context, Done, Report, Section, gather, markdown, text
 
@@ -47,26 +44,17 @@ def run_section(section: Section, side: str, number: int, root: Path, rocketmq: 
     directory = root / f"{section.name}-{side}-{number}"
     directory.mkdir()
     context = Context(side=side, directory=directory, rocketmq=rocketmq, is_quick=is_quick, say=to_stderr)
-    load, others, began = os.getloadavg()[0], Others(), time.monotonic()
-    values: dict[str, float] = {}
-    error = ""
-    try:
-        values = section.run(context)
-    except Exception as failure:  # noqa: BLE001 (the other runs have their own fleets)
-        error = "".join(traceback.format_exception(failure))
-        sys.stderr.write(f"{error}    logs are kept in {directory}\n")
-    else:
-        shutil.rmtree(directory)
+    tried = Tried(lambda: section.run(context), directory)
     return Done(
         section=section.name,
         side=side,
         number=number,
-        seconds=round(time.monotonic() - began, 1),
-        load_before=round(load, 2),
-        cpu_of_others=round(others.cores(), 2),
-        values=values,
+        seconds=tried.seconds,
+        load_before=tried.load_before,
+        cpu_of_others=tried.cpu_of_others,
+        values=tried.values,
         detail=context.detail,
-        error=error,
+        error=tried.error,
     )
 
 

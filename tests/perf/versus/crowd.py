@@ -13,23 +13,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import multiprocessing
-import resource
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import msgspec
-import uvloop
 
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
+from tests.perf.crowd_process import OtherProcess
 
 HOST = "127.0.0.1"
 RPC_TIMEOUT_MS = 30_000
@@ -193,43 +190,11 @@ class Replica:
         return answer
 
 
-class CrowdProcess:
-    """``with CrowdProcess(crowd) as process: process.tell("join"); process.told()``."""
+class CrowdProcess(OtherProcess[Told]):
+    """``with CrowdProcess(crowd) as process: process.tell("join"); process.told()``; ``grow`` is the other order."""
 
     def __init__(self, crowd: Crowd) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, self._theirs = context.Pipe()
-        self.process = context.Process(target=_run, args=(crowd, self._theirs), daemon=True)
-
-    def __enter__(self) -> CrowdProcess:
-        """Started, and every replica listens."""
-        self.process.start()
-        self._theirs.close()
-        self._pipe.recv()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Every replica dies."""
-        self.process.kill()
-        self.process.join()
-
-    def tell(self, what: str) -> None:
-        """``join`` or ``grow``."""
-        self._pipe.send(what)
-
-    def told(self) -> Told:
-        """How things are."""
-        self._pipe.send("tell")
-        told: Told = self._pipe.recv()
-        return told
-
-
-def _run(crowd: Crowd, pipe: Connection) -> None:
-    sys.setswitchinterval(0.0005)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(crowd, pipe))
+        super().__init__(_main, crowd)
 
 
 async def _main(crowd: Crowd, pipe: Connection) -> None:
