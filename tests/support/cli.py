@@ -7,6 +7,8 @@ one. What it makes of them holds nothing of a run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from typer import testing
@@ -15,3 +17,15 @@ from typer.main import get_command
 vars(testing)["_get_command"] = cache(get_command)
 
 CliRunner = testing.CliRunner
+
+
+@dataclass
+class Ran:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -215,6 +215,31 @@ async def running_group(
             member.log.stop()
             member.journal.stop()
             member.queries.close()
+
+
+def play(
+    directory: Path,
+    scenario: Callable[[Group], Awaitable[None]],
+    *,
+    names: tuple[ControllerName, ...] = NAMES[:1],
+    is_insecure: bool = True,
+) -> None:
+    """A scenario on a loop of its own, on a group that nobody leads yet."""
+
+    async def main() -> None:
+        async with running_group(directory, names, is_insecure=is_insecure) as group:
+            await scenario(group)
+
+    asyncio.run(main())
+
+
+def play_led(directory: Path, scenario: Callable[[Controller], Awaitable[None]], *, is_insecure: bool = True) -> None:
+    """As ``play``, on one controller that leads."""
+
+    async def led(group: Group) -> None:
+        await scenario(await group.elect("c1"))
+
+    play(directory, led, is_insecure=is_insecure)
 
 
 def _start(

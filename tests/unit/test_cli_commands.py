@@ -8,8 +8,6 @@ import resource
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -51,7 +49,7 @@ from rollcall_ha.controller.contract.views import (
     WriteStop,
 )
 from rollcall_ha.controller.runtime.verify import verify
-from tests.support.cli import CliRunner
+from tests.support.cli import CliRunner, Ran, Run
 from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
     KEY,
@@ -69,18 +67,6 @@ from tests.support.fake_controllers import (
 )
 
 SET_PATH = "/v1/sets/demo/broker-a"
-
-
-@dataclass
-class Ran:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,22 +12,10 @@ import typer
 from rollcall_ha.cli import context, contexts
 from rollcall_ha.cli.main import app
 from rollcall_ha.node.certified import PeerKind
-from tests.support.cli import CliRunner
+from tests.support.cli import CliRunner, Ran, Run
 from tests.support.fleet_certs import FleetCertificates
 
 TOKEN = "0f1e2d3c" * 8
-
-
-@dataclass
-class Ran:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,11 @@ from rollcall_ha.client import client as client_module
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.identity import Identity
 from rollcall_ha.node.certified import PeerKind
-from tests.support.cli import CliRunner
+from tests.support.cli import CliRunner, Ran, Run
 from tests.support.fleet_certs import FleetCertificates
 from tests.support.rest_server import RestThread
 
 NOT_PERMITTED = int(context.CommandExit.NOT_PERMITTED)
-
-
-@dataclass
-class Ran:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,9 @@ from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials, TlsFiles
 from tests.support.fleet_certs import FleetCertificates
+from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
-
-
-async def until(condition: object, *, seconds: float = 30.0) -> None:
-    """Wait for ``condition()`` with a deadline."""
-    assert callable(condition)
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (any condition, not an event)
-            await asyncio.sleep(0.005)
 
 
 def replicate(source: LogBroker, target: LogBroker) -> None:
@@ -268,7 +261,7 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
             assert second.server.links.snapshot()[-1] is spare
             await until(lambda: len(third.server.links) == 1)
         for each in (second, third):
-            await until(lambda each=each: len(each.server.links) == 0)
+            await until(lambda each=each: len(each.server.links) == 0)  # type: ignore[misc]
             await each.stop()
         first.log.close(is_clean=False)
         assert bodies(second) == [b"after"]

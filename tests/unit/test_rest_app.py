@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,23 +47,13 @@ from tests.support.runtime_controller import (
     heartbeat_body,
     listen,
     make_set,
+    play,
     recorded,
     register_body,
-    running_group,
     until,
 )
 
 SET = "/v1/sets/demo/broker-a"
-
-
-def _run(
-    directory: Path, scenario: Callable[[Group], Awaitable[None]], *, names: tuple[ControllerName, ...] = NAMES[:1]
-) -> None:
-    async def main() -> None:
-        async with running_group(directory, names) as group:
-            await scenario(group)
-
-    asyncio.run(main())
 
 
 def _problem(answer: Any) -> Problem:
@@ -122,7 +112,7 @@ def test_a_follower_passes_requests_on_to_the_leader(tmp_path: Path) -> None:
         missing = await group["c2"].http.get("/v1/sets/demo/x%2Dy")
         assert (missing.status_code, _problem(missing).detail) == (404, "set demo/x-y does not exist")
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_two_controllers_that_take_each_other_for_the_leader_end_after_one_hop(
@@ -141,7 +131,7 @@ def test_two_controllers_that_take_each_other_for_the_leader_end_after_one_hop(
         answer = await group["c2"].http.post(f"{SET}/elect", json={})
         assert (answer.status_code, _problem(answer).code) == (503, "NO_LEADER")
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 @pytest.mark.parametrize(("method", "status", "code"), [("GET", 503, "NO_ANSWER"), ("POST", 504, "OUTCOME_UNKNOWN")])
@@ -159,7 +149,7 @@ def test_an_answer_of_the_leader_that_is_lost(tmp_path: Path, method: str, statu
         assert (answer.status_code, problem.code) == (status, code)
         assert (problem.request_id is not None) == (method == "POST")
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_follower_without_a_link_names_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +167,7 @@ def test_a_follower_without_a_link_names_the_leader(tmp_path: Path, monkeypatch:
         assert order.headers["location"] == f"http://127.0.0.1:3000{SET}/elect"
         assert _problem(order).leader == "http://127.0.0.1:3000"
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 @pytest.mark.slow
@@ -199,7 +189,7 @@ def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
         local = msgspec.json.decode((await leader.http.get("/v1/status?consistency=local")).content, type=FleetStatus)
         assert (local.freshness.is_stale, local.controller.has_authority) == (True, False)
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 @pytest.mark.slow
@@ -217,7 +207,7 @@ def test_outcome_unknown_names_the_request_id(tmp_path: Path) -> None:
             assert (_problem(answer).code, _problem(answer).request_id) == ("OUTCOME_UNKNOWN", "my-id")
         assert answer.headers.get("x-request-id") == "my-id"
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_set_comes_to_life_and_is_explained(tmp_path: Path) -> None:
@@ -241,7 +231,7 @@ def test_set_comes_to_life_and_is_explained(tmp_path: Path) -> None:
         events = msgspec.json.decode((await group["c3"].http.get("/v1/events")).content, type=EventPage)
         assert explanation.election in events.events
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_stale_expectation_is_409_with_both_values(tmp_path: Path) -> None:
@@ -258,7 +248,7 @@ def test_stale_expectation_is_409_with_both_values(tmp_path: Path) -> None:
         assert problem.hint
         assert next(iter(index.values())).master_epoch == 1
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None:
@@ -290,7 +280,7 @@ def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None
         assert elected.verdict.winner == preview.verdict.winner == 2
         assert real.headers["x-request-id"]
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_a_pause_is_shown_with_its_set_previewed_and_ended(tmp_path: Path) -> None:
@@ -320,7 +310,7 @@ def test_a_pause_is_shown_with_its_set_previewed_and_ended(tmp_path: Path) -> No
         late = await leader.http.post("/v1/pause", json={"expiresAtMs": 5})
         assert (late.status_code, _problem(late).code) == (422, "INVALID_ARGUMENT")
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing(tmp_path: Path) -> None:
@@ -385,7 +375,7 @@ def test_settings_are_previewed_applied_and_taken_back_and_a_slip_is_named(tmp_p
         assert (back["version"], back["settings"]) == (3, before["settings"])
         assert (await leader.http.get("/v1/status")).json()["controller"]["settingsVersion"] == 3
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_maintenance_is_refused_for_its_budget_previewed_listed_shown_and_ended(tmp_path: Path) -> None:
@@ -416,7 +406,7 @@ def test_a_maintenance_is_refused_for_its_budget_previewed_listed_shown_and_ende
         wrong = await leader.http.post("/v1/maintenance", json=body | {"scope": {"host": "nowhere"}})
         assert (wrong.status_code, _problem(wrong).code) == (404, "UNKNOWN_REPLICA")
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 async def enter(leader: Any) -> SetKey:
@@ -452,7 +442,7 @@ def test_request_id_is_never_executed_twice(tmp_path: Path) -> None:
         assert first.content == second.content
         assert leader.service.published.state.chain_head == events
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_bad_requests_are_problems_that_name_the_fault(tmp_path: Path) -> None:
@@ -479,7 +469,7 @@ def test_bad_requests_are_problems_that_name_the_fault(tmp_path: Path) -> None:
         assert _problem(await leader.http.get("/v1/nothing")).status == 404
         assert _problem(await leader.http.delete("/v1/sets")).status == 405
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_sets_come_in_pages_that_join_without_gap(tmp_path: Path) -> None:
@@ -503,7 +493,7 @@ def test_sets_come_in_pages_that_join_without_gap(tmp_path: Path) -> None:
         assert found == names
         assert (await leader.http.get("/v1/sets?after=nonsense")).status_code == 404
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_the_record_of_one_caller_was_read_whole_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,7 +531,7 @@ def test_the_record_of_one_caller_was_read_whole_by_its_client(tmp_path: Path, m
         assert counts == {"alice": 2, "admin:bob": 4, "mallory": 0}
         assert (await leader.http.get("/v1/events?by=alice&newest=true")).status_code == 422
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_events_are_held_until_something_happens(tmp_path: Path) -> None:
@@ -566,7 +556,7 @@ def test_events_are_held_until_something_happens(tmp_path: Path) -> None:
         assert len(following.events) == 1
         assert time.monotonic() - began < 20
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
@@ -599,7 +589,7 @@ def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
         assert len((await waiting).events) == 1
         assert time.monotonic() - began < 10
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
@@ -619,7 +609,7 @@ def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
         assert again == chunks[1:]
         assert await listen(leader.app, {"Last-Event-ID": "here"}, 1) == chunks[:1]
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(tmp_path: Path) -> None:
@@ -631,7 +621,7 @@ def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(tmp_path: Path)
         await recorded(leader)
         assert len(await listen(leader.app, {}, 1, stops_reading=True)) == 1
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -646,7 +636,7 @@ def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pyte
         chunks = await listen(leader.app, {}, total + 1)
         assert chunks[-1] == b": nothing new\n\n"
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_health_tells_alive_from_ready(tmp_path: Path) -> None:
@@ -660,7 +650,7 @@ def test_health_tells_alive_from_ready(tmp_path: Path) -> None:
         for name in ("c1", "c2"):
             assert (await group[name].http.get("/readyz")).status_code == 200
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_load_balancer_finds_the_controller_that_leads(tmp_path: Path) -> None:
@@ -677,7 +667,7 @@ def test_a_load_balancer_finds_the_controller_that_leads(tmp_path: Path) -> None
         heads = [await group["c1"].http.head(path) for path in ("/leader", "/readyz", "/livez")]
         assert [head.status_code for head in heads] == [200, 200, 200]
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_metrics_name_what_an_operator_watches(tmp_path: Path) -> None:
@@ -700,7 +690,7 @@ def test_metrics_name_what_an_operator_watches(tmp_path: Path) -> None:
         ):
             assert name in text
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_unreachable_controllers_are_listed_as_such(tmp_path: Path) -> None:
@@ -718,7 +708,7 @@ def test_unreachable_controllers_are_listed_as_such(tmp_path: Path) -> None:
             ("c3", "unreachable"),
         ]
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 @pytest.mark.parametrize("count", [40])
@@ -733,7 +723,7 @@ def test_readers_share_barriers(tmp_path: Path, count: int) -> None:
         assert {answer.status_code for answer in answers} == {200}
         assert leader.service.published.index - index <= count // 4
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
@@ -755,7 +745,7 @@ def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
         asyncio.get_running_loop().call_soon(busy)
         await asyncio.gather(*reads)
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_a_read_whose_barrier_does_not_commit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -769,7 +759,7 @@ def test_a_read_whose_barrier_does_not_commit_is_refused(tmp_path: Path, monkeyp
         answers = await asyncio.gather(*reads, return_exceptions=True)
         assert [str(answer) for answer in answers] == ["the barrier of this read did not commit in time"] * 3
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
@@ -785,7 +775,7 @@ def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
         verbs = "get|list|pause|resume|begin|end|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer|add|remove|configure"
         assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
-    _run(tmp_path, scenario, names=NAMES[:1])
+    play(tmp_path, scenario, names=NAMES[:1])
 
 
 def test_counters_are_exported_as_counters(tmp_path: Path) -> None:
@@ -798,7 +788,7 @@ def test_counters_are_exported_as_counters(tmp_path: Path) -> None:
         assert [name for name in kinds if name.endswith("_created")] == []
         assert [name for name, kind in kinds.items() if (kind == "counter") != name.endswith("_total")] == []
 
-    _run(tmp_path, scenario, names=NAMES[:1])
+    play(tmp_path, scenario, names=NAMES[:1])
 
 
 def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_raised_past_a_silent_peer(
@@ -820,7 +810,7 @@ def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_raised_p
         above = await leader.http.post("/v1/feature-level", json={"level": FEATURE_LEVEL + 1, "assumeUpgraded": True})
         assert _problem(above).detail.endswith(f"c1 has level {FEATURE_LEVEL}")
 
-    _run(tmp_path, scenario, names=NAMES)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
@@ -846,7 +836,7 @@ def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
             assert "raise-level" in _problem(refused).hint
         assert not any("CleanReplicas" in payload for payload in proposed)
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)
 
 
 def _ahead(wall_ms: Callable[[], int], error_ms: int) -> int:
@@ -874,4 +864,4 @@ def test_a_leaders_clock_that_is_set_an_hour_ahead_is_an_event_and_a_warning(tmp
             assert service.clock_step is not None
             assert abs(service.clock_step.stamped_at_ms - ahead()) < 10_000
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario)

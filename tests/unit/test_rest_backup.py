@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -23,17 +23,9 @@ from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.rest_callers import caller, certificate
 from tests.support.rest_server import RestThread
-from tests.support.runtime_controller import NAMES, Controller, Group, make_set, recorded, running_group
+from tests.support.runtime_controller import NAMES, Controller, Group, make_set, play, recorded, running_group
 
 Ran = Callable[..., tuple[int, str]]
-
-
-def _run(directory: Path, scenario: Callable[[Group], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running_group(directory, NAMES) as group:
-            await scenario(group)
-
-    asyncio.run(main())
 
 
 async def page_of(controller: Controller, **params: str | int) -> BackupPage:
@@ -68,7 +60,7 @@ def test_pages_are_of_one_index_on_every_controller_while_entries_go_on(
             assert (state.index, state.sets) == (before.index, before.sets)
             assert len(group[name].service.published.state.sets) > len(state.sets)
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_page_may_be_asked_for_twice_and_no_backup_stays_open_for_ever(tmp_path: Path) -> None:
@@ -86,7 +78,7 @@ def test_a_page_may_be_asked_for_twice_and_no_backup_stays_open_for_ever(tmp_pat
         opened = [(await page_of(leader)).backup for _ in range(backups.OPEN_MAX + 1)]
         assert len(set(opened)) == backups.OPEN_MAX + 1
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_backup_that_nobody_reads_on_makes_room_and_kept_the_fifth_one_out(
@@ -110,7 +102,7 @@ def test_a_backup_that_nobody_reads_on_makes_room_and_kept_the_fifth_one_out(
         monkeypatch.setattr(leader.service, "now_ns", lambda: now() + (backups.IDLE_MS_MAX + 1) * NS_PER_MS)
         assert await status_of(read, 0) == 404
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_backup_is_an_admins_and_its_log_says_whose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,10 @@ import pytest
 from rollcall_ha.api.rest.console import HEADERS, MEDIA_TYPES, POLICY, load_files
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.problems import PROBLEMS
-from tests.support.runtime_controller import NAMES, Controller, running_group
+from tests.support.runtime_controller import Controller, play_led
 
 FOLDER = Path(__file__).resolve().parents[2] / "api" / "console"
 SCRIPTS = sorted(FOLDER.glob("*.js"))
-
-
-def _run(directory: Path, scenario: Callable[[Controller], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running_group(directory, NAMES[:1], is_insecure=False) as group:
-            await scenario(await group.elect("c1"))
-
-    asyncio.run(main())
 
 
 def test_nobody_needs_a_right_for_the_page_and_everybody_for_what_it_shows(tmp_path: Path) -> None:
@@ -43,7 +33,7 @@ def test_nobody_needs_a_right_for_the_page_and_everybody_for_what_it_shows(tmp_p
         for path in ("/v1/overview", "/v1/events/stream", "/v1/status"):
             assert (await leader.http.get(path)).status_code == 401
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario, is_insecure=False)
 
 
 @pytest.mark.parametrize("name", ["missing.js", "..%2Fserver.py", "%2e%2e/server.py", "app.js%00.html", "__init__.py"])
@@ -53,7 +43,7 @@ def test_no_path_reaches_another_file(tmp_path: Path, name: str) -> None:
         assert answer.status_code in (401, 404)
         assert b"import" not in answer.content
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario, is_insecure=False)
 
 
 def test_the_policy_lets_nothing_in_but_our_own_files() -> None:

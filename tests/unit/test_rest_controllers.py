@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
-from tests.support.runtime_controller import Group, recorded, running_group
+from tests.support.runtime_controller import NAMES, Group, play, recorded
 
 SEAT = {"name": "c4", "raft": "127.0.0.1:9001", "broker": "127.0.0.1:9002", "rest": "127.0.0.1:9003"}
-
-
-def _run(directory: Path, scenario: Callable[[Group], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        async with running_group(directory) as group:
-            await scenario(group)
-
-    asyncio.run(run())
 
 
 async def _ordered(group: Group, name: str) -> list[tuple[str, str, str, str]]:
@@ -55,7 +44,7 @@ def test_a_controller_is_added_and_removed_on_record_and_a_dry_run_changes_nothi
         assert not group.memory.membership.learners
         assert await _ordered(group, "c1") == [("add", "c4", "larger", "admin"), ("remove", "c4", "a slip", "admin")]
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_what_may_not_follow_is_refused_with_the_remedy_and_not_on_record(tmp_path: Path) -> None:
@@ -73,4 +62,4 @@ def test_what_may_not_follow_is_refused_with_the_remedy_and_not_on_record(tmp_pa
                 assert told in wrong.json()["detail"] + wrong.json()["hint"]
         assert await _ordered(group, "c1") == []
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
@@ -21,12 +21,12 @@ from rollcall_ha.controller.core.state import EMPTY_FLEET, IssuedToken
 from rollcall_ha.controller.runtime import event_journal, overview
 from rollcall_ha.controller.runtime.event_journal import EventTail
 from tests.support.runtime_controller import (
-    NAMES,
     Controller,
     Group,
     broker_id_body,
     listen,
     make_set,
+    play_led,
     recorded,
     register_body,
     running_group,
@@ -34,14 +34,6 @@ from tests.support.runtime_controller import (
 )
 
 ANYBODY = Principal(name="admin", role=Role.ADMIN, proved_by=ProvedBy.NOTHING)
-
-
-def _run(directory: Path, scenario: Callable[[Controller], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running_group(directory, NAMES[:1]) as group:
-            await scenario(await group.elect("c1"))
-
-    asyncio.run(main())
 
 
 async def _hear(stream: AsyncGenerator[bytes, None], count: int) -> bytes:
@@ -91,7 +83,7 @@ def test_an_event_is_made_a_frame_once_for_all_listeners(tmp_path: Path, monkeyp
             await one.aclose()
         await until(lambda: stream._work is not None and stream._work.done())
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_a_listener_that_comes_as_the_last_one_goes_leaves_the_loop_to_others(tmp_path: Path) -> None:
@@ -122,7 +114,7 @@ def test_a_listener_that_comes_as_the_last_one_goes_leaves_the_loop_to_others(tm
         await asyncio.gather(asked, return_exceptions=True)
         await second.aclose()
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_a_listener_that_reads_slowly_loses_nothing_and_repeats_nothing(
@@ -152,7 +144,7 @@ def test_a_listener_that_reads_slowly_loses_nothing_and_repeats_nothing(
         for one in (slow, fast):
             await one.aclose()
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_an_election_is_told_at_once_and_routine_events_are_told_together(
@@ -180,7 +172,7 @@ def test_an_election_is_told_at_once_and_routine_events_are_told_together(
         assert all(streaming.URGENT.search(chunk.frames) for chunk in others)
         await listener.aclose()
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_more_listeners_than_there_may_be_are_told_to_come_again(
@@ -195,7 +187,7 @@ def test_more_listeners_than_there_may_be_are_told_to_come_again(
         stream, _ = await _begin(leader)
         assert [chunk async for chunk in stream._frames(None, ANYBODY)] == []
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_a_stream_does_not_outlive_its_token() -> None:
@@ -225,7 +217,7 @@ def test_a_stream_ends_at_the_heartbeat_that_finds_its_token_gone(
             mark = EventRef(term=0, index=index, ordinal=ordinal)
             assert [chunk async for chunk in stream._frames(mark, gone)] == []
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_the_tail_of_the_record_in_memory_is_bounded_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +265,7 @@ def test_the_overview_has_the_worst_sets_first_by_pages(tmp_path: Path) -> None:
         assert [one.set_key.name for one in (await ask("problem=WAITING_FOR_REPLICAS")).sets] == ["zeta"]
         assert (await leader.http.get("/v1/overview?order=best")).status_code == 422
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_twenty_that_ask_the_same_are_answered_by_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +292,7 @@ def test_twenty_that_ask_the_same_are_answered_by_one_look(tmp_path: Path, monke
         now = msgspec.json.decode((await leader.http.get("/v1/overview")).content, type=Overview)
         assert now.sets_total == 2
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_the_first_frames_come_without_waiting_for_more(tmp_path: Path) -> None:
@@ -315,7 +307,7 @@ def test_the_first_frames_come_without_waiting_for_more(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10
         assert len(_events(heard)) == len(set(_events(heard))) == total
 
-    _run(tmp_path, scenario)
+    play_led(tmp_path, scenario)
 
 
 def test_followers_answer_listeners_from_their_own_record(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from rollcall_ha.controller.replication.ports import Follower
 from rollcall_ha.controller.replication.raft.membership import Membership, Seat, founded, promoted, with_learner
 from rollcall_ha.controller.runtime.seating import Seating, answer_again, change_of, refusal_of
 from rollcall_ha.controller.runtime.service import ControllerService
-from tests.support.runtime_controller import NAMES, Group, recorded, running_group, until
+from tests.support.runtime_controller import NAMES, Group, play, recorded, until
 
 C4 = ControllerName("c4")
 SEAT = Seat(name="c4", raft="127.0.0.1:9001", broker="127.0.0.1:9002", rest="127.0.0.1:9003")
@@ -28,18 +27,6 @@ ADD = ChangeControllers(
     verb=MembershipVerb.ADD, name=C4, raft=SEAT.raft, broker=SEAT.broker, rest=SEAT.rest, reason="larger"
 )
 CAUGHT_UP = Follower(name=C4, is_linked=True, answer_age_ms=20, lag_entries=0, is_voter=False)
-
-
-def _run(
-    directory: Path,
-    scenario: Callable[[Group], Coroutine[Any, Any, None]],
-    names: tuple[ControllerName, ...] = NAMES,
-) -> None:
-    async def run() -> None:
-        async with running_group(directory, names) as group:
-            await scenario(group)
-
-    asyncio.run(run())
 
 
 def _text(service: ControllerService, command: ChangeControllers) -> str:
@@ -61,7 +48,7 @@ def test_an_order_is_refused_with_the_reason_before_it_is_on_record(tmp_path: Pa
         for name in ("", "c/4", " c4", "c" * 256):
             assert "a name has 1 to 255 printable characters" in _text(service, _add(name=ControllerName(name))), name
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def _add(**others: Any) -> ChangeControllers:
@@ -89,7 +76,7 @@ def test_an_address_that_cannot_be_dialled_never_gets_into_the_log(
         text = _text((await group.elect("c1")).service, command)
         assert (told in text) if told else not text
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_a_repeated_order_is_answered_by_what_is_in_force_and_changes_nothing(tmp_path: Path) -> None:
@@ -106,7 +93,7 @@ def test_a_repeated_order_is_answered_by_what_is_in_force_and_changes_nothing(tm
         assert (done.voters, done.learners) == (NAMES, (C4,))
         assert isinstance(await answer_again(service, ChangeControllers(verb=MembershipVerb.REMOVE, name=C4)), Refused)
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_addresses_are_those_of_the_file_and_else_those_of_the_change(tmp_path: Path) -> None:
@@ -127,7 +114,7 @@ def test_addresses_are_those_of_the_file_and_else_those_of_the_change(tmp_path: 
         assert list(service.settings.controllers) == ["c4", "c1"]
         assert service.settings.own == by_file[ControllerName("c1")]
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +144,7 @@ def test_the_leader_gives_a_vote_on_record_when_the_new_one_has_caught_up(
             [("promote", "controller:c1")] if is_promoted else []
         )
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_only_the_leader_promotes_and_every_controller_follows_the_log(
@@ -182,7 +169,7 @@ def test_only_the_leader_promotes_and_every_controller_follows_the_log(
             "controller:c1"
         ]
 
-    _run(tmp_path, scenario)
+    play(tmp_path, scenario, names=NAMES)
 
 
 def test_each_verb_is_its_step_of_the_members() -> None:
