@@ -147,14 +147,6 @@ def has_route(namesrv: str, topic: str) -> bool:
     return False
 
 
-def epochs_of(broker: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) entries of a broker's epoch file as it answers 1007; empty without an answer."""
-    answer = ask(broker, GET_BROKER_EPOCHS)
-    if answer is None or answer.code != SystemCode.SUCCESS:
-        return []
-    return [(entry["epoch"], entry["startOffset"]) for entry in loads(answer.body)["epochList"]]
-
-
 def log_end_of(broker: str) -> int:
     """Where a broker's log ends as it answers 1007; 0 without an answer."""
     answer = ask(broker, GET_BROKER_EPOCHS)

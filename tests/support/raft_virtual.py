@@ -246,18 +246,6 @@ class VirtualGroup:
                 return leader
         raise AssertionError(f"nobody kept the lead for 100 ms in {ELECTIONS_MAX} elections")
 
-    def elect_only(self, name: str) -> VirtualNode:
-        """Make ``name`` the leader, by chance and patience."""
-        for _ in range(50):
-            leader = self.elect()
-            if leader.name == name:
-                return leader
-            self.cut(leader.name)
-            self.run_for(1_500)
-            self.heal()
-            self.run_for(200)
-        raise AssertionError(f"{name} was never elected")
-
     def commit(self, text: str) -> bool | None:
         """Propose at the leader and run until it answers; None: it says unknown, or nothing in 5 s."""
         answers: list[bool | None] = []

@@ -43,11 +43,6 @@ class Timer:
         """It will not happen."""
         self.action = None
 
-    @property
-    def is_pending(self) -> bool:
-        """Neither ran nor was cancelled."""
-        return self.action is not None
-
 
 @dataclass(slots=True)
 class Counts:
