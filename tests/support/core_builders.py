@@ -423,6 +423,15 @@ class Fleet:
         self.enter()
         return self
 
+    def serving_java(self, configuration: SetConfiguration = THREE, *, replicas: tuple[int, ...] = (1, 2)) -> Fleet:
+        """As ``serving``, of RocketMQ's replicas; whoever the policy prefers is master, and alone in its set."""
+        for broker_id in replicas:
+            self.grant(f"code-{broker_id}")
+            self.do(self.registration(broker_id, kind=ReplicaKind.ROCKETMQ, configuration=configuration))
+        self.elect()
+        self.enter()
+        return self
+
 
 def _known(rest: Mapping[str, object]) -> dict[str, object]:
     return dict(rest)

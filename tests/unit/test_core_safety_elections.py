@@ -6,9 +6,6 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.events import (
     ElectionFailed,
 )
-from rollcall_ha.controller.contract.ids import (
-    ReplicaKind,
-)
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, ElectionKind
 from rollcall_ha.controller.core.views import condition_of
@@ -67,12 +64,7 @@ def test_r6_an_outsider_is_never_added_by_a_clean_election() -> None:
 
 def test_r6_a_java_winner_stands_alone() -> None:
     """C5 holds for Java masters."""
-    fleet = Fleet()
-    for broker_id in (1, 2):
-        fleet.grant(f"code-{broker_id}")
-        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ, configuration=TWO))
-    fleet.elect()
-    fleet.enter()
+    fleet = Fleet().serving_java(TWO)
     fleet.do(fleet.alter(1, 2))
     fleet.silence(1)
 

@@ -166,12 +166,7 @@ def test_r3_the_last_member_stays_as_a_suspect_and_only_the_unclean_verb_elects_
 
 def test_r3_java_replicas_prove_nothing_and_the_longest_is_elected_once_all_members_have_reported() -> None:
     """Kind rocketmq: by default, without the unclean verb, and not before everybody who fell is back."""
-    fleet = Fleet()
-    for broker_id in (1, 2):
-        fleet.grant(f"code-{broker_id}")
-        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ, configuration=TWO))
-    fleet.elect(to=1)
-    fleet.enter()
+    fleet = Fleet().serving_java(TWO)
     fleet.do(fleet.alter(1, 2))
     fleet.do(fleet.registration(2, incarnation="i2.2", kind=ReplicaKind.ROCKETMQ, holds=positions(120)))
     fleet.silence(2)
@@ -189,12 +184,7 @@ def test_r3_java_replicas_prove_nothing_and_the_longest_is_elected_once_all_memb
 
 def test_r3_a_java_replica_that_never_was_a_member_is_not_the_longest() -> None:
     """Only members are asked: a log that nobody waited for may be longer and wrong."""
-    fleet = Fleet()
-    for broker_id in (1, 2):
-        fleet.grant(f"code-{broker_id}")
-        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ, configuration=ONE))
-    fleet.elect(to=1)
-    fleet.enter()
+    fleet = Fleet().serving_java(ONE)
     fleet.do(fleet.registration(1, incarnation="i1.2", kind=ReplicaKind.ROCKETMQ, holds=positions(10)))
 
     elected = fleet.want(fleet.elect(evidence=fleet.evidence({2: positions(900)})), Elected)

@@ -99,12 +99,7 @@ def test_r3_an_election_makes_the_confirm_offset_known_for_the_veto() -> None:
 
 def test_java_members_are_compared_by_epoch_first() -> None:
     """Both restarted without proof: the one with the later epoch wins, the longer log of an older epoch does not."""
-    fleet = Fleet()
-    for broker_id in (1, 2):
-        fleet.grant(f"code-{broker_id}")
-        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ, configuration=TWO))
-    fleet.elect()
-    fleet.enter()
+    fleet = Fleet().serving_java(TWO)
     fleet.do(fleet.alter(1, 2))
     for broker_id in (1, 2):
         fleet.do(

@@ -13,7 +13,7 @@ from rollcall_ha.controller.contract.commands import (
     ReportDrained,
 )
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, SwitchoverEnded, SwitchoverOrdered
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, ReplicaKind, RequestId
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, RequestId
 from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import ElectionKind
@@ -359,12 +359,7 @@ def test_a_master_that_is_asked_to_stop_meanwhile_hands_over_by_policy() -> None
 
 
 def test_a_master_of_rocketmq_is_not_asked_to_drain() -> None:
-    fleet = Fleet()
-    for broker_id in (1, 2, 3):
-        fleet.grant(f"code-{broker_id}")
-        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ))
-    fleet.elect()
-    fleet.enter()
+    fleet = Fleet().serving_java(replicas=(1, 2, 3))
     assert fleet.set.has_entered
 
     assert refusal_of(order(fleet, 2)) is RefusalCode.INVALID_REQUEST
