@@ -54,7 +54,7 @@ from tests.sim.directed_members import MEMBER_CASES
 from tests.sim.directed_policies import POLICY_CASES
 from tests.sim.directed_quorum import QUORUM_CASES
 from tests.sim.directed_reigns import REIGN_CASES
-from tests.sim.violation import Violation
+from tests.sim.violation import must
 from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog, history
 from tests.support.ha_pair import Pair, identity
@@ -68,12 +68,6 @@ from tests.unit.test_broker_session import NOW_MS, TIMING, beating
 from tests.unit.test_ha_sync_state import CATCH_UP_MS, Master, joined, proposals
 
 A, B, C = 1, 2, 3
-
-
-def must(holds: object, rule: str) -> None:
-    """Or the rule is broken."""
-    if not holds:
-        raise Violation(rule)
 
 
 def _confirmed(outputs: list[SyncOutput]) -> bool:

@@ -22,14 +22,9 @@ from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch
 from rollcall_ha.epoch.model import EpochEntry
 from tests.sim.log import RECORD_BYTES, STORE_HOST, ReplicaDisk, draft_of
-from tests.sim.violation import Violation
+from tests.sim.violation import Violation, must
 from tests.support.sim_files import EVERY_SYNC, FileCalls, SimFiles
 from tests.support.sim_kernel import Kernel
-
-
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
 
 
 @contextmanager
@@ -86,7 +81,7 @@ def cut_tail_comes_back() -> None:
         disk.crash()
         disk.boot()
         end = _open(disk, stop=_whole).max_offset
-        _must(end == cut, f"R20: cut to {cut}, after a crash the log ends at {end}")
+        must(end == cut, f"R20: cut to {cut}, after a crash the log ends at {end}")
 
 
 def cut_over_a_power_cut() -> None:
@@ -100,7 +95,7 @@ def cut_over_a_power_cut() -> None:
         log.cut(cut, CutReason.TRUNCATION, "diverged")
         after = _lose_power(disk)
         found = [record.value for record in after.records()]
-        _must(found == [0, 1, 2], f"R20: cut to {cut}, after a power cut the log has {found}")
+        must(found == [0, 1, 2], f"R20: cut to {cut}, after a power cut the log has {found}")
 
 
 def start_over_a_power_cut() -> None:
@@ -114,7 +109,7 @@ def start_over_a_power_cut() -> None:
         disk.boot()
         reported = _open(disk, stop=_whole).max_offset
         end = _lose_power(disk).end_on_disk()
-        _must(end >= reported, f"R3: intact on the same boot with {reported} bytes, {end} after a power cut")
+        must(end >= reported, f"R3: intact on the same boot with {reported} bytes, {end} after a power cut")
 
 
 def start_after_a_failed_sync() -> None:
@@ -134,13 +129,13 @@ def _start_after_a_failed_sync(seed: int) -> None:
         disk.failing_syncs = EVERY_SYNC
         log.flush_turn()
         disk.failing_syncs = 0
-        _must(stopped, "the log has outlived a failed sync of its records")
+        must(stopped, "the log has outlived a failed sync of its records")
         disk.boot()
         again = _open(disk, stop=_whole)
         again.flush_turn()
         synced = again.flushed_offset
         end = _lose_power(disk).end_on_disk()
-        _must(end >= synced, f"R3: {synced} bytes are called synced after a failed sync, {end} after a power cut")
+        must(end >= synced, f"R3: {synced} bytes are called synced after a failed sync, {end} after a power cut")
 
 
 def promise_over_a_power_cut() -> None:
@@ -151,7 +146,7 @@ def promise_over_a_power_cut() -> None:
             files.store_marks(EpochMarks(promised=MasterEpoch(epoch)))
         _lose_power(disk)
         promised = ReplicaFiles(disk.folder).load_marks().promised
-        _must(promised == 7, f"R9: epoch 7 was promised, after a power cut {promised} is")
+        must(promised == 7, f"R9: epoch 7 was promised, after a power cut {promised} is")
 
 
 def promise_after_a_failed_sync() -> None:
@@ -169,12 +164,12 @@ def _promise_after_a_failed_sync(seed: int) -> None:
             files.store_marks(EpochMarks(promised=MasterEpoch(7)))
         except OSError:
             disk.failing_syncs = 0
-        _must(not disk.failing_syncs, "a promise has outlived the failed sync of its file")
+        must(not disk.failing_syncs, "a promise has outlived the failed sync of its file")
         disk.boot()
         read = identity.marks_on_disk(ReplicaFiles(disk.folder)).promised
         _lose_power(disk)
         promised = ReplicaFiles(disk.folder).load_marks().promised
-        _must(promised >= read, f"R9: a start went by the promise of epoch {read}, after a power cut it is {promised}")
+        must(promised >= read, f"R9: a start went by the promise of epoch {read}, after a power cut it is {promised}")
 
 
 def half_a_record_at_a_promotion() -> None:
@@ -189,7 +184,7 @@ def half_a_record_at_a_promotion() -> None:
         log.commit_received(RECORD_BYTES // 2)
         start = RoleShell._record(cast("Any", SimpleNamespace(_commit_log=log)), MasterEpoch(2))
         whole = ReplicaDisk(disk).end_on_disk()
-        _must(start == whole, f"R12: epoch 2 begins at {start}, the last whole record ends at {whole}")
+        must(start == whole, f"R12: epoch 2 begins at {start}, the last whole record ends at {whole}")
 
 
 DISK_CASES: dict[str, Callable[[], None]] = {

@@ -13,15 +13,10 @@ from contextlib import closing, contextmanager
 from rollcall_ha.controller.contract.commands import ElectUnclean
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.core.state import SetState
-from tests.sim.violation import Violation
+from tests.sim.violation import must
 from tests.sim.world import World
 
 EVERYTHING = 1 << 40
-
-
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
 
 
 class _Play:
@@ -66,11 +61,11 @@ def outsider_beside_an_intact_member() -> None:
     """3 lacks five messages that {1,2} acknowledged; 1 dies, and 3 is made master by the unclean word while 2 lives."""
     with _play() as play:
         play("world min=1", "until in-sync 3", "send 5", "cut 3 brokers", "run 4000", "send 5", "run 1500")
-        _must(play.set.sync_state_set == (1, 2), f"3 has left the set: {play.set.sync_state_set}")
+        must(play.set.sync_state_set == (1, 2), f"3 has left the set: {play.set.sync_state_set}")
         # 2 must not be elected first: the word comes before the silence of 1 is noticed.
         play("heal", "kill 1")
         elected = play.elect_uncleanly(3)
-        _must(elected == "MasterElected 3 epoch 2 set (3,) unclean", f"R6: an unclean winner stands alone: {elected}")
+        must(elected == "MasterElected 3 epoch 2 set (3,) unclean", f"R6: an unclean winner stands alone: {elected}")
 
 
 def winner_that_had_acked() -> None:
@@ -80,7 +75,7 @@ def winner_that_had_acked() -> None:
         end = play.world.brokers["s0r1"].disk.size()
         play("kill 1", "until epoch 2", "run 500")
         grade = play.world.oracle.facts(play.world.keys[0]).grades[play.set.master_epoch]
-        _must(
+        must(
             any(f"having acked up to {end}" in fact for fact in grade.facts),
             f"proof: the winner acked {end} bytes to the old master, its grade rests on {grade.facts}",
         )
@@ -95,17 +90,17 @@ def longer_log_of_an_older_epoch() -> None:
     with _play() as play:
         play("world min=1", "until in-sync 3", "send 5", "cut 3 brokers", "run 4000", "send 5", "run 1500")
         play("kill 1", "kill 2", "run 2500", "heal")
-        _must("MasterElected 3" in play.elect_uncleanly(), "3 is elected for want of others")
+        must("MasterElected 3" in play.elect_uncleanly(), "3 is elected for want of others")
         play("run 2500", "start 1", "until in-sync 2", "send 1", "run 1500")
-        _must(play.set.sync_state_set == (1, 3), f"1 has followed 3 and joined: {play.set.sync_state_set}")
+        must(play.set.sync_state_set == (1, 3), f"1 has followed 3 and joined: {play.set.sync_state_set}")
         # 1 leaves the set, so that both are outsiders when 3 is gone; 2 never hears of epoch 2.
         play("cut 1 brokers", "run 4000")
-        _must(play.set.sync_state_set == (3,), f"3 is alone in its set: {play.set.sync_state_set}")
+        must(play.set.sync_state_set == (3,), f"3 is alone in its set: {play.set.sync_state_set}")
         play("kill 3", "cut 2 brokers", "start 2", "run 3000")
         ends = [play.world.brokers[f"s0r{number}"].disk.size() for number in (1, 2)]
-        _must(ends[0] < ends[1], f"2 has the longer log: {ends}")
+        must(ends[0] < ends[1], f"2 has the longer log: {ends}")
         elected = play.elect_uncleanly()
-        _must("MasterElected 1 " in elected, f"C4: what epoch 2 acknowledged is with 1, and elected is: {elected}")
+        must("MasterElected 1 " in elected, f"C4: what epoch 2 acknowledged is with 1, and elected is: {elected}")
 
 
 def longest_report_of_an_older_epoch() -> None:
@@ -120,11 +115,11 @@ def longest_report_of_an_older_epoch() -> None:
         play("send 5", "run 500", f"cut {master} > {behind}", "send 1 within 60")
         play(f"cut {behind} {other}", f"elect {behind}", "until epoch 2", "run 100")
         ends = {number: play.world.brokers[f"s0r{number}"].disk.size() for number in (1, 2, 3)}
-        _must(ends[behind] < ends[other], f"the master of epoch 2 has the shorter log: {ends}")
+        must(ends[behind] < ends[other], f"the master of epoch 2 has the shorter log: {ends}")
         play("wipe", "start c1 c2 c3", "run 4000")
         won = play.world.oracle.facts(play.world.keys[0]).elections
         first = won[min(epoch for epoch in won if epoch > 2)]
-        _must(first.master == behind, f"R7: {first.master} is elected, {behind} reported the later epoch")
+        must(first.master == behind, f"R7: {first.master} is elected, {behind} reported the later epoch")
 
 
 FLEET_CASES: dict[str, Callable[[], None]] = {

@@ -16,22 +16,17 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import ProposalOutcome
 from rollcall_ha.controller.replication.raft.membership import Change, Seat, promoted, with_learner, without
 from rollcall_ha.controller.replication.raft.messages import RequestVote
-from tests.sim.violation import Violation
+from tests.sim.violation import Violation, must
 from tests.support.raft_virtual import OurNode, VirtualGroup
 
 ALL = ("c1", "c2", "c3", "c4", "c5")
-
-
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
 
 
 class _Case:
     def __init__(self, patch: pytest.MonkeyPatch, founders: int) -> None:
         self.group = VirtualGroup(patch, partial(OurNode, compaction_entries=10), ALL, founders=ALL[:founders])
         self.told: list[ProposalOutcome] = []
-        _must(self.group.commit("first"), "an entry commits")
+        must(self.group.commit("first"), "an entry commits")
 
     def node(self, name: str) -> OurNode:
         node = self.group.nodes[name]
@@ -56,7 +51,7 @@ class _Case:
         self.group.start(name)
         self.learn(name)
         self.group.run_for(2_000)
-        _must(self.ask(partial(promoted, name=name)), f"{name} gets its vote")
+        must(self.ask(partial(promoted, name=name)), f"{name} gets its vote")
         self.group.run_for(1_000)
 
 
@@ -71,9 +66,9 @@ def two_changes_at_once() -> None:
     with _case() as case:
         leader = case.leader
         case.group.cut(leader.name)
-        _must(case.learn("c4", leader), "the first change is taken")
+        must(case.learn("c4", leader), "the first change is taken")
         is_second_taken = case.ask(partial(without, name="c4"), leader)
-        _must(not is_second_taken, "members: a change is taken while another one is not committed")
+        must(not is_second_taken, "members: a change is taken while another one is not committed")
 
 
 def entry_that_is_cut() -> None:
@@ -85,9 +80,9 @@ def entry_that_is_cut() -> None:
         case.group.run_for(5_000)
         case.group.heal()
         case.group.run_for(2_000)
-        _must(case.group.commit("second"), "the others go on")
+        must(case.group.commit("second"), "the others go on")
         case.group.run_for(500)
-        _must(not old.member.members.is_learner("c4"), "members: an entry that was cut counts on")
+        must(not old.member.members.is_learner("c4"), "members: an entry that was cut counts on")
 
 
 def behind_a_snapshot() -> None:
@@ -103,7 +98,7 @@ def behind_a_snapshot() -> None:
                 case.group.start(name)
             except Exception as error:  # the simulated end, or a start that is refused
                 raise Violation(f"members: {name} does not start behind a snapshot: {error}") from error
-            _must(case.node(name).member.members.is_voter("c4"), "members: a snapshot does not say who they are")
+            must(case.node(name).member.members.is_voter("c4"), "members: a snapshot does not say who they are")
 
 
 def learner_away() -> None:
@@ -113,8 +108,8 @@ def learner_away() -> None:
         case.learn("c2")
         case.group.run_for(1_000)
         case.group.crash("c2")
-        _must(case.group.run_for(5_000, lambda: case.node("c1").is_leader), "members: a learner is waited for")
-        _must(case.group.commit("alone"), "members: a learner counts for a commit")
+        must(case.group.run_for(5_000, lambda: case.node("c1").is_leader), "members: a learner is waited for")
+        must(case.group.commit("alone"), "members: a learner counts for a commit")
 
 
 def replaced_while_one_sleeps() -> None:
@@ -127,12 +122,12 @@ def replaced_while_one_sleeps() -> None:
             if case.leader.name == name:
                 case.leader.member.hand_over(ControllerName("c4"), lambda _how: None)
                 case.group.run_for(1_000)
-            _must(case.ask(partial(without, name=name)), f"{name} is taken out")
+            must(case.ask(partial(without, name=name)), f"{name} is taken out")
             case.group.run_for(500)
             case.group.crash(name)
         case.group.start("c3")
         case.group.run_for(5_000)
-        _must(case.node("c3").member.members.is_voter("c5"), "members: a member that slept hears nobody, for ever")
+        must(case.node("c3").member.members.is_voter("c5"), "members: a member that slept hears nobody, for ever")
 
 
 def removed_and_standing() -> None:
@@ -141,12 +136,12 @@ def removed_and_standing() -> None:
         leader = case.leader
         gone = next(name for name in ALL[:3] if name != leader.name)
         case.group.cut(gone)
-        _must(case.ask(partial(without, name=gone)), f"{gone} is taken out")
+        must(case.ask(partial(without, name=gone)), f"{gone} is taken out")
         case.group.run_for(500)
         term = leader.term
         case.group.heal()
         case.group.run_for(10_000)
-        _must(leader.is_leader and leader.term == term, "members: one that was removed deposes leaders")
+        must(leader.is_leader and leader.term == term, "members: one that was removed deposes leaders")
 
 
 def learner_of_a_higher_term() -> None:
@@ -160,18 +155,18 @@ def learner_of_a_higher_term() -> None:
         request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
         raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
         case.group.run_for(3_000)
-        _must(case.group.commit("after"), "the others go on")
+        must(case.group.commit("after"), "the others go on")
         case.group.run_for(500)
-        _must(case.node("c4").ids[-1] == "after", "members: one without a vote refuses an older term for ever")
+        must(case.node("c4").ids[-1] == "after", "members: one without a vote refuses an older term for ever")
 
 
 def vote_too_early() -> None:
     """The one that comes is not even running: of two voters one would be left."""
     with _case(founders=1) as case:
-        _must(case.learn("c2"), "c2 is being added")
+        must(case.learn("c2"), "c2 is being added")
         case.group.run_for(500)
-        _must(not case.ask(partial(promoted, name="c2")), "members: one that has no entry gets a vote")
-        _must(case.group.commit("alone"), "members: nothing commits while a new one is away")
+        must(not case.ask(partial(promoted, name="c2")), "members: one that has no entry gets a vote")
+        must(case.group.commit("alone"), "members: nothing commits while a new one is away")
 
 
 def two_voters_in_one_step() -> None:
@@ -179,7 +174,7 @@ def two_voters_in_one_step() -> None:
     with _case(founders=5) as case:
         gone = [name for name in ALL if name != case.leader.name][:2]
         is_taken = case.ask(lambda members: without(without(members, gone[0]), gone[1]))
-        _must(not is_taken, "members: two voters go in one step")
+        must(not is_taken, "members: two voters go in one step")
 
 
 def learner_stands() -> None:
@@ -192,7 +187,7 @@ def learner_stands() -> None:
         term = leader.term
         case.group.cut("c4", leader.name)
         case.group.run_for(10_000)
-        _must(leader.is_leader and leader.term == term, "members: one without a vote stands for election")
+        must(leader.is_leader and leader.term == term, "members: one without a vote stands for election")
 
 
 MEMBER_CASES: dict[str, Callable[[], None]] = {

@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SilenceCause
-from tests.sim.violation import Violation
+from tests.sim.violation import must
 from tests.support.core_builders import Fleet
 from tests.support.runtime_world import World, set_key
 
@@ -24,11 +24,6 @@ FILE = PRESETS[Preset.NORMAL]
 ALLOWED = 3
 RETURN_AFTER_MS = 10_000
 LIFE_MS = 65_000
-
-
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
 
 
 def _failovers(*causes: SilenceCause) -> int:
@@ -54,14 +49,14 @@ def _failovers(*causes: SilenceCause) -> int:
 def flapping_set_waits() -> None:
     """Ten masters are lost by one cause, and three failovers are allowed."""
     count = _failovers(*[SilenceCause.TIMEOUT] * 10)
-    _must(count == ALLOWED, f"S71: {count} failovers by one cause, {ALLOWED} are allowed")
+    must(count == ALLOWED, f"S71: {count} failovers by one cause, {ALLOWED} are allowed")
 
 
 def flaps_of_two_causes() -> None:
     """Two of each: no cause has happened often enough."""
     causes = tuple(islice(cycle((SilenceCause.TIMEOUT, SilenceCause.DEAD_AT_ONCE)), 2 * (ALLOWED - 1)))
     count = _failovers(*causes)
-    _must(count == len(causes), f"S71: blocked after {count} failovers, {ALLOWED - 1} by each cause at the most")
+    must(count == len(causes), f"S71: blocked after {count} failovers, {ALLOWED - 1} by each cause at the most")
 
 
 def failed_return_waits() -> None:
@@ -80,7 +75,7 @@ def failed_return_waits() -> None:
     world.apply(ApplySettings(settings=settings, expected_version=0, file=FILE, reason="policy"))
     world.pass_ms(LIFE_MS, *replicas)
     orders = world.kinds().count("switchover-ordered")
-    _must(1 <= orders <= LIFE_MS // RETURN_AFTER_MS, f"returns: {orders} orders in {LIFE_MS} ms")
+    must(1 <= orders <= LIFE_MS // RETURN_AFTER_MS, f"returns: {orders} orders in {LIFE_MS} ms")
 
 
 POLICY_CASES: dict[str, Callable[[], None]] = {

@@ -17,16 +17,11 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.messages import Append, TimeoutNow
 from rollcall_ha.controller.runtime.authority import judge_authority
-from tests.sim.violation import Violation
+from tests.sim.violation import Violation, must
 from tests.support.raft_seams import Stopped
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 FIVE = ("c1", "c2", "c3", "c4", "c5")
-
-
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
 
 
 @contextmanager
@@ -47,7 +42,7 @@ def heartbeat_over_a_full_link() -> None:
     that c2 hears heartbeats without entries, which say how far the others have committed.
     """
     with _group(FIVE) as group:
-        _must(group.commit("first"), "an entry commits")
+        must(group.commit("first"), "an entry commits")
         old = group.elect()
         follower = _ours(group, next(name for name in FIVE if name != old.name))
         majority = [name for name in FIVE if name not in (old.name, follower.name)]
@@ -57,11 +52,11 @@ def heartbeat_over_a_full_link() -> None:
             old.propose(f"dead-{number}", lambda _outcome: None)
         group.run_for(100)
         is_ahead = follower.last_index == old.last_index >= follower.commit_index + 3
-        _must(is_ahead, "the follower holds what no majority has")
+        must(is_ahead, "the follower holds what no majority has")
         group.crash(old.name)
         group.run_for(5_000, lambda: any(group.nodes[name].is_leader for name in majority))
         for number in range(6):
-            _must(group.commit(f"living-{number}"), "the majority commits")
+            must(group.commit(f"living-{number}"), "the majority commits")
         leader = group.elect()
         transport: Any = _ours(group, leader.name).member.raft.node.transport
         transport.pending_bytes = lambda peer: 2**40 if peer.name == follower.name else 0
@@ -71,7 +66,7 @@ def heartbeat_over_a_full_link() -> None:
         except Stopped as stopped:
             raise Violation(f"Raft: {follower.name} stops: {stopped}") from stopped
         theirs = _ours(group, leader.name).ids
-        _must(
+        must(
             follower.ids == theirs[: len(follower.ids)],
             f"Raft: {follower.name} applied {follower.ids}, committed was {theirs}",
         )
@@ -84,7 +79,7 @@ def cut_below_a_snapshot() -> None:
         late = next(name for name in NAMES if name != leader.name)
         group.crash(late)
         for number in range(40):
-            _must(group.commit(f"id-{number}"), "an entry commits")
+            must(group.commit(f"id-{number}"), "an entry commits")
         leader = group.elect()
         node = _ours(group, group.start(late).name)
         installed: list[int] = []
@@ -100,8 +95,8 @@ def cut_below_a_snapshot() -> None:
 
         group.after_delivery = replaced
         group.run_for(3_000, lambda: bool(stops))
-        _must(installed, "a snapshot is installed")
-        _must(stops == [FailStop.DIVERGED], f"Raft: what came with a snapshot was replaced: {stops}")
+        must(installed, "a snapshot is installed")
+        must(stops == [FailStop.DIVERGED], f"Raft: what came with a snapshot was replaced: {stops}")
 
 
 def _another_history(node: OurNode, term: int, index: int, now_ns: int) -> Append:
@@ -129,7 +124,7 @@ def _stop_of(node: OurNode, leader: str, append: Append) -> FailStop | None:
 def answers_in_the_socket_of_a_paused_leader() -> None:
     """c1 leads, is paused with answers in its socket, and the others elect: c1 goes on and reads what they said before."""
     with _group() as group:
-        _must(group.commit("first"), "an entry commits")
+        must(group.commit("first"), "an entry commits")
         old = group.elect()
         others = [name for name in NAMES if name != old.name]
         # What it had sent arrives and is answered; from then on it neither ticks nor reads.
@@ -138,7 +133,7 @@ def answers_in_the_socket_of_a_paused_leader() -> None:
         for name in others:
             while group.deliver_one(old.name, name):
                 pass
-        _must(all(group.queues[name, old.name] for name in others), "answers lie in its socket")
+        must(all(group.queues[name, old.name] for name in others), "answers lie in its socket")
         for _ in range(2_000):
             group.now_ns += 5_000_000
             for name in others:
@@ -148,11 +143,11 @@ def answers_in_the_socket_of_a_paused_leader() -> None:
                     pass
             if any(group.nodes[name].is_leader for name in others):
                 break
-        _must(any(group.nodes[name].is_leader for name in others), "the others elect")
+        must(any(group.nodes[name].is_leader for name in others), "the others elect")
         for name in others:
             group.deliver_one(name, old.name)
         old.tick()
-        _must(not _has_authority(group, old.name), "R5: a leader that was paused has authority beside its successor")
+        must(not _has_authority(group, old.name), "R5: a leader that was paused has authority beside its successor")
 
 
 def successor_beside_an_asking_leader() -> None:
@@ -162,7 +157,7 @@ def successor_beside_an_asking_leader() -> None:
     Its links break behind the message: it sees neither the candidate nor the new leader.
     """
     with _group() as group:
-        _must(group.commit("first"), "an entry commits")
+        must(group.commit("first"), "an entry commits")
         old = group.elect()
         target, other = (name for name in NAMES if name != old.name)
         _hand_over(group, old.name, target)
@@ -176,15 +171,15 @@ def successor_beside_an_asking_leader() -> None:
             for source, to in ((target, other), (other, target)):
                 while group.deliver_one(source, to):
                     pass
-        _must(group.nodes[target].is_leader, "the successor leads")
+        must(group.nodes[target].is_leader, "the successor leads")
         old.tick()
-        _must(not _has_authority(group, old.name), "R5: a leader that has asked its successor has authority beside it")
+        must(not _has_authority(group, old.name), "R5: a leader that has asked its successor has authority beside it")
 
 
 def message_to_a_successor_on_a_slow_link() -> None:
     """R5: the successor hears of it when the leader has long waited in vain."""
     with _group() as group:
-        _must(group.commit("first"), "an entry commits")
+        must(group.commit("first"), "an entry commits")
         old = group.elect()
         target, other = (name for name in NAMES if name != old.name)
         _hand_over(group, old.name, target)
@@ -196,7 +191,7 @@ def message_to_a_successor_on_a_slow_link() -> None:
                 pass
             if not old.is_leader:
                 break
-        _must(
+        must(
             not (old.is_leader and old.term == asked_in), "R5: a leader that has asked a successor takes its lead back"
         )
 

@@ -23,27 +23,22 @@ from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.ha.sync_state import ConfirmMoved
-from tests.sim.violation import Violation
+from tests.sim.violation import must
 from tests.support.core_builders import Fleet
 from tests.unit.test_ha_sync_state import joined, proposals
 
 A, B = 1, 2
 
 
-def _must(holds: object, rule: str) -> None:
-    if not holds:
-        raise Violation(rule)
-
-
 def view_of_the_same_version() -> None:
     """{A} proposes {A,B}; its link breaks, and a heartbeat brings {A} of the version that it was proposed on: B is still required."""
     master = joined((A,))
     master.link(B)
-    _must(proposals(master.ack(B, 0)), "B is proposed")
+    must(proposals(master.ack(B, 0)), "B is proposed")
     master.unlink(B)
     outputs = [*master.hear((A,), 10), *master.write(100)]
     is_confirmed = any(isinstance(output, ConfirmMoved) for output in outputs)
-    _must(not is_confirmed, "R2: A took a state from before its alter for the alter's end, and releases alone")
+    must(not is_confirmed, "R2: A took a state from before its alter for the alter's end, and releases alone")
 
 
 def _through_steps(machine: RoleMachine, now_us: int) -> int:
@@ -73,11 +68,11 @@ def epoch_left_and_shown_again() -> None:
     machine.handle(SessionEstablished(registered=registered), now_us=3)
     now_us = _through_steps(machine, 4)
     epoch = view.master_epoch
-    _must(machine.goal.kind is GoalKind.REIGN, f"A reigns in epoch {epoch}")
+    must(machine.goal.kind is GoalKind.REIGN, f"A reigns in epoch {epoch}")
     machine.handle(ReignRefused(master_epoch=epoch, reason="masterEpoch is higher now"), now_us=now_us)
     now_us = _through_steps(machine, now_us + 1)
     machine.handle(ViewArrived(view=replace(view, index=view.index + 1)), now_us=now_us)
-    _must(machine.goal.kind is not GoalKind.REIGN, f"W3: epoch {epoch} was left, and is entered again")
+    must(machine.goal.kind is not GoalKind.REIGN, f"W3: epoch {epoch} was left, and is entered again")
 
 
 REIGN_CASES: dict[str, Callable[[], None]] = {

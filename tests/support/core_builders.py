@@ -47,7 +47,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.principals import Principal
-from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.replies import AnyReply, Refused
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     DetectionStamps,
@@ -451,3 +451,9 @@ def _evidence_of(replica: ReplicaState, holds: Positions | None, *, is_ready: bo
         confirm_offset=holds.confirm_offset,
         released=holds.released,
     )
+
+
+def refusal(reply: AnyReply) -> Refused:
+    """It is one."""
+    assert isinstance(reply, Refused), reply
+    return reply

@@ -345,3 +345,10 @@ class World:
     def kinds(self, since: int = 0) -> list[str]:
         """Kinds of the events from position ``since`` on."""
         return [msgspec.to_builtins(record.event)["kind"] for record in self.records[since:]]
+
+
+def led_set() -> tuple[World, list[Replica]]:
+    """A world whose controller leads, and a set that serves in it."""
+    world = World()
+    world.take()
+    return world, world.serving_set()

@@ -36,7 +36,7 @@ from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import REVOKED_MAX, TOKENS_MAX
 from rollcall_ha.controller.core.tokens import TokenRefused, digest_of, judge_token
 from rollcall_ha.controller.core.views import view_of
-from tests.support.core_builders import SET_A, SET_B, Fleet
+from tests.support.core_builders import SET_A, SET_B, Fleet, refusal
 
 FAR_MS = 4_000_000_000_000
 
@@ -45,11 +45,6 @@ A2 = Principal(name="broker-a-2", role=Role.BROKER, proved_by=ProvedBy.CERTIFICA
 ALICE = Principal(name="alice", role=Role.ADMIN, proved_by=ProvedBy.CERTIFICATE, serial="ace", address="10.0.0.7:5")
 ANYBODY = Principal(name="bob", role=Role.ADMIN, proved_by=ProvedBy.NOTHING)
 KEY = Principal(name="rocketmq-key", role=Role.BROKER, proved_by=ProvedBy.SIGNATURE, serial="rocketmq-key")
-
-
-def refusal(reply: AnyReply) -> Refused:
-    assert isinstance(reply, Refused), reply
-    return reply
 
 
 def code(reply: AnyReply) -> RefusalCode:

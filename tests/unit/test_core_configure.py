@@ -9,12 +9,12 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import MasterEntered, ReplicaRegistered, SetConfigured
 from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
-from rollcall_ha.controller.contract.replies import AnyReply, Done, Refused
+from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.core.invariants import check_transition
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.views import view_of
-from tests.support.core_builders import SET_A, SET_B, Fleet
+from tests.support.core_builders import SET_A, SET_B, Fleet, refusal
 
 ALICE = "admin:alice"
 
@@ -22,11 +22,6 @@ ALICE = "admin:alice"
 def ask(fleet: Fleet, expected: int | None = None, least: int | None = None) -> AnyReply:
     command = ConfigureSet(set_key=SET_A, expected_replicas=expected, min_in_sync=least, reason="a third zone")
     return fleet.apply([fleet.operation(command, requested_by=ALICE)]).replies[0]
-
-
-def refusal(reply: AnyReply) -> Refused:
-    assert isinstance(reply, Refused), reply
-    return reply
 
 
 def numbers(fleet: Fleet) -> tuple[int, int]:

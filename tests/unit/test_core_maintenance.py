@@ -22,14 +22,14 @@ from rollcall_ha.controller.contract.events import (
     SwitchoverEnded,
 )
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId
-from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, Elected, Refused
+from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, Elected
 from rollcall_ha.controller.contract.values import MaintenanceScope, SetConfiguration, SwitchoverEnd, host_of
 from rollcall_ha.controller.core.invariants import check_transition
 from rollcall_ha.controller.core.pauses import PAUSE_MS_MAX
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import MAINTENANCES_MAX
 from rollcall_ha.controller.core.views import failure_budget, view_of
-from tests.support.core_builders import SET_A, SET_B, Fleet, positions
+from tests.support.core_builders import SET_A, SET_B, Fleet, positions, refusal
 
 ALICE = "operator:alice"
 LEADER = "controller:c1"
@@ -52,11 +52,6 @@ def begin(fleet: Fleet, scope: MaintenanceScope, *, spends_last: bool = True, un
     """For work on its disk."""
     command = BeginMaintenance(scope=scope, expires_at_ms=until_ms, spends_last=spends_last, reason="new disk")
     return ask(fleet, command)
-
-
-def refusal(reply: AnyReply) -> Refused:
-    assert isinstance(reply, Refused), reply
-    return reply
 
 
 def budget(fleet: Fleet) -> int:

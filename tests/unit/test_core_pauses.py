@@ -21,13 +21,13 @@ from rollcall_ha.controller.contract.events import (
     ReplicaSilent,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected, Refused
+from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.invariants import check_transition
 from rollcall_ha.controller.core.pauses import PAUSE_MS_MAX, pause_of
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import PAUSES_MAX
-from tests.support.core_builders import SET_A, SET_B, Fleet
+from tests.support.core_builders import SET_A, SET_B, Fleet, refusal
 
 ALICE = "operator:alice"
 
@@ -60,11 +60,6 @@ def lose_master(fleet: Fleet) -> None:
     )
     fleet.do(silence)
     assert isinstance(fleet.events[-1], ReplicaSilent)
-
-
-def refusal(reply: AnyReply) -> Refused:
-    assert isinstance(reply, Refused), reply
-    return reply
 
 
 @pytest.mark.parametrize("whose", [SET_A, None])

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplySettings
 from rollcall_ha.controller.contract.events import CommandRefused, SettingsApplied
-from rollcall_ha.controller.contract.replies import AnyReply, Done, Refused
+from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.contract.settings import KEYS, Settings, settings_of, timing_with
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.settings import timing_in_force, version_in_force, wanted
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import SETTINGS_KEPT
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import Fleet, refusal
 
 FILE = PRESETS[Preset.NORMAL]
 FOUNDED = settings_of(FILE)
@@ -32,11 +32,6 @@ def change(fleet: Fleet, expected: int, settings: Settings | None = None, by: st
         reason="night",
     )
     return fleet.apply([fleet.operation(order, requested_by=by)]).replies[0]
-
-
-def refused(reply: AnyReply) -> Refused:
-    assert isinstance(reply, Refused), reply
-    return reply
 
 
 def test_the_first_change_puts_the_file_on_record_before_it() -> None:
@@ -57,7 +52,7 @@ def test_the_first_change_puts_the_file_on_record_before_it() -> None:
 def test_an_inconsistent_whole_is_refused_with_both_values_and_the_remedy() -> None:
     """Each value is fine by itself; together every master would be found dead between two heartbeats."""
     fleet = Fleet()
-    answer = refused(change(fleet, 0, heartbeat_timeout_ms=1_500, heartbeat_interval_ms=1_000))
+    answer = refusal(change(fleet, 0, heartbeat_timeout_ms=1_500, heartbeat_interval_ms=1_000))
 
     assert answer.code is RefusalCode.INVALID_ARGUMENT
     assert answer.reason == (
@@ -69,7 +64,7 @@ def test_an_inconsistent_whole_is_refused_with_both_values_and_the_remedy() -> N
 
 
 def test_a_limit_that_another_one_makes_needless_is_refused_with_both_values() -> None:
-    answer = refused(change(Fleet(), 0, catch_up_bytes_per_s_max=300_000, catch_up_node_bytes_per_s_max=200_000))
+    answer = refusal(change(Fleet(), 0, catch_up_bytes_per_s_max=300_000, catch_up_node_bytes_per_s_max=200_000))
     assert "is 300000, must be at most catch_up_node_bytes_per_s_max, which is 200000: lower" in answer.reason
 
 
@@ -88,7 +83,7 @@ def test_settings_must_fit_the_raft_durations_that_stay_in_the_file() -> None:
     slow = replace(FILE, raft_election_timeout_ms_max=2_000, raft_fallback_ms=2_000, raft_connection_timeout_ms=2_000)
     fleet = Fleet()
     order = ApplySettings(settings=replace(FOUNDED, heartbeat_timeout_ms=1_500), expected_version=0, file=slow)
-    answer = refused(fleet.apply([fleet.operation(order)]).replies[0])
+    answer = refusal(fleet.apply([fleet.operation(order)]).replies[0])
 
     assert (
         "must be at least raft_election_timeout_ms_max, which is 2000 ms: raise heartbeat_timeout_ms" in answer.reason
@@ -101,7 +96,7 @@ def test_a_value_outside_of_its_range_is_refused_with_the_range(name: str) -> No
     for value in (KEYS[name].least - 1, KEYS[name].most + 1):
         if KEYS[name].takes(value):
             continue
-        answer = refused(change(Fleet(), 0, settings=replace(FOUNDED, **{name: value})))
+        answer = refusal(change(Fleet(), 0, settings=replace(FOUNDED, **{name: value})))
         assert f"{name} is {value}, it takes {KEYS[name].range}" in answer.reason
 
 
@@ -109,7 +104,7 @@ def test_of_two_who_change_at_the_same_time_the_second_is_told() -> None:
     """Applied, it would undo in silence what its caller has not seen."""
     fleet = Fleet()
     assert change(fleet, 0, handover_ms=1_000) == Done()
-    answer = refused(change(fleet, 0, by="admin:bob", handover_ms=500))
+    answer = refusal(change(fleet, 0, by="admin:bob", handover_ms=500))
 
     assert answer.code is RefusalCode.EXPECTATION_FAILED
     assert (answer.requested, answer.current) == ("0", "2")

@@ -30,15 +30,9 @@ from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_controller import SilentBrokers
-from tests.support.runtime_world import Replica, World, set_key
+from tests.support.runtime_world import Replica, World, led_set, set_key
 
 KEY = set_key()
-
-
-def _world() -> tuple[World, list[Replica]]:
-    world = World()
-    world.take()
-    return world, world.serving_set()
 
 
 def _elected(world: World) -> list[MasterElected]:
@@ -65,7 +59,7 @@ def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
 
 def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
     """Every failover waited for two commits, one after the other."""
-    world, (master, *others) = _world()
+    world, (master, *others) = led_set()
     world.applies = False
     world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500, *others)
 
@@ -87,7 +81,7 @@ def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
 
 def test_the_death_of_a_master_whose_writes_are_stopped_is_a_failover_at_once() -> None:
     """It reigned in a condition that the duty did not know: its set would have waited for another change."""
-    world, (master, *others) = _world()
+    world, (master, *others) = led_set()
     stop = ReportWrites(
         set_key=KEY,
         broker_id=master.broker_id,
@@ -108,7 +102,7 @@ def test_the_death_of_a_master_whose_writes_are_stopped_is_a_failover_at_once() 
 
 def test_an_election_whose_silence_was_refused_changes_nothing() -> None:
     """R14: the master registered again in between; its evidence names the session before."""
-    world, (master, *others) = _world()
+    world, (master, *others) = led_set()
     world.applies = False
     world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500, *others)
     world.applies = True
@@ -124,7 +118,7 @@ def test_an_election_whose_silence_was_refused_changes_nothing() -> None:
 
 def test_who_knows_a_later_epoch_than_the_leader_must_register_again() -> None:
     """R7: its heartbeats were counted as if nothing were wrong; the controllers had been rolled back under it."""
-    world, replicas = _world()
+    world, replicas = led_set()
     replicas[0].known_epoch = MasterEpoch(world.the_view(KEY).master_epoch + 1)
 
     refusal = world.beat(replicas[0])
@@ -155,7 +149,7 @@ def test_a_heartbeat_with_a_number_that_no_wire_can_carry_is_refused(epoch: int,
 
 def test_a_replica_that_was_cleaned_is_told_and_nothing_is_proposed_about_it_any_more() -> None:
     """While its set went on serving its session stayed: 571 refused silences were put on record within a minute."""
-    world, (master, slave, cleaned) = _world()
+    world, (master, slave, cleaned) = led_set()
     world.apply(CleanReplicas(set_key=KEY, broker_ids=(cleaned.broker_id,), is_unclean=True, reason="moved"))
 
     refusal = world.beat(cleaned)
@@ -170,7 +164,7 @@ def test_a_replica_that_was_cleaned_is_told_and_nothing_is_proposed_about_it_any
 
 def test_a_link_report_of_nobody_leaves_no_trace() -> None:
     """A peer on the port could fill the leader's memory with reports under made-up ids."""
-    world, (master, slave, _) = _world()
+    world, (master, slave, _) = led_set()
     for broker_id in range(1_000, 2_000):
         world.report_link(replace(slave, broker_id=BrokerId(broker_id)), master)
 
@@ -181,7 +175,7 @@ def test_a_link_report_of_nobody_leaves_no_trace() -> None:
 
 def test_nothing_is_proposed_while_everybody_beats() -> None:
     """A quiet set costs no entries."""
-    world, replicas = _world()
+    world, replicas = led_set()
     index = world.index
     world.pass_ms(10_000, *replicas)
 
@@ -195,7 +189,7 @@ def world_milestones(world: World) -> int:
 
 def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
     """S32: within timeout + one scan; the election names the event that triggered it and carries the stamps."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(5_000, master, *slaves)
     silent_from_ms = world.now_ms
     world.pass_ms(3_100, *slaves)
@@ -213,7 +207,7 @@ def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
 def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time() -> None:
     """S32: no close, no refusal; whenever it was last heard, after the timeout and within one scan of it."""
     for offset_ms in range(100):
-        world, (master, *slaves) = _world()
+        world, (master, *slaves) = led_set()
         world.pass_ms(100 + offset_ms, master, *slaves, step_ms=100 + offset_ms)
         world.pass_ms(2_990, *slaves, step_ms=500)
         assert _silences(world) == [], offset_ms
@@ -224,7 +218,7 @@ def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time()
 
 def test_close_of_an_old_connection_means_nothing() -> None:
     """S33: the broker came back on a new connection before the close of the old one arrived."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     old = master.connection
     master.connection = 99
     world.beat(master)
@@ -238,7 +232,7 @@ def test_close_of_an_old_connection_means_nothing() -> None:
 def test_dead_at_once_needs_all_three_facts() -> None:
     """R13: session closed, probe refused, link closed as seen by an electable member; in whatever order."""
     for order in ("close probe link", "link close probe", "close link probe"):
-        world, (master, *slaves) = _world()
+        world, (master, *slaves) = led_set()
         world.pass_ms(4_000, master, *slaves)
         for fact in order.split():
             assert _silences(world) == [], order
@@ -257,7 +251,7 @@ def test_dead_at_once_needs_all_three_facts() -> None:
 
 def test_refused_probe_with_an_open_link_waits_for_the_timeout() -> None:
     """R13: refused alone is also a firewall or a moved address."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(4_000, master, *slaves)
     world.close(master)
     world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
@@ -270,7 +264,7 @@ def test_refused_probe_with_an_open_link_waits_for_the_timeout() -> None:
 
 def test_link_closed_by_a_member_outside_the_set_does_not_count() -> None:
     """R13: the witness must be electable, or a slave that is cut off could topple a master."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     slaves[0].is_ready = False
     world.pass_ms(4_000, master, *slaves)
     world.close(master)
@@ -282,7 +276,7 @@ def test_link_closed_by_a_member_outside_the_set_does_not_count() -> None:
 
 def test_heartbeat_clears_the_facts_of_a_broken_connection() -> None:
     """A master that lost its connection and came back starts with a clean sheet."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.close(master)
     world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
     master.connection = 77
@@ -294,7 +288,7 @@ def test_heartbeat_clears_the_facts_of_a_broken_connection() -> None:
 
 def test_probe_that_finds_another_incarnation_replaces_at_once() -> None:
     """R13: the process of the old incarnation is gone, whatever the timeout says."""
-    world, (master, *_) = _world()
+    world, (master, *_) = led_set()
     world.close(master)
     answer = ProbeAnswer(
         set_key=KEY, broker_id=master.broker_id, incarnation=type(master.incarnation)("next"), state=BrokerState.BOOT
@@ -306,7 +300,7 @@ def test_probe_that_finds_another_incarnation_replaces_at_once() -> None:
 
 def test_probe_answered_by_a_stranger_proves_nothing() -> None:
     """Another broker that listens on the same address says nothing about ours."""
-    world, (master, *_) = _world()
+    world, (master, *_) = led_set()
     world.close(master)
     stranger = ProbeAnswer(
         set_key=set_key("other"), broker_id=master.broker_id, incarnation=master.incarnation, state=BrokerState.SLAVE
@@ -318,7 +312,7 @@ def test_probe_answered_by_a_stranger_proves_nothing() -> None:
 
 def test_new_leader_gives_everybody_one_full_timeout() -> None:
     """S39: empty soft state is no reason to elect; silence counts from the take-over."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(2_900, *slaves)
     world.duties.stand_down()
     world.take()
@@ -331,7 +325,7 @@ def test_new_leader_gives_everybody_one_full_timeout() -> None:
 
 def test_facts_count_at_once_in_the_grace_of_a_new_leader() -> None:
     """R13: the grace covers silence only. Master and leader died together: a member's report is enough to ask."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.duties.stand_down()
     world.take()
     for slave in slaves:
@@ -345,7 +339,7 @@ def test_facts_count_at_once_in_the_grace_of_a_new_leader() -> None:
 
 def test_own_stall_is_credited_to_the_brokers() -> None:
     """S42: after 12 s without a tick nobody is found silent; the heartbeats were waiting in the socket."""
-    world, replicas = _world()
+    world, replicas = led_set()
     world.pass_ms(1_000, *replicas)
     world.now_ms += 12_000
     world.tick()
@@ -359,7 +353,7 @@ def test_own_stall_is_credited_to_the_brokers() -> None:
 
 def test_follower_that_falls_silent_does_not_change_the_master() -> None:
     """S35: its silence is on record, and nothing else happens."""
-    world, (master, slave, dead) = _world()
+    world, (master, slave, dead) = led_set()
     elections = len(_elected(world))
     world.pass_ms(4_000, master, slave)
 
@@ -369,7 +363,7 @@ def test_follower_that_falls_silent_does_not_change_the_master() -> None:
 
 def test_silent_replica_that_beats_again_is_alive_again() -> None:
     """On the same session: one proposal, not one per heartbeat."""
-    world, (master, slave, lost) = _world()
+    world, (master, slave, lost) = led_set()
     world.pass_ms(4_000, master, slave)
     world.beat(lost)
     world.beat(lost)
@@ -380,7 +374,7 @@ def test_silent_replica_that_beats_again_is_alive_again() -> None:
 
 def test_lost_silence_proposal_is_repeated() -> None:
     """S36: an outcome that nobody knows does not end the duty."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_200, *slaves)
@@ -397,7 +391,7 @@ def test_lost_silence_proposal_is_repeated() -> None:
 
 def test_lost_election_is_repeated_and_never_doubled() -> None:
     """S36: one election per set is under way, and a lost one is proposed again after a pause."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_100, *slaves)
@@ -415,7 +409,7 @@ def test_lost_election_is_repeated_and_never_doubled() -> None:
 
 def test_nobody_eligible_is_on_record_once_and_retried_on_return() -> None:
     """S08: a state with reasons, no flood of failed elections, and the old member is elected when it returns."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(30_000)
     assert world.the_view(KEY).condition is Condition.NO_ELIGIBLE_REPLICA
     failed = [kind for kind in world.kinds() if kind == "election-failed"]
@@ -433,7 +427,7 @@ def _elected_by_hand() -> tuple[World, Replica, int]:
     Nobody could be elected, and an operator elected the one that lives, uncleanly: the newest state shows it, and the
     duties have not been told. The replica, and from which record on they have not.
     """
-    world, (first, *others) = _world()
+    world, (first, *others) = led_set()
     world.pass_ms(3_500, *others)
     world.enter(next(one for one in others if one.broker_id == world.the_view(KEY).master))
     world.pass_ms(5_000, first)
@@ -479,7 +473,7 @@ def test_the_loss_of_an_operators_winner_was_taken_for_the_loss_before_it() -> N
 
 def test_winner_that_does_not_enter_is_replaced() -> None:
     """R6: elect again after the deadline, and somebody else wins."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(3_500, *slaves)
     stuck = world.the_view(KEY).master
     epoch = world.the_view(KEY).master_epoch
@@ -492,7 +486,7 @@ def test_winner_that_does_not_enter_is_replaced() -> None:
 
 def test_master_none_is_elected_by_a_new_leader_unasked() -> None:
     """S37: the leader died between the silence and the election."""
-    world, (master, *slaves) = _world()
+    world, (master, *slaves) = led_set()
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_100, *slaves)
@@ -509,7 +503,7 @@ def test_master_none_is_elected_by_a_new_leader_unasked() -> None:
 
 def test_old_session_is_fenced() -> None:
     """A heartbeat of a replaced session or incarnation is refused with both values."""
-    world, (master, *_) = _world()
+    world, (master, *_) = led_set()
     again = world.register(KEY, int(master.broker_id), incarnation=master.incarnation)
     refusal = world.beat(master)
     assert refusal is not None
@@ -523,7 +517,7 @@ def test_old_session_is_fenced() -> None:
 
 def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
     """COMMITTED and NOTIFIED count from the proposal; what a broker reports is observed from the oldest stamp."""
-    world, (_, *slaves) = _world()
+    world, (_, *slaves) = led_set()
     world.pass_ms(3_500, *slaves)
     epoch = world.the_view(KEY).master_epoch
     world.now_ms += 20
@@ -568,7 +562,7 @@ def test_time_between_the_leaders_stamp_and_the_notices_own_belonged_to_no_phase
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NOTIFIED ended before the notice was encoded, the winner's clock began after it: a wait for a core fell between."""
-    world, (_, *slaves) = _world()
+    world, (_, *slaves) = led_set()
     world.pass_ms(3_500, *slaves)
     elected = [record for record in world.records if isinstance(record.event, MasterElected)][-1]
     clock_ns = itertools.count(world.now_ns, 2_000_000)

@@ -8,7 +8,7 @@ from rollcall_ha.controller.contract.values import MaintenanceScope
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.runtime.views import set_status
-from tests.support.runtime_world import Replica, World, set_key
+from tests.support.runtime_world import Replica, World, led_set, set_key
 
 KEY = set_key()
 
@@ -16,12 +16,6 @@ KEY = set_key()
 def _maintained(world: World, broker_id: int, for_ms: int) -> None:
     scope = MaintenanceScope(set_key=KEY, broker_id=BrokerId(broker_id))
     world.apply(BeginMaintenance(scope=scope, expires_at_ms=world.now_ms + for_ms, spends_last=True))
-
-
-def _world() -> tuple[World, list[Replica]]:
-    world = World()
-    world.take()
-    return world, world.serving_set()
 
 
 def _lose_master(world: World, master: Replica, slave: Replica) -> None:
@@ -41,7 +35,7 @@ def _status(world: World) -> SetStatus:
 
 
 def test_a_set_whose_heirs_are_in_maintenance_has_a_master_when_it_ends() -> None:
-    world, replicas = _world()
+    world, replicas = led_set()
     _maintained(world, 2, 10_000)
     world.pass_ms(6_000, *replicas[:2])
     assert not world.state.sets[KEY].replicas[2].is_alive
@@ -56,7 +50,7 @@ def test_a_set_whose_heirs_are_in_maintenance_has_a_master_when_it_ends() -> Non
 
 
 def test_the_end_of_a_maintenance_is_proposed_each_second_until_it_is_applied() -> None:
-    world, replicas = _world()
+    world, replicas = led_set()
     _maintained(world, 2, 1_000)
     world.applies = False
     world.pass_ms(4_000, *replicas)
@@ -69,7 +63,7 @@ def test_the_end_of_a_maintenance_is_proposed_each_second_until_it_is_applied() 
 
 
 def test_a_replica_in_maintenance_is_not_missed_and_counts_as_lost() -> None:
-    world, replicas = _world()
+    world, replicas = led_set()
     assert (_status(world).failure_budget, _status(world).problems) == (1, ())
     _maintained(world, 3, 60_000)
     world.pass_ms(8_000, *replicas[:2])

@@ -6,15 +6,9 @@ from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.runtime.views import set_status
-from tests.support.runtime_world import Replica, World, set_key
+from tests.support.runtime_world import World, led_set, set_key
 
 KEY = set_key()
-
-
-def _world() -> tuple[World, list[Replica]]:
-    world = World()
-    world.take()
-    return world, world.serving_set()
 
 
 def _status(world: World) -> SetStatus:
@@ -23,7 +17,7 @@ def _status(world: World) -> SetStatus:
 
 def test_a_whole_set_has_no_problems_and_can_lose_one() -> None:
     """Three in sync, two demanded."""
-    world, replicas = _world()
+    world, replicas = led_set()
     world.pass_ms(500, *replicas)
     status = _status(world)
 
@@ -35,7 +29,7 @@ def test_a_whole_set_has_no_problems_and_can_lose_one() -> None:
 
 def test_a_master_that_says_it_is_fenced_is_a_problem_although_the_record_calls_it_master() -> None:
     """A forged epoch had fenced it for 40 s; nothing was acknowledged, and ``status --check`` said OK."""
-    world, (master, *others) = _world()
+    world, (master, *others) = led_set()
     world.pass_ms(500, master, *others)
     assert _status(world).problems == (), "its last word is of before it knew this epoch: a winner is about to enter"
     master.known_epoch = world.the_view(KEY).master_epoch
@@ -46,7 +40,7 @@ def test_a_master_that_says_it_is_fenced_is_a_problem_although_the_record_calls_
 
 def test_the_lag_of_a_dead_slave_is_its_distance_to_the_master_not_its_last_word() -> None:
     """A slave said "0 behind" and died; the master wrote on: showing 0 would call it a good candidate."""
-    world, (master, dead, other) = _world()
+    world, (master, dead, other) = led_set()
     for replica in (master, dead, other):
         replica.end = LogOffset(1_000)
     world.pass_ms(500, master, dead, other)
