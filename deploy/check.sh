@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # The steps of `make check` (fast), `make test` (all) and `make coverage`: each is announced, timed and counted.
 #   deploy/check.sh BIN fast|all|coverage
+# Steps run side by side where they leave each other room. What each printed is kept in out/test/NAME.txt and shown when it
+# ends; until then a line a minute says how far they are. out/test/summary.txt has the summary and the ten slowest tests of
+# each step.
 set -uo pipefail
 
 bin="$1"
@@ -9,82 +12,111 @@ what="$2"
 # stage rewrites the assertions of every test file, which takes longer than importing all of it.
 unset PYTHONDONTWRITEBYTECODE
 workers=$(($(nproc) < 4 ? $(nproc) + 1 : 4)) # one more than cores: a third of a test is waiting for a thread or the disk
+kept=out/test
 failed=()
 culprits=() # tests that failed, with their reasons: where only the end of the output is kept, it must name them
-began=$SECONDS
 summary=()
+declare -A running=() # process -> name of the step
+declare -A since=()   # name -> when it began
+said=$SECONDS
 
-step() { # step NAME COMMAND...
-    local name="$1" from=$SECONDS output status printer
+rm -rf "$kept"
+mkdir -p "$kept"
+stop() { # as from the keyboard first: that is what tests stop their fleets for
+    local pid
+    for pid in "${!running[@]}"; do kill -INT -- "-$pid"; done
+    for pid in {1..50}; do [ -z "$(jobs -pr)" ] || sleep 0.2; done
+    for pid in "${!running[@]}"; do kill -KILL -- "-$pid" 2>/dev/null; done
+    exit 130
+}
+trap stop INT TERM
+
+begin() { # begin NAME COMMAND...: it runs beside the others
+    local name="$1"
     shift
     printf '== %s: %s\n' "$name" "$*"
-    output=$(mktemp)
-    # By "exec", in this shell: a redirection of the command itself is made in its own process, and $! here stays what it was.
-    exec 3> >(tee "$output")
-    printer=$!
-    "$@" >&3 2>&1 3>&-
-    status=$?
-    exec 3>&-
-    wait "$printer" # the lines that are counted below must be there
-    local counted
+    set -m # a group of its own: what is told to end takes its fleets with it
+    "$@" >"$kept/$name.txt" 2>&1 </dev/null &
+    running[$!]=$name
+    set +m
+    since[$name]=$SECONDS
+}
+
+ended() { # ended NAME STATUS: show and count what it printed
+    local name="$1" status="$2" output="$kept/$1.txt" counted
+    printf '== %s has ended\n' "$name"
+    cat "$output"
     counted=$(grep -E '[0-9]+ (passed|failed|errors?|skipped)|Success: no issues|All checks passed|files already formatted|Contracts: |^RESULT|^sim:' "$output" | tail -n 1)
-    mapfile -t -O "${#culprits[@]}" culprits < <(grep -E '^(FAILED|ERROR) ' "$output" | cut -c -400)
-    rm -f "$output"
-    summary+=("$(printf '%-14s %5d s  %-4s  %s' "$name" "$((SECONDS - from))" "$([ "$status" = 0 ] && echo ok || echo FAIL)" "$counted")")
+    mapfile -t -O "${#culprits[@]}" culprits < <(grep -E '^(FAILED|ERROR|again:) ' "$output" | cut -c -400)
+    summary+=("$(printf '%-14s %5d s  %-4s  %s' "$name" "$((SECONDS - since[$name]))" "$([ "$status" = 0 ] && echo ok || echo FAIL)" "$counted")")
     [ "$status" = 0 ] || failed+=("$name")
 }
 
-tests() { # tests NAME ARGUMENTS...: pytest, and a zero fails (pytest's own status 5)
-    local name="$1"
-    shift
-    step "$name" "$bin/python" -m pytest -q -p no:cacheprovider "$@"
+settle() { # settle [NAME...]: until these, or all, have ended
+    local pid status waiting
+    while :; do
+        waiting=0
+        for pid in "${!running[@]}"; do
+            if ! kill -0 "$pid" 2>/dev/null; then
+                wait "$pid"
+                status=$?
+                ended "${running[$pid]}" "$status"
+                unset "running[$pid]"
+            elif [ "$#" = 0 ] || [[ " $* " = *" ${running[$pid]} "* ]]; then
+                waiting=1
+            fi
+        done
+        [ "$waiting" = 1 ] || return 0
+        if [ "$((SECONDS - said))" -ge 60 ]; then
+            said=$SECONDS
+            for pid in "${!running[@]}"; do
+                printf '.. %d s  %s: %s\n' "$SECONDS" "${running[$pid]}" "$(tail -n 1 "$kept/${running[$pid]}.txt" | tail -c 100)"
+            done
+        fi
+        sleep 0.2
+    done
 }
+
+pytest=("$bin/python" -m pytest -q -p no:cacheprovider --durations 10) # a zero fails: its own status 5
 
 fast() {
     # Types begin beside the tests, which take every core that is there; lint comes with the first that is done.
-    local types
-    types=$(mktemp)
-    "$bin/mypy" >"$types" 2>&1 &
-    local checker=$!
-    # The one file that needs schemathesis is slow altogether; its plugin alone would cost each of these processes a second.
-    tests unit -n "$workers" --dist loadgroup -p no:schemathesis --ignore tests/property/test_rest_schema.py \
-        -m 'not slow and not cluster and not spark' tests/unit tests/property
-    step types report "$checker" "$types"
-    rm -f "$types"
-    step lint "$bin/ruff" check .
-    step format "$bin/ruff" format --check .
-    step arrows "$bin/lint-imports"
-}
-
-report() { # report PID FILE: the end of a job that began earlier, with what it printed
-    local status=0
-    wait "$1" || status=$?
-    cat "$2"
-    return "$status"
+    begin types "$bin/mypy"
+    begin lint "$bin/ruff" check .
+    begin format "$bin/ruff" format --check .
+    # The one file that needs schemathesis is slow altogether; to import it would cost each of these processes a second.
+    begin unit "${pytest[@]}" -n "$workers" --dist loadgroup --ignore tests/property/test_rest_schema.py \
+        -m 'not slow and not cluster and not spark' tests/unit tests/property tests/sim
+    begin arrows "$bin/lint-imports"
+    settle
 }
 
 all() {
     fast
-    tests slow -n "$workers" -m 'slow and not cluster and not spark' tests/unit tests/property
-    tests interop tests/interop
-    tests scenario tests/scenario
-    step sim "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
-    tests docs -n 2 --dist loadfile tests/docs
-    # Programs that start a Java need no second compiler for a minute.
+    # Two fleets, of two files, hardly feel each other: they mostly wait for their own deadlines. What computes goes beside
+    # them, and is told to be nice, so that no fleet waits for it.
+    begin cluster "${pytest[@]}" -n 2 --dist loadfile -m '(cluster or not spark) and not prove' tests/cluster tests/blackbox tests/spark
+    begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
+    settle sim
+    begin pages nice -n 10 "${pytest[@]}" -n 2 --dist loadfile tests/interop tests/scenario tests/docs
+    settle
+    # A test file keeps one core busy, with a Java of its own. Programs that start a Java need no second compiler for a minute.
     export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
-    # A fleet mostly waits for its own deadlines: two of them, of two files, hardly feel each other. Those with Spark too.
-    tests cluster -n 2 --dist loadfile -m 'cluster or not spark' tests/cluster tests/blackbox tests/spark
-    # A test file keeps one core busy, with a Java of its own.
-    tests spark -n 2 --dist loadfile -m 'spark and not cluster' tests/spark
+    begin spark "${pytest[@]}" -n 2 --dist loadfile -m 'spark and not cluster and not prove' tests/spark
+    settle
+    begin slow "${pytest[@]}" -n "$workers" -m 'slow and not cluster and not spark and not prove' tests/unit tests/property tests/sim
+    settle
 }
 
 coverage() {
     local data
     data=$(mktemp -d)
     export COVERAGE_FILE="$data/coverage"
-    step run "$bin/coverage" run --branch \
+    begin run "$bin/coverage" run --branch \
         --include '*/controller/core/*,*/broker/core/*,*/epoch/*,*/ha/*' -m pytest -q -p no:cacheprovider -m 'not cluster and not spark' tests/unit tests/property
-    step report "$bin/coverage" report --show-missing --skip-empty
+    settle
+    begin report "$bin/coverage" report --show-missing --skip-empty
+    settle
     rm -rf "$data"
 }
 
@@ -93,11 +125,24 @@ case "$what" in
     *) echo "usage: deploy/check.sh BIN fast|all|coverage" >&2; exit 2 ;;
 esac
 
-printf '\n== summary\n'
-printf '%s\n' "${summary[@]}"
-printf '%-14s %5d s\n' total "$((SECONDS - began))"
-if [ "${#failed[@]}" != 0 ]; then
-    printf '%s\n' "${culprits[@]:0:20}"
-    printf 'FAILED: %s\n' "${failed[*]}"
-    exit 1
-fi
+slowest() { # the ten slowest tests of each step, as pytest found them
+    local output
+    for output in "$kept"/*.txt; do
+        grep -qE '^[0-9.]+s (call|setup|teardown)' "$output" || continue
+        printf '\n== slowest: %s\n' "$(basename "$output" .txt)"
+        grep -E '^[0-9.]+s (call|setup|teardown)' "$output"
+    done
+}
+
+{
+    printf '\n== summary\n'
+    printf '%s\n' "${summary[@]}"
+    printf '%-14s %5d s\n' total "$SECONDS"
+    if [ "${#failed[@]}" != 0 ]; then
+        printf '%s\n' "${culprits[@]:0:20}"
+        printf 'FAILED: %s\n' "${failed[*]}"
+    fi
+} | tee "$kept/summary"
+slowest >>"$kept/summary"
+mv "$kept/summary" "$kept/summary.txt"
+[ "${#failed[@]}" = 0 ]

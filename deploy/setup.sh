@@ -4,6 +4,7 @@
 #   deploy/setup.sh java
 #   deploy/setup.sh machines
 #   deploy/setup.sh interop
+#   deploy/setup.sh browser
 #   deploy/setup.sh prometheus DIRECTORY
 set -euo pipefail
 
@@ -88,6 +89,15 @@ see_to_interop() {
         say "could not; what compares us with RocketMQ needs them (run: apt-get install openjdk-17-jdk-headless maven)"
 }
 
+see_to_browser() {
+    if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then
+        return 0
+    fi
+    say "no Chromium; trying to install chromium"
+    install_packages chromium ||
+        say "could not; tests of the console in a browser need it (run: apt-get install chromium); everything else works"
+}
+
 # promtool judges our rules and metrics, and a real server runs the queries of our dashboard. Only the two programs, beside
 # our own: installed, the package would start a server of its own on every address of this machine.
 see_to_prometheus() { # see_to_prometheus DIRECTORY
@@ -110,9 +120,10 @@ case "${1:-}" in
     java) see_to_java ;;
     machines) see_to_machines ;;
     interop) see_to_interop ;;
+    browser) see_to_browser ;;
     prometheus) see_to_prometheus "${2:-.venv}" ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop | prometheus DIRECTORY" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop | browser | prometheus DIRECTORY" >&2
         exit 2
         ;;
 esac

@@ -1,6 +1,7 @@
 """
-What holds for all tests: Hypothesis judges laws, not how busy the machine is that it runs on; imports are no garbage; files
-that are run side by side begin with those that take longest.
+What holds for all tests: Hypothesis judges laws, not how busy the machine is that it runs on, and draws the same examples
+each time unless it is asked for fresh ones; what failed says how to run it again; imports are no garbage; files that are run
+side by side begin with those that take longest.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,10 @@ LONGEST = (
 ONE_LAKE = {"test_standalone_cluster": "test_analytics_layers"}
 """A file that needs the lake of another one: on another worker it would be made twice."""
 
-settings.register_profile("rollcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("rollcall")
+# "fresh" is for make prove, with --hypothesis-seed: a law that an example of this day breaks is no reason to stop everybody's merge.
+settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
+settings.load_profile("same")
 
 # The contexts of whoever runs the tests: a command without an address would go to a fleet of his.
 os.environ["XDG_CONFIG_HOME"] = os.devnull
@@ -51,6 +55,19 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     each = (processes.PORT_LAST - processes.PORT_FIRST) // WORKERS_MAX
     processes.PORT_FIRST += int(worker.removeprefix("gw")) % WORKERS_MAX * each
     processes.PORT_LAST = processes.PORT_FIRST + each
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What was drawn for a test that failed can be drawn again."""
+    report = yield
+    if report.failed:
+        given = {
+            name: item.config.getoption(name) for name in ("randomly_seed", "hypothesis_profile", "hypothesis_seed")
+        }
+        drawn = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None)
+        report.sections.append(("again", f"again: .venv/bin/python -m pytest {drawn} '{item.nodeid}'"))
+    return report
 
 
 def pytest_collection_finish() -> None:

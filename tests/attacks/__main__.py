@@ -1,5 +1,5 @@
 """
-`make attacks`: every attack that we know of, on a fleet under load; each is refused, counted, and not felt.
+`make prove PARTS=attacks`: every attack that we know of, on a fleet under load; each is refused, counted, and not felt.
 
     python -m tests.attacks [--directory .attacks] [--only TEXT]...
 
@@ -175,7 +175,11 @@ def run(directory: Path, only: Sequence[str], page: Path | None) -> int:
                 found, audits[name] = run_all(directory / name, group, takes_rocketmq=name == "rocketmq")
                 rows += found
     verdicts = Counter(row.verdict for row in rows)
-    command = " ".join(("python -m tests.attacks", *(f"--only '{text}'" for text in only))) if only else "make attacks"
+    command = (
+        " ".join(("python -m tests.attacks", *(f"--only '{text}'" for text in only)))
+        if only
+        else "make prove PARTS=attacks"
+    )
     totals = {"command": command, "attacks": len(rows), "refused": verdicts["ok"], "open": verdicts["open"], "skipped": verdicts["SKIPPED"],
               "failed": verdicts["FAILED"], "longest_gap_ms": round(max((row.gap_ms for row in rows), default=0)),
               "seconds": round(time.monotonic() - began), "audits": audits}  # fmt: skip

@@ -2,7 +2,7 @@
 The console in a real browser, before a real fleet: every flow, no complaint of the browser, and figures that are the record's.
 
 The Chromium of this machine, driven by Playwright; skipped with the reason where one of both is missing. No test here judges
-a time: `make console-bench` does.
+a time: `make prove PARTS=console-bench` does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAMPS = (".server", ".installed")
 """Of the Makefile: what is installed is as new as the lock."""
 ENDED = "==== exit code"
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.prove]
 
 
 def printed_lines() -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from rollcall_ha.analytics.report.page import page
 from tests.support.report_rows import story
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PAPER = 688

@@ -26,7 +26,7 @@ from rollcall_ha.deploy.local.processes import Processes, our_environment, pytho
 from tests.docs.transcripts import Block, shown
 from tests.support import hook_files
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.prove]
 SET = "broker-a"
 LINE_SECONDS_MAX = 60.0
 TYPED = re.compile(r'(?:eval "\$\()?rollcall\b(?! init| analytics)')

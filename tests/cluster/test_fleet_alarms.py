@@ -18,6 +18,7 @@ from tests.support.fleet_story import counted, heal, load, only_set, running
 from tests.support.prometheus import Prometheus, panels, scraping, why_not
 
 pytestmark = [
+    pytest.mark.prove,
     pytest.mark.cluster,
     pytest.mark.skipif(bool(why_not("prometheus")), reason=why_not("prometheus")),
 ]

@@ -264,6 +264,7 @@ def cramped(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Fl
                 fleet.down()
 
 
+@pytest.mark.prove
 @pytest.mark.root
 @pytest.mark.parametrize("cramped", [("broker-a-1", "broker-a-3")], indirect=True, ids=["slave"])
 def test_a_full_disk_of_a_slave_is_survived_and_explained(cramped: tuple[Fleet, str, str]) -> None:
@@ -351,6 +352,7 @@ def test_a_full_disk_of_the_master_is_explained_and_ends_by_an_election(cramped:
     assert served.master_epoch == before.master_epoch + 1
 
 
+@pytest.mark.prove
 @pytest.mark.root
 @pytest.mark.parametrize("cramped", [("broker-a-1", "broker-a-1")], indirect=True, ids=["master"])
 def test_a_master_whose_disk_is_full_is_left_by_policy_within_its_time(cramped: tuple[Fleet, str, str]) -> None:

@@ -1,4 +1,4 @@
-"""``make hooks-proof`` in short: real failovers, told to a receiver that fails, hangs and is killed, as the hooks are."""
+"""``make prove PARTS=hooks-proof`` in short: real failovers, told to a receiver that fails, hangs and is killed, as the hooks are."""
 
 from __future__ import annotations
 

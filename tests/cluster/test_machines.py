@@ -31,7 +31,7 @@ from rollcall_ha.deploy.local.wire import Quality
 from rollcall_ha.node.config import FLEET_FILE_NAME, load_fleet_file
 from tests.support.fleet_story import counted
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.prove]
 
 CONTROLLERS = ("c1", "c2", "c3")
 BROKERS = ("broker-a-1", "broker-a-2")

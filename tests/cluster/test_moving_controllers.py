@@ -24,7 +24,7 @@ from tests.interop_java.artifacts import JavaUnavailableError, obtain
 from tests.interop_java.fleet import JavaFleet
 from tests.support.fake_rocketmq import FakeControllers, serving
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.prove]
 
 LEADER_DEADLINE_S = 120.0
 COMPARED = ("masterBrokerId", "masterAddress", "masterEpoch", "syncStateSetEpoch", "nextBrokerId")

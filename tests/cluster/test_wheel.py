@@ -37,7 +37,7 @@ FOR_A_CHECKOUT = {
     "deploy/spark-standalone.sh",
 }
 """What builds and checks a checkout, or is run by make alone."""
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.prove]
 
 
 def run(directory: Path, argv: Sequence[str | Path], *, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:

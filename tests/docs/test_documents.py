@@ -1,4 +1,4 @@
-"""What the documents say is there, is there: paths, links, verbs, commands, numbers."""
+"""What the documents say is there, is there: paths, links, numbers. Verbs and commands: ``test_hints``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer.main
 
-from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.timing import PRESETS, Timing
 from tests.docs.made_tables import DOCS, TABLES, with_table
 
@@ -52,19 +50,6 @@ def test_paths_and_links_exist(document: Path) -> None:
     missing += [link for link in links if not (document.parent / link).exists()]
 
     assert missing == []
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_verbs_of_make_and_commands_exist(document: Path) -> None:
-    """Nobody is told to type what does not work."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    group = typer.main.get_command(app)
-    commands = set(getattr(group, "commands", {}))
-    verbs = set(words(document, r"(?m)(?:^|`)make ([a-z-]+)"))
-    typed = set(words(document, r"(?m)(?:^\$ |^|`)(?:\./)?rollcall ([a-z][a-z-]*)"))
-
-    assert verbs - targets == set()
-    assert typed - commands == set()
 
 
 def test_timing_page_has_the_numbers_of_the_presets() -> None:

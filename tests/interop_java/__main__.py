@@ -1,5 +1,5 @@
 """
-``make interop``, ``interop-short``, ``interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
+``make prove PARTS=interop,interop-short,interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
     python -m tests.interop_java failovers|admin|all|short|signed|move|record [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +37,8 @@ LONG = Plan(kills=20, stops=5, leaders=5, restarts=1)
 SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
 """The short form's producer asks for routes each second: with RocketMQ's 30 s most of six minutes would be waiting."""
 COMMANDS_MIN = 14
+COUNTS: Counter[str] = Counter()
+"""What this process did and found: the line RESULT."""
 
 
 def failovers(rocketmq: RocketMq, brokers: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
@@ -53,9 +57,8 @@ def _told(story: Story, version: str, run: Callable[[], Audit]) -> list[str]:
         print(table(story.strikes), flush=True)
     print(_audit_line(audit))
     counted = {kind: sum(strike.kind == kind for strike in story.strikes) for kind in (KILL, STOP, LEADER, EVERYTHING)}
-    print(
-        f"RESULT  {', '.join(f'{kind} {count}' for kind, count in counted.items())}; {time.monotonic() - began:.0f} s"
-    )
+    print(f"{', '.join(f'{kind} {count}' for kind, count in counted.items())}; {time.monotonic() - began:.0f} s")
+    COUNTS.update({"faults": sum(counted.values())})
     plan = story.plan
     wanted = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
     wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted.items() if counted[kind] != count]
@@ -87,10 +90,9 @@ def _compared(version: str, theirs: Sequence[admin.Asked], ours: Sequence[admin.
     print(compare.summary(compared))
     names = {one.rollcall.command.split()[0] for one in compared}
     wrong = [f"mqadmin {one.rollcall.command}: {line}" for one in compared for line in one.unexplained]
-    print(
-        f"RESULT  {len(compared)} questions, {len(names)} commands, {sum(bool(one.anchors) for one in compared)} with "
-        f"explained differences, {len(wrong)} lines unexplained"
-    )
+    COUNTS.update(
+        questions=len(compared), commands=len(names), explained=sum(bool(one.anchors) for one in compared), unexplained=len(wrong)
+    )  # fmt: skip
     if len(names) < COMMANDS_MIN:
         wrong.append(f"{len(names)} different commands, fewer than {COMMANDS_MIN}")
     return wrong
@@ -115,16 +117,13 @@ def signed_fleet(rocketmq: RocketMq, directory: Path) -> list[str]:
         story = Story(controllers, java, dataclasses.replace(SHORT, kills=1, stops=0), admin.to_stderr)
         story.start_brokers()
         wrong, asked = signed.interrogate(controllers, java, admin.to_stderr)
-        print(
-            f"RESULT  {asked} commands of mqadmin with right, wrong and no access keys, {len(wrong)} answers unexpected"
-        )
+        COUNTS.update(asked_with_keys=asked, unexpected=len(wrong))
         story.start_clients()
         return wrong + _told(story, rocketmq.version, story.faults)
 
 
 def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
     """From RocketMQ's controllers to ours and back under load; returns what did not hold."""
-    began = time.monotonic()
     with JavaFleet(directory / "java", rocketmq) as java:
         move = Move(java, directory, admin.to_stderr)
         try:
@@ -133,11 +132,12 @@ def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
             print(f"\nA RocketMQ {rocketmq.version} fleet moves to Rollcall's controllers and back")
             print(move_table(move.steps), flush=True)
     print(_audit_line(audit))
-    print(f"RESULT  {len(move.steps)} steps; {time.monotonic() - began:.0f} s")
+    COUNTS.update(steps=len(move.steps))
     return _complaints(audit)
 
 
 def _complaints(audit: Audit) -> list[str]:
+    COUNTS.update({name: getattr(audit, name) for name in ("acked", "consumed", "lost", "changed")})
     zero = [f"{name} is 0" for name in ("acked", "consumed") if not getattr(audit, name)]
     return zero + [
         f"{name} is {getattr(audit, name)}, not 0"
@@ -155,7 +155,9 @@ def _audit_line(audit: Audit) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(prog="make interop", description=(__doc__ or "").strip().splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop_java", description=(__doc__ or "").strip().splitlines()[0]
+    )
     parser.add_argument("what", choices=("failovers", "admin", "all", "short", "signed", "move", "record"))
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
@@ -166,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rocketmq, brokers = obtain(), obtain(options.brokers)
     except JavaUnavailableError as error:
-        print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ cannot be had here")
+        print(f"SKIPPED  {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")
         return 0
     directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
     plan = SHORT if options.few else LONG
@@ -190,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong.append(str(error))
     for line in wrong:
         print(f"FAILED  {line}")
+    print(f"RESULT {json.dumps({**COUNTS, 'wrong': len(wrong)})}")
     if wrong:
         print(f"logs are in {directory}")
     elif options.keep is None:

@@ -11,6 +11,7 @@ machine judge nobody. It is 1 if a run of a bench failed; what is left of it, lo
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -28,9 +29,9 @@ from tests.perf import (
     bench_sets,
     bench_tls,
 )
-from tests.perf.machine import ROOT, Machine, Tried, describe
+from tests.perf.machine import ROOT, Machine, describe
 from tests.perf.results import Result, Run, gather, table
-from tests.perf.section import Context, Section
+from tests.perf.section import Context, Section, print_failed, run_section, write_report
 
 SECTIONS: tuple[Section, ...] = (
     bench_failover.KILL,
@@ -56,33 +57,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[Run]
 
 
-def run_section(section: Section, number: int, root: Path, *, is_quick: bool) -> Run:
-    """One run of one section in a directory of its own."""
-    directory = root / f"{section.name}-{number}"
-    directory.mkdir()
-    context = Context(directory=directory, is_quick=is_quick)
-    tried = Tried(lambda: section.run(context), directory)
-    return Run(
-        section=section.name,
-        number=number,
-        seconds=tried.seconds,
-        load_before=tried.load_before,
-        cpu_of_others=tried.cpu_of_others,
-        values=tried.values,
-        detail=context.detail,
-        error=tried.error,
-    )
-
-
 def run_all(sections: Sequence[Section], runs: int, root: Path, *, is_quick: bool) -> list[Run]:
     """Every section once, then again: a busy quarter of an hour touches every section, not all runs of one."""
     done: list[Run] = []
     for number in range(1, runs + 1):
         for section in sections:
             sys.stderr.write(f"run {number} of {runs}  {section.title}\n")
-            done.append(run_section(section, number, root, is_quick=is_quick))
-            last = done[-1]
-            sys.stderr.write(f"    {last.seconds:.0f} s, others used {last.cpu_of_others:.2f} cores\n")
+            context = Context(directory=root / f"{section.name}-{number}", is_quick=is_quick)
+            done.append(run_section(section, number, context))
     return done
 
 
@@ -102,8 +84,7 @@ def main(arguments: Sequence[str] | None = None, known: Sequence[Section] = SECT
     machine = describe(root)
     print(machine.text(), flush=True)
     runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, is_quick=options.quick)
-    failed = [run for run in runs if run.error]
-    if not failed:
+    if not any(run.error for run in runs):
         root.rmdir()
     results = [
         result
@@ -119,12 +100,19 @@ def main(arguments: Sequence[str] | None = None, known: Sequence[Section] = SECT
         results=results,
         runs=runs,
     )
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    write_report(report, options.json)
     print(f"\n{table(results)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
-    for run in failed:
-        print(f"FAILED  {run.section}, run {run.number}: {run.error.strip().splitlines()[-1]}")
-    return 1 if failed else 0
+    reached = sum(result.is_reached is True for result in results)
+    missed = sum(result.is_reached is False for result in results)
+    found = {
+        "sections": len(sections),
+        "runs": len(runs),
+        "failed": print_failed(runs),
+        "reached": reached,
+        "missed": missed,
+    }
+    print(f"RESULT {json.dumps(found)}")
+    return int(bool(found["failed"]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-``make analytics-truth``: a million synthetic failovers through bronze, silver and gold, and beside them what really happened.
+``make prove PARTS=analytics-truth``: a million synthetic failovers through bronze, silver and gold, and beside them what really happened.
 
     python -m tests.perf.analytics_truth [--failovers 1000000] [--fleets 32] [--sets 200] [--days 30] [--folder DIRECTORY]
 
@@ -12,6 +12,7 @@ recovered.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -69,7 +70,9 @@ def _run(spark: Any, plan: Plan, folder: Path) -> int:
     wrong = found.wrong()
     wrong += [f"{violations} violations"] if violations else []
     wrong += [f"{differing} failovers are not history at its own settings"] if differing else []
-    print("RESULT " + ("; ".join(wrong) if wrong else f"the truth of {found.reigns:,} reigns is recovered"))
+    print("".join(f"FAILED {line}\n" for line in wrong), end="")
+    result = {"reigns": found.reigns, "wrong": len(wrong), "violations": violations, "differing": differing}
+    print(f"RESULT {json.dumps(result)}")
     return 1 if wrong else 0
 
 

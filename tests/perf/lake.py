@@ -1,5 +1,5 @@
 """
-``make bench-analytics``: what the lake's layers cost, beside a bare scan of the same events in the same session.
+``make prove PARTS=bench-analytics``: what the lake's layers cost, beside a bare scan of the same events in the same session.
 
     python -m tests.perf.lake [--events-m 10,20,40] [--large-m 100] [--parts sizes,flapping,large] [--keep FOLDER] [--json FILE]
     python -m tests.perf.lake --events-m 1,1 --parts ingest     bronze from JSON: the first time in a Java, and once more
@@ -16,6 +16,7 @@ in all; each part says how long it took.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import sys
@@ -398,6 +399,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{part} took {time.monotonic() - began:,.0f} s, with what it had to make", flush=True)
             if options.json:
                 options.json.write_bytes(msgspec.json.encode(bench.steps))
+        print(f"RESULT {json.dumps({'parts': len(options.parts.split(',')), 'steps': len(bench.steps)})}")
     finally:
         spark.stop()
         if options.keep is None:

@@ -6,12 +6,8 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
-import sys
 import time
-import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -98,26 +94,6 @@ class Others:
         """Since the beginning. To be asked when our own processes of the section have ended and were reaped."""
         elapsed = max(1e-6, time.monotonic() - self._began)
         return max(0.0, (_busy_s() - self._all) - (self._own_s() - self._ours)) / elapsed
-
-
-class Tried:
-    """One run of a bench in a directory of its own, which is kept if it failed: other runs have their own fleets."""
-
-    def __init__(self, run: Callable[[], dict[str, float]], directory: Path) -> None:
-        load, others, began = os.getloadavg()[0], Others(), time.monotonic()
-        self.values: dict[str, float] = {}
-        self.error = ""
-        """Why it has no values."""
-        try:
-            self.values = run()
-        except Exception as failure:  # noqa: BLE001 (the other runs go on)
-            self.error = "".join(traceback.format_exception(failure))
-            sys.stderr.write(f"{self.error}    logs are kept in {directory}\n")
-        else:
-            shutil.rmtree(directory)
-        self.seconds = round(time.monotonic() - began, 1)
-        self.load_before = round(load, 2)
-        self.cpu_of_others = round(others.cores(), 2)
 
 
 def _busy_s() -> float:

@@ -1,5 +1,5 @@
 """
-``make port-abuse``: what bad neighbours on the broker ports cost the elections of everybody else.
+``make prove PARTS=port-abuse``: what bad neighbours on the broker ports cost the elections of everybody else.
 
     python -m tests.perf.port_abuse [--rounds 7] [--keep DIRECTORY]
 
@@ -13,6 +13,7 @@ links or unfinished frames stay when the neighbours are gone.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import sys
@@ -140,6 +141,9 @@ def run(directory: Path, rounds: int) -> int:
         print(f"{cause:<24}{count:>8,}")
     print(f"{'bodies refused':<24}{malformed:>8,.0f}")
     print(f"left when they were gone: {unfinished:.0f} bytes of unfinished frames")
+    result = {"rounds": rounds, "links_ended": ended.total(), "bodies_refused": malformed, "ratio": round(ratio, 3),
+              "unfinished_bytes": unfinished}  # fmt: skip
+    print(f"RESULT {json.dumps(result)}")
     return 0 if unfinished == 0 and malformed else 1
 
 

@@ -37,6 +37,18 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
         """``< 50 ms``; empty without an aim."""
         return "" if self.aim is None else f"{'>' if self.is_floor else '<'} {number(self.aim)} {self.unit}".rstrip()
 
+    def is_reached_by(self, median: float) -> bool | None:
+        """None = there is no aim."""
+        if self.aim is None:
+            return None
+        return median > self.aim if self.is_floor else median < self.aim
+
+    def verdict(self, median: float) -> str:
+        """``reached``, or by how much it is missed; empty without an aim."""
+        if self.aim is None or self.is_reached_by(median):
+            return "" if self.aim is None else REACHED
+        return f"misses by {number(abs(median - self.aim))} {self.unit}".rstrip()
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A measure with its value in every run."""
@@ -53,26 +65,20 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_reached(self) -> bool | None:
         """None = there is no aim."""
-        aim = self.measure.aim
-        if aim is None:
-            return None
-        return self.median > aim if self.measure.is_floor else self.median < aim
+        return self.measure.is_reached_by(self.median)
 
     @property
     def verdict(self) -> str:
         """``reached``, or by how much it is missed."""
-        aim = self.measure.aim
-        if aim is None:
-            return ""
-        if self.is_reached:
-            return REACHED
-        return f"misses by {number(abs(self.median - aim))} {self.measure.unit}".rstrip()
+        return self.measure.verdict(self.median)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of one section found, and how busy the machine was meanwhile."""
 
     section: str
+    side: str = ""
+    """Which of the two programs that are compared; empty where there is one."""
     number: int
     seconds: float
     load_before: float
@@ -119,10 +125,15 @@ def table(results: Sequence[Result]) -> str:
         measure = result.measure
         numbers = (number(min(result.values)), number(result.median), number(max(result.values)))
         rows.append((measure.what, measure.unit, *numbers, measure.aim_text, result.verdict, measure.reference))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return aligned(rows, [result.section for result in results])
+
+
+def aligned(rows: Sequence[Sequence[str]], sections: Sequence[str]) -> str:
+    """Columns under their heads, the third to the fifth to the right; ``sections``: of each row but the head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for at, row in enumerate(rows):
-        if at and results[at - 1].section != (results[at - 2].section if at > 1 else None):
+        if at and sections[at - 1] != (sections[at - 2] if at > 1 else None):
             lines.append("")
         cells = [
             cell.rjust(width) if column in (2, 3, 4) else cell.ljust(width)

@@ -148,6 +148,7 @@ def test_native_frames_survive_any_chunking(sent: list[NativeFrame], cuts: list[
     assert [encode(frame) for frame in found] == [encode(frame) for frame in sent]
 
 
+@pytest.mark.slow
 @given(frames, st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 def test_no_changed_byte_of_a_header_passes(frame: NativeFrame, at: int, change: int) -> None:
     damaged = bytearray(encode(frame))

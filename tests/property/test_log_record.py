@@ -100,6 +100,7 @@ def test_the_crc_of_a_body_is_the_one_of_zlib(pattern: bytes, size: int, at: int
         check_bodies(segment, [at], 0)
 
 
+@pytest.mark.slow
 @given(DRAFTS, st.data())
 def test_no_zeroed_part_of_a_record_passes_the_check(draft: Draft, data: st.DataObject) -> None:
     """Rule 4: from any byte to the end, and any stretch inside, unless it was zeros before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -102,6 +103,7 @@ def assert_possible(sets: list[SetStatus], plan: Plan) -> None:
         assert (move.master, move.master_epoch) == (status.view.master, status.view.master_epoch)
 
 
+@pytest.mark.slow
 @given(fleets(), st.sampled_from(HOSTS), st.randoms())
 @settings(max_examples=100, deadline=None)
 def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
@@ -120,6 +122,7 @@ def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
     assert plan_drain(shuffled, host) == plan
 
 
+@pytest.mark.slow
 @given(fleets(), st.randoms())
 @settings(max_examples=100, deadline=None)
 def test_a_rebalancing_is_possible_and_done_once(sets: list[SetStatus], draw: random.Random) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ FEW = settings(max_examples=60, deadline=None)
 ENTRY = (b"\x00e", 5, 1)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.text(max_size=200))
 def test_decoding_operations_is_total(payload: str) -> None:

@@ -2,7 +2,7 @@
 Is a lake's gold what its journals say? Counted a second time, and compared row by row.
 
     python -m tests.recount JOURNALS... LAKE
-    python -m tests.recount [--failovers 2000]    # make analytics-recount
+    python -m tests.recount [--failovers 2000]    # make prove PARTS=analytics-recount
 
 Without paths it writes journals (the stories of ``stories``, and synthetic fleets), and has ``rollcall analytics`` make a lake
 of them. Exit code 1: something differs, or there was nothing to compare.
@@ -11,6 +11,7 @@ of them. Exit code 1: something differs, or there was nothing to compare.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -63,9 +64,8 @@ def _judge(paths: list[Path], lake: Path, *, is_made: bool = False) -> int:
         found += [f"no {case} among the journals" for case, number in figures.cases.items() if not number]
     for line in found[:SHOWN_MAX]:
         print(line)
-    seconds = time.monotonic() - began
     rows = sum(one.rows for one in compared.values())
-    print(f"RESULT {len(found):,} differences" if found else f"RESULT {rows:,} rows are equal ({seconds:.0f} s)")
+    print(f"RESULT {json.dumps({'rows': rows, 'differences': len(found), 'seconds': round(time.monotonic() - began)})}")
     return 1 if found else 0
 
 

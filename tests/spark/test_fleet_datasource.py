@@ -18,7 +18,7 @@ from tests.spark.lakes import start_stream, stream_now
 from tests.support.fleet_story import await_authority, counted, heal, load, only_set, running, wait_row
 from tests.support.fleet_trials import kill_master
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.mark.prove]
 
 STREAM_DEADLINE_S = 600
 AUTHORITY_DEADLINE_S = 120

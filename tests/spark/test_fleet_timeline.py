@@ -15,7 +15,7 @@ from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
 from tests.support.fleet_trials import kill_master
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.mark.prove]
 
 SPARK_DEADLINE_S = 240
 """A session alone takes half a minute on a busy machine."""

@@ -14,7 +14,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: the notebook asks
 
 from rollcall_ha.analytics.lake.lake import Lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, NOTEBOOK = ROOT / "docs/analytics.md", ROOT / "docs/analytics.ipynb"

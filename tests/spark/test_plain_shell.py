@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics.lake.session import NoSpark, check_java
 from tests.support.analytics_story import lines_of, story, write_journals
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
 DEADLINE_S = 300
 QUESTION = """

@@ -18,7 +18,7 @@ from tests.recount.stories import STORIES, Story, misses, write
 from tests.spark.lakes import build
 from tests.support.analytics_plans import ROUGH
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
 PLAN = msgspec.structs.replace(ROUGH, faults_per_day=40)
 

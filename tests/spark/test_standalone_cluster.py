@@ -21,7 +21,7 @@ from rollcall_ha.analytics.silver.tables import SILVER
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import content
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "spark-standalone.sh"
 DEADLINE_S = 600

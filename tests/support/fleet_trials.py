@@ -6,22 +6,16 @@ Here: the fault, the stop watch, what REST says afterwards. Not here: how good i
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.deploy.local.faults import kill_and_see
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import our_environment, wait_until
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import Load, await_authority, curl, only_set, rest, set_path
 
 TRY_DEADLINE_S = 20.0
-KILL_LOOP_DEADLINE_S = 300
 POLL_LIMIT_S = 2.0
 
 
@@ -144,21 +138,3 @@ def restart_broker(fleet: Fleet, name: str, work: Load) -> Restarted:
         gap_ms=round(work.longest_gap_ms(began_ns), 1),
         new_kinds=tuple(str(row.kind) for row in reversed(rows) if row.master_epoch > before),
     )
-
-
-def kill_all_controllers(*, rounds: int) -> dict[str, Any]:
-    """``make kill-controllers``, which has a fleet of its own; what its last line says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.kill_controllers", "--rounds", str(rounds)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=KILL_LOOP_DEADLINE_S,
-        env=our_environment(),
-        cwd=Path(__file__).resolve().parents[2],
-    )
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.rpartition("RESULT ")[2])
-    assert result["rounds"] == rounds
-    return result

@@ -1,5 +1,5 @@
 """
-`make record-truth`: is the record of outages true for somebody outside?
+`make prove PARTS=record-truth`: is the record of outages true for somebody outside?
 
     python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import python_module, wait_until
 from rollcall_ha.node.config import split_address
+from tests.support.knobs import built, fill, preloaded, set_knob
 
 HEAL_S = 60.0
 CLOCK_JUMP_S = 3_600
@@ -224,13 +224,7 @@ def fill_disk(stage: Stage) -> None:
     if not os.path.ismount(data):
         raise SkipError("a disk of its own for each broker needs root and unshare")
     filler = data / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 20))
-                file.flush()
-        except OSError:
-            pass
+    fill(filler)
     try:
         wait_until(lambda: not serves(stage), deadline_s=HEAL_S, what="the log to need room")
         stage.pause()
@@ -249,44 +243,28 @@ def jump_clock_and_kill(stage: Stage) -> None:
     file = clock_file(stage.fleet, stage.fleet.leader())
     if not file.exists():
         raise SkipError("a wall clock that can be moved needs a C compiler")
-    set_clock(file, CLOCK_JUMP_S)
+    set_knob(file, CLOCK_JUMP_S)
     try:
         kill_master(stage)
     finally:
-        set_clock(file, 0)
+        set_knob(file, 0)
 
 
 def clock_file(fleet: Fleet, name: str) -> Path:
     return fleet.directory / f"clock-{name}"
 
 
-def set_clock(file: Path, offset_s: int) -> None:
-    """Takes effect at the next look of the process at its wall clock; monotonic clocks stay as they are."""
-    with file.open("r+b" if file.exists() else "wb") as held:
-        held.write(struct.pack("<q", offset_s))
-
-
 @contextmanager
 def movable_clock(fleet: Fleet, name: str) -> Iterator[None]:
-    """A process that is started inside has a wall clock that ``set_clock`` can move, where there is a C compiler."""
-    library = fleet.directory / "clock.so"
-    if not library.exists():
-        compiler = shutil.which("cc")
-        if compiler is None:
-            yield
-            return
-        source = Path(__file__).with_name("clock.c")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True, timeout=60)
-    file = clock_file(fleet, name)
-    if not file.exists():
-        set_clock(file, 0)
-    extra = {"LD_PRELOAD": str(library), "WALL_CLOCK_FILE": str(file)}
-    os.environ.update(extra)
-    try:
+    """A process that is started inside has a wall clock that ``set_knob`` can move, where there is a C compiler."""
+    library, file = fleet.directory / "clock.so", clock_file(fleet, name)
+    if not built(Path(__file__).with_name("clock.c"), library):
         yield
-    finally:
-        for key in extra:
-            del os.environ[key]
+        return
+    if not file.exists():
+        set_knob(file, 0)
+    with preloaded([library], WALL_CLOCK_FILE=file):
+        yield
 
 
 Fault = Callable[[Stage], None]

@@ -103,6 +103,7 @@ def test_nothing_changed_is_not_a_snapshot(tmp_path: Path) -> None:
     assert lake.snapshot().number == 1
 
 
+@pytest.mark.slow
 def test_earlier_runs_can_be_read_until_they_are_swept(tmp_path: Path) -> None:
     """Files of the kept snapshots are there, older ones are not, and the refusal names what is kept."""
     lake = Lake(tmp_path)
@@ -116,6 +117,7 @@ def test_earlier_runs_can_be_read_until_they_are_swept(tmp_path: Path) -> None:
         lake.snapshot(2)
 
 
+@pytest.mark.slow
 def test_what_a_layer_was_built_from_is_kept_however_many_snapshots_follow(tmp_path: Path) -> None:
     """Bronze alone was published eleven times; then silver failed at the files that it had been built from."""
     lake = Lake(tmp_path)

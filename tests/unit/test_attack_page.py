@@ -23,7 +23,9 @@ def test_rows_that_are_run_again_take_their_places_and_say_so(tmp_path: Path) ->
     page = tmp_path / "page"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
 
-    write_page(page, [row("a", "status 401"), row("b", "x|y\nz", "FAILED")], totals("make attacks"), is_whole=True)
+    write_page(
+        page, [row("a", "status 401"), row("b", "x|y\nz", "FAILED")], totals("make prove PARTS=attacks"), is_whole=True
+    )
     first = page.read_text()
     write_page(page, [row("b", "status 403")], totals("one row"), is_whole=False)
     second = page.read_text()
@@ -37,4 +39,4 @@ def test_rows_that_are_run_again_take_their_places_and_say_so(tmp_path: Path) ->
         line for line in first.splitlines() if line.startswith("| rest | a")
     ]
     assert "FAILED" not in second
-    assert second.index("`make attacks`") < second.index("`one row`") < second.index("| port |")
+    assert second.index("`make prove PARTS=attacks`") < second.index("`one row`") < second.index("| port |")

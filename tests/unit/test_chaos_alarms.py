@@ -1,4 +1,4 @@
-"""The judge of alarms in `make chaos-net-short`: which it calls unexplained, which it misses."""
+"""The judge of alarms in `make prove PARTS=chaos-net-short`: which it calls unexplained, which it misses."""
 
 from __future__ import annotations
 

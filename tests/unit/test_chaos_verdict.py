@@ -1,4 +1,4 @@
-"""The judge of `make chaos-net`: which records it calls wrong, and what an audit lies between."""
+"""The judge of `make prove PARTS=chaos-net`: which records it calls wrong, and what an audit lies between."""
 
 from __future__ import annotations
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from tests.perf.machine import Machine
+from tests.perf.results import Run
 from tests.perf.versus.__main__ import merge
-from tests.perf.versus.rows import Done, Report
+from tests.perf.versus.rows import Report
 
 MACHINE = Machine(
     cores=2, memory_gib=24, system="Linux", python="3.11", commit="c0ffee", date="2026-11-21T00:00Z", sync_ms=1
 )
 
 
-def report(*runs: Done) -> Report:
+def report(*runs: Run) -> Report:
     return Report(machine=MACHINE, version="5.3.3", command="piece", seconds=1.5, measured=[], runs=list(runs))
 
 
-def done(section: str, side: str, **values: float) -> Done:
-    return Done(section=section, side=side, number=1, seconds=1, load_before=0, cpu_of_others=0, values=values)
+def done(section: str, side: str, **values: float) -> Run:
+    return Run(section=section, side=side, number=1, seconds=1, load_before=0, cpu_of_others=0, values=values)
 
 
 def test_runs_of_one_section_are_numbered_on_and_counted_together() -> None:

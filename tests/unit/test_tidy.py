@@ -136,6 +136,7 @@ MODULE_TEXT = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?::[A-Za-z_.]
 """A text that names a module of ours without the namespace: for ``-m``, ``setattr`` of a path, or a mutant's target."""
 
 
+@pytest.mark.slow
 def test_everything_is_imported_through_the_namespace() -> None:
     """``api`` or ``node`` alone is whatever lies first on the path: another distribution's, or a file of the user's."""
     texts = [

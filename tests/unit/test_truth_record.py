@@ -1,5 +1,5 @@
 """
-The judge of `make record-truth` finds what it is there for, and its stopwatch shares no code with the product.
+The judge of `make prove PARTS=record-truth` finds what it is there for, and its stopwatch shares no code with the product.
 """
 
 from __future__ import annotations

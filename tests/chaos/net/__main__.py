@@ -1,5 +1,5 @@
 """
-`make chaos-net ROUNDS=n`: every fault of ``faults`` once a round, on a fleet of machines under load.
+`python -m tests.chaos.net --rounds n`: every fault of ``faults`` once a round, on a fleet of machines under load.
 
     python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
                               [--policies | --alarms]
@@ -400,6 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"SKIPPED: {len(CAUSES)} alarms, which were to be set beside the faults: {no_alarms}")
     if no_machines:
         say(f"SKIPPED: {len(leaving.LEAVING if options.policies else FAULTS)} faults: {no_machines}")
+        say(f"RESULT {json.dumps({'skipped_because': no_machines})}")
         return 0 if options.may_skip else 1
     if shutil.which("unshare") and NAMESPACE not in os.environ:
         # Mounts of its own: a full disk of a test must reach nothing else.
@@ -412,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=options.file, has_policies=options.policies, has_alarms=options.alarms and not no_alarms,
         )  # fmt: skip
     except MachinesError as error:
-        say(f"SKIPPED: {error}")
+        say(f"SKIPPED: {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")
         return 0 if options.may_skip else 1
 
 

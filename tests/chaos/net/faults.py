@@ -1,5 +1,5 @@
 """
-The faults of `make chaos-net`: what happens to which machines, and how it ends.
+The faults of `make prove PARTS=chaos-net`: what happens to which machines, and how it ends.
 
 Here: one context for each scenario; the fault is there inside the block, and has ended behind it. Not here: load,
 verdicts, rounds (``__main__``).
@@ -18,8 +18,6 @@ import os
 import random
 import shutil
 import signal
-import struct
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -39,6 +37,7 @@ from rollcall_ha.node.certified import CertifiedName
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.credentials import broker_name, controller_name
 from tests.chaos.net.alarms import Happened
+from tests.support.knobs import built, fill, preloaded, set_knob
 from tests.support.two_versions import NEWER_LEVEL, TwoVersions
 
 LOSS = Quality(loss_share=0.4)
@@ -286,17 +285,6 @@ def disk_full(stage: Stage) -> Iterator[None]:
         filler.unlink(missing_ok=True)
 
 
-def fill(filler: Path) -> None:
-    """To the last block: a file system that allocates late takes some more once it has written what it was given."""
-    with filler.open("wb", buffering=0) as file:
-        for block in (1 << 20, 1 << 12, 1 << 12):
-            with suppress(OSError):
-                while file.write(bytes(block)):
-                    pass
-            with suppress(OSError):
-                os.fsync(file.fileno())
-
-
 @contextmanager
 def slow_sync(stage: Stage) -> Iterator[None]:
     """Every sync of one broker takes 400 ms longer."""
@@ -365,44 +353,26 @@ def knob(stage: Stage, name: str, kind: str) -> Path:
     return stage.tools / f"{kind}-{name}"
 
 
-def set_knob(file: Path, value: int) -> None:
-    """Takes effect at the next look of the process."""
-    with file.open("r+b" if file.exists() else "wb") as held:
-        held.write(struct.pack("<q", value))
-
-
 def make_tools(tools: Path, names: tuple[str, ...]) -> None:
     """Libraries and files; nothing where there is no compiler."""
     tools.mkdir(parents=True, exist_ok=True)
     for name in names:
         for kind in ("sync", "clock"):
             set_knob(tools / f"{kind}-{name}", 0)
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return
     here = Path(__file__).parent
-    for source, library in ((here.parents[1] / "truth" / "clock.c", "clock.so"), (here / "disk.c", "disk.so")):
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(tools / library), str(source)]
-        subprocess.run(command, check=True, timeout=60)
+    built(here.parents[1] / "truth" / "clock.c", tools / "clock.so")
+    built(here / "disk.c", tools / "disk.so")
 
 
 @contextmanager
 def tooled(tools: Path, name: str) -> Iterator[None]:
     """What is started inside the block has a clock that can be moved and a disk that can be slow."""
-    extra = {
-        "LD_PRELOAD": f"{tools / 'clock.so'} {tools / 'disk.so'}",
-        "WALL_CLOCK_FILE": str(tools / f"clock-{name}"),
-        "SLOW_SYNC_FILE": str(tools / f"sync-{name}"),
-    }
-    if not (tools / "clock.so").exists():
+    libraries = [tools / "clock.so", tools / "disk.so"]
+    if not libraries[0].exists():
         yield
         return
-    os.environ.update(extra)
-    try:
+    with preloaded(libraries, WALL_CLOCK_FILE=tools / f"clock-{name}", SLOW_SYNC_FILE=tools / f"sync-{name}"):
         yield
-    finally:
-        for key in extra:
-            del os.environ[key]
 
 
 def restart(stage: Stage, name: str) -> None:

@@ -1,5 +1,5 @@
 """
-Faults for which a living master has to be left, on a fleet whose policies say so: `make chaos-policies`.
+Faults for which a living master has to be left, on a fleet whose policies say so: `make prove PARTS=chaos-policies`.
 
 Here: the policies, the faults, and how long each hand-over took. Not here: making the fleet (``stage``), the load, the
 audit and the record (``__main__``), masters that must not be left (``tests.chaos.false_handovers``).
@@ -20,7 +20,8 @@ from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.partitions import bridge, two_way
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.chaos.net.devices import throttled, why_no_slow_device
-from tests.chaos.net.faults import Fault, NotHere, Stage, cut, disk_full, knob, set_knob
+from tests.chaos.net.faults import Fault, NotHere, Stage, cut, disk_full, knob
+from tests.support.knobs import set_knob
 
 ON = {
     "handover_disk_full_after_ms": 3_000,

@@ -1,5 +1,5 @@
 """
-The fleet of one round of `make chaos-net`: machines, and a disk for each broker that can be filled.
+The fleet of one round of `make prove PARTS=chaos-net`: machines, and a disk for each broker that can be filled.
 
 Here: making it, and taking it away. Not here: faults (``faults``), load and verdicts (``__main__``).
 """

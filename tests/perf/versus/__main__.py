@@ -1,5 +1,5 @@
 """
-``make bench-vs-rocketmq``: Rollcall beside Apache RocketMQ, one after the other on the same machine, under the same load.
+``make prove PARTS=bench-vs-rocketmq``: Rollcall beside Apache RocketMQ, one after the other on the same machine, under the same load.
 
     python -m tests.perf.versus [--quick] [--only NAME]... [--side NAME] [--runs 3] [--json out/versus.json]
     python -m tests.perf.versus --merge out/a.json --merge out/b.json
@@ -15,6 +15,7 @@ puts their runs together. ``--markdown out/versus.json`` prints the tables of do
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -23,11 +24,12 @@ from pathlib import Path
 
 import msgspec
 
-from tests.interop_java.admin import to_stderr
 from tests.interop_java.artifacts import JavaUnavailableError, RocketMq, obtain
-from tests.perf.machine import ROOT, Tried, describe
+from tests.perf.machine import ROOT, describe
+from tests.perf.results import Run
+from tests.perf.section import Context, Section, print_failed, run_section, write_report
 from tests.perf.versus import controllers, fleets
-from tests.perf.versus.rows import SIDES, Context, Done, Report, Section, gather, markdown, text
+from tests.perf.versus.rows import SIDES, Report, gather, markdown, text
 
 SECTIONS: tuple[Section, ...] = (
     fleets.FAILOVER,
@@ -39,42 +41,24 @@ SECTIONS: tuple[Section, ...] = (
 RUNS = 3
 
 
-def run_section(section: Section, side: str, number: int, root: Path, rocketmq: RocketMq, *, is_quick: bool) -> Done:
-    """One run of one section on one side, in a directory of its own."""
-    directory = root / f"{section.name}-{side}-{number}"
-    directory.mkdir()
-    context = Context(side=side, directory=directory, rocketmq=rocketmq, is_quick=is_quick, say=to_stderr)
-    tried = Tried(lambda: section.run(context), directory)
-    return Done(
-        section=section.name,
-        side=side,
-        number=number,
-        seconds=tried.seconds,
-        load_before=tried.load_before,
-        cpu_of_others=tried.cpu_of_others,
-        values=tried.values,
-        detail=context.detail,
-        error=tried.error,
-    )
-
-
 def run_all(
     sections: Sequence[Section], runs: int, root: Path, rocketmq: RocketMq, *, on: Sequence[str], is_quick: bool
-) -> list[Done]:
+) -> list[Run]:
     """Every section on each side once, then again; who begins changes from run to run."""
-    done: list[Done] = []
+    done: list[Run] = []
     for number in range(1, runs + 1):
         for section in sections:
             for side in on if number % 2 else on[::-1]:
                 sys.stderr.write(f"run {number} of {runs}  {section.title}: {side}\n")
-                done.append(run_section(section, side, number, root, rocketmq, is_quick=is_quick))
-                sys.stderr.write(f"    {done[-1].seconds:.0f} s, others used {done[-1].cpu_of_others:.2f} cores\n")
+                directory = root / f"{section.name}-{side}-{number}"
+                context = Context(directory=directory, is_quick=is_quick, side=side, java=rocketmq)
+                done.append(run_section(section, number, context))
     return done
 
 
 def merge(reports: Sequence[Report]) -> Report:
     """The runs of several pieces as if they had been one; runs of the same section are numbered on."""
-    runs: list[Done] = []
+    runs: list[Run] = []
     for done in (done for report in reports for done in report.runs):
         earlier = sum((other.section, other.side) == (done.section, done.side) for other in runs)
         runs.append(msgspec.structs.replace(done, number=earlier + 1))
@@ -87,20 +71,16 @@ def merge(reports: Sequence[Report]) -> Report:
     )
 
 
-def write(report: Report, path: Path) -> None:
-    """The JSON file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-
-
 def read(path: Path) -> Report:
-    """A JSON file that ``write`` left."""
+    """A JSON file that ``write_report`` left."""
     return msgspec.json.decode(path.read_bytes(), type=Report)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1: a run failed."""
-    parser = argparse.ArgumentParser(prog="make bench-vs-rocketmq", description=(__doc__ or "").strip().splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.perf.versus", description=(__doc__ or "").strip().splitlines()[0]
+    )
     names = [section.name for section in SECTIONS]
     parser.add_argument("--quick", action="store_true", help="one short run of everything")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
@@ -115,13 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.merge:
         report = merge([read(path) for path in options.merge])
-        write(report, options.json)
+        write_report(report, options.json)
         print(f"{text(report.measured)}\n\n{len(report.runs)} runs; all samples in {options.json}")
         return 0
     try:
         rocketmq = obtain()
     except JavaUnavailableError as error:
-        print(f"SKIPPED  {error}\nRESULT  1 skipped: nothing was measured")
+        print(f"SKIPPED  {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")
         return 0
     sections = [section for section in SECTIONS if not options.only or section.name in options.only]
     began = time.monotonic()
@@ -131,8 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = options.runs or (1 if options.quick else RUNS)
     on = (options.side,) if options.side else SIDES
     runs = run_all(sections, count, root, rocketmq, on=on, is_quick=options.quick)
-    failed = [done for done in runs if done.error]
-    if not failed:
+    if not any(done.error for done in runs):
         root.rmdir()
     report = Report(
         machine=machine,
@@ -142,11 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured=gather(sections, runs),
         runs=runs,
     )
-    write(report, options.json)
+    write_report(report, options.json)
     print(f"\n{text(report.measured)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
-    for done in failed:
-        print(f"FAILED  {done.section}, {done.side}, run {done.number}: {done.error.strip().splitlines()[-1]}")
-    return 1 if failed else 0
+    result = {"sections": len(sections), "runs": len(runs), "failed": print_failed(runs)}
+    print(f"RESULT {json.dumps(result)}")
+    return int(bool(result["failed"]))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from tests.interop_java.fleet import CLUSTER
 from tests.interop_java.sides import Side, sides
 from tests.perf.bench_sets import cpu_share
 from tests.perf.machine import resident_mib
-from tests.perf.results import percentile
+from tests.perf.results import Measure, percentile
+from tests.perf.section import Context, Section
 from tests.perf.versus.crowd import Crowd, CrowdProcess
-from tests.perf.versus.rows import Context, Row, Section
 
 DEADLINE_S = 120.0
 QUIET_S = 5.0
@@ -174,20 +174,20 @@ def _section(count: int) -> Section:
     return Section(
         name=f"sets-{count}",
         title=f"{count:,} sets of two, simulated brokers",
-        rows=(
-            Row(key="elected_all_ms", what="all masters lost: all elected after", unit="ms",
+        measures=(
+            Measure(key="elected_all_ms", what="all masters lost: all elected after", unit="ms",
                 aim=1_000 if is_large else None),
-            Row(key="elected_p50_ms", what="  p50", unit="ms"),
-            Row(key="answer_max_ms", what="  longest answer of the controller meanwhile", unit="ms",
+            Measure(key="elected_p50_ms", what="  p50", unit="ms"),
+            Measure(key="answer_max_ms", what="  longest answer of the controller meanwhile", unit="ms",
                 aim=100 if is_large else None),
-            Row(key="registered_s", what="all registered, each set with a master", unit="s",
+            Measure(key="registered_s", what="all registered, each set with a master", unit="s",
                 aim=4 if is_large else None),
-            Row(key="grown_s", what="  and with both in the SyncStateSet", unit="s"),
-            Row(key="beating_cpu", what=f"leader's CPU at {2 * count:,} heartbeats/s", unit="%",
+            Measure(key="grown_s", what="  and with both in the SyncStateSet", unit="s"),
+            Measure(key="beating_cpu", what=f"leader's CPU at {2 * count:,} heartbeats/s", unit="%",
                 aim=10 if is_large else None),
-            Row(key="beats", what="  heartbeats sent", unit="/s", is_floor=True),
-            Row(key="resident_mib", what="  leader's resident memory", unit="MiB", aim=120 if is_large else None),
-            Row(key="idle_cpu", what="leader's CPU before, idle", unit="%", aim=2),
+            Measure(key="beats", what="  heartbeats sent", unit="/s", is_floor=True),
+            Measure(key="resident_mib", what="  leader's resident memory", unit="MiB", aim=120 if is_large else None),
+            Measure(key="idle_cpu", what="leader's CPU before, idle", unit="%", aim=2),
         ),
         run=partial(run_sets, count),
     )  # fmt: skip
@@ -197,9 +197,9 @@ SETS = tuple(_section(count) for count in SIZES)
 LEADER = Section(
     name="leader",
     title="kill -9 of the leading controller",
-    rows=(
-        Row(key="next_ms", what="next one leads and answers, p50", unit="ms", aim=1_000),
-        Row(key="next_max_ms", what="  longest", unit="ms"),
+    measures=(
+        Measure(key="next_ms", what="next one leads and answers, p50", unit="ms", aim=1_000),
+        Measure(key="next_max_ms", what="  longest", unit="ms"),
     ),
     run=run_leader,
 )

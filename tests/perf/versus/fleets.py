@@ -26,7 +26,8 @@ from tests.interop_java.story import KILL, STOP, Plan, Story
 from tests.perf import bench_catch_up, bench_put
 from tests.perf.bench_failover import ELECTED, spans_ms
 from tests.perf.bench_put import KIB, SHAPES
-from tests.perf.versus.rows import Context, Row, Section
+from tests.perf.results import Measure
+from tests.perf.section import Context, Section
 
 MIB = KIB * KIB
 ROUTE_POLL_MS = 1000
@@ -184,44 +185,44 @@ def _log_mib(java: JavaFleet, name: str) -> float:
 FAILOVER = Section(
     name="failover",
     title="failover of a fleet of Java brokers, as a Java client sees it",
-    rows=(
-        Row(key="kill_elected_s", what="kill -9 of the master: next one elected after", unit="s", aim=0.03),
-        Row(key="record_elected_ms", what="  of which from the first sign to the commit, by the record", unit="ms"),
-        Row(key="record_applied_ms", what="  and until the Java broker has applied its role", unit="ms"),
-        Row(key="kill_gap_s", what="  gap between two acks, median", unit="s", aim=0.05),
-        Row(key="kill_gap_max_s", what="  longest", unit="s", aim=0.2),
-        Row(key="kill_whole_s", what="  whole again after the restart", unit="s"),
-        Row(key="stop_elected_s", what="SIGSTOP of the master: next one elected after", unit="s", aim=4),
-        Row(key="stop_gap_s", what="  gap between two acks, median", unit="s", aim=4),
-        Row(key="stop_whole_s", what="  whole again after it went on", unit="s"),
-        Row(key="started_again", what="brokers that had to be started again to come back", unit=""),
+    measures=(
+        Measure(key="kill_elected_s", what="kill -9 of the master: next one elected after", unit="s", aim=0.03),
+        Measure(key="record_elected_ms", what="  of which from the first sign to the commit, by the record", unit="ms"),
+        Measure(key="record_applied_ms", what="  and until the Java broker has applied its role", unit="ms"),
+        Measure(key="kill_gap_s", what="  gap between two acks, median", unit="s", aim=0.05),
+        Measure(key="kill_gap_max_s", what="  longest", unit="s", aim=0.2),
+        Measure(key="kill_whole_s", what="  whole again after the restart", unit="s"),
+        Measure(key="stop_elected_s", what="SIGSTOP of the master: next one elected after", unit="s", aim=4),
+        Measure(key="stop_gap_s", what="  gap between two acks, median", unit="s", aim=4),
+        Measure(key="stop_whole_s", what="  whole again after it went on", unit="s"),
+        Measure(key="started_again", what="brokers that had to be started again to come back", unit=""),
     ),
     run=run_failover,
 )
 PUT = Section(
     name="put",
     title="puts that all three replicas must have",
-    rows=(
-        Row(key="rate_1", what="1 KiB, 1 in flight", unit="/s", is_floor=True),
-        Row(key="p50_1", what="  p50", unit="ms", aim=1),
-        Row(key="rate_16", what="1 KiB, 16 in flight", unit="/s", is_floor=True),
-        Row(key="p50_16", what="  p50", unit="ms"),
-        Row(key="rate_64", what="1 KiB, 64 in flight", unit="/s", aim=20_000, is_floor=True),
-        Row(key="p50_64", what="  p50", unit="ms"),
-        Row(key="cpu_64", what="  CPU of the three brokers per message", unit="us"),
-        Row(key="mib_big", what="256 KiB, 8 in flight", unit="MiB/s", aim=100, is_floor=True),
-        Row(key="p50_big", what="  p50", unit="ms"),
+    measures=(
+        Measure(key="rate_1", what="1 KiB, 1 in flight", unit="/s", is_floor=True),
+        Measure(key="p50_1", what="  p50", unit="ms", aim=1),
+        Measure(key="rate_16", what="1 KiB, 16 in flight", unit="/s", is_floor=True),
+        Measure(key="p50_16", what="  p50", unit="ms"),
+        Measure(key="rate_64", what="1 KiB, 64 in flight", unit="/s", aim=20_000, is_floor=True),
+        Measure(key="p50_64", what="  p50", unit="ms"),
+        Measure(key="cpu_64", what="  CPU of the three brokers per message", unit="us"),
+        Measure(key="mib_big", what="256 KiB, 8 in flight", unit="MiB/s", aim=100, is_floor=True),
+        Measure(key="p50_big", what="  p50", unit="ms"),
     ),
     run=run_put,
 )
 CATCH_UP = Section(
     name="catch-up",
     title="catch-up of a wiped slave",
-    rows=(
-        Row(key="catch_up", what="copying the log", unit="MiB/s", is_floor=True),
-        Row(key="limit", what="  sendfile to a map, the same files", unit="MiB/s", is_floor=True),
-        Row(key="share", what="  share of that", unit="%", aim=70, is_floor=True),
-        Row(key="back_s", what="  in the SyncStateSet again after its restart", unit="s"),
+    measures=(
+        Measure(key="catch_up", what="copying the log", unit="MiB/s", is_floor=True),
+        Measure(key="limit", what="  sendfile to a map, the same files", unit="MiB/s", is_floor=True),
+        Measure(key="share", what="  share of that", unit="%", aim=70, is_floor=True),
+        Measure(key="back_s", what="  in the SyncStateSet again after its restart", unit="s"),
     ),
     run=run_catch_up,
 )

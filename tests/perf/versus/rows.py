@@ -1,7 +1,7 @@
 """
 What is measured on both sides: rows with both sides' values and their ratio, as a table.
 
-Here: ``Row``, ``Measured``, the table as text and as Markdown. Not here: measuring (``controllers``, ``fleets``), who
+Here: ``Measured``, the table as text and as Markdown. Not here: measuring (``controllers``, ``fleets``), who
 runs it (``__main__``).
 Rule 1: a ratio says how many times better Rollcall is; it is that of the medians over the runs.
 Rule 2: a row without a value on one side has no ratio, and says so.
@@ -10,76 +10,23 @@ Rule 2: a row without a value on one side has no ratio, and says so.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tests.interop_java.artifacts import RocketMq
 from tests.perf.machine import Machine
-from tests.perf.results import number
+from tests.perf.results import Measure, Run, aligned, number
+from tests.perf.section import Section
 
 SIDES = ("rocketmq", "rollcall")
 HEAD = ("what", "unit", "RocketMQ", "Rollcall", "times better", "aim", "verdict")
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One subject."""
-
-    key: str
-    what: str
-    unit: str
-    aim: float | None = None
-    """For Rollcall."""
-    is_floor: bool = False
-    """More is better."""
-
-    def aim_text(self) -> str:
-        """``< 50 ms``; empty without an aim."""
-        return "" if self.aim is None else f"{'>' if self.is_floor else '<'} {number(self.aim)} {self.unit}".rstrip()
-
-
-class Context(msgspec.Struct, kw_only=True):
-    """One run of one section on one side."""
-
-    side: str
-    directory: Path
-    """Empty, of this run alone."""
-    rocketmq: RocketMq
-    is_quick: bool
-    say: Callable[[str], object]
-    detail: dict[str, list[float]] = {}
-    """Samples behind the values."""
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A bench of one subject; ``run`` gives a value for every row, on the side that the context names."""
-
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    run: Callable[[Context], dict[str, float]]
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one section on one side."""
-
-    section: str
-    side: str
-    number: int
-    seconds: float
-    load_before: float
-    cpu_of_others: float
-    values: dict[str, float]
-    detail: dict[str, list[float]] = {}
-    error: str = ""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """A row with what was found."""
 
     section: str
-    row: Row
+    row: Measure
     values: dict[str, tuple[float, ...]]
     """Side -> one value per run that ended well."""
 
@@ -99,14 +46,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> str:
         """``reached``, or by how much it is missed."""
-        ours, aim = self.median("rollcall"), self.row.aim
-        if aim is None:
-            return ""
+        ours = self.median("rollcall")
         if ours is None:
-            return "not measured"
-        if ours > aim if self.row.is_floor else ours < aim:
-            return "reached"
-        return f"misses by {number(abs(ours - aim))} {self.row.unit}".rstrip()
+            return "" if self.row.aim is None else "not measured"
+        return self.row.verdict(ours)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +60,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     seconds: float
     measured: list[Measured]
-    runs: list[Done]
+    runs: list[Run]
 
 
-def gather(sections: Sequence[Section], runs: Sequence[Done]) -> list[Measured]:
+def gather(sections: Sequence[Section], runs: Sequence[Run]) -> list[Measured]:
     """Every row with the values of its runs."""
     return [
         Measured(
@@ -136,7 +79,7 @@ def gather(sections: Sequence[Section], runs: Sequence[Done]) -> list[Measured]:
             },
         )
         for section in sections
-        for row in section.rows
+        for row in section.measures
     ]
 
 
@@ -152,23 +95,13 @@ def _cells(found: Measured) -> tuple[str, ...]:
             median = statistics.median(values)
             sides.append(f"{number(median)} ({number(min(values))}-{number(max(values))})")
     ratio = "" if found.ratio is None else f"{number(found.ratio)} x"
-    return (found.row.what, found.row.unit, *sides, ratio, found.row.aim_text(), found.verdict)
+    return (found.row.what, found.row.unit, *sides, ratio, found.row.aim_text, found.verdict)
 
 
 def text(measured: Sequence[Measured]) -> str:
     """One line per row, sections apart; medians, smallest and greatest in parentheses."""
     rows = [tuple(word.upper() for word in HEAD), *(_cells(found) for found in measured)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = []
-    for at, row in enumerate(rows):
-        if at and measured[at - 1].section != (measured[at - 2].section if at > 1 else ""):
-            lines.append("")
-        cells = (
-            cell.rjust(width) if column in (2, 3, 4) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return aligned(rows, [found.section for found in measured])
 
 
 def markdown(report: Report, sections: Sequence[Section]) -> Iterator[str]:
