@@ -38,6 +38,7 @@ from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.contract.ids import FleetIncarnation
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
@@ -56,7 +57,6 @@ from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.seating import Seating
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
 from rollcall_ha.controller.runtime.transfers import step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look

@@ -1,8 +1,8 @@
 """
 The processes of a synthetic fleet as they are, beside what the controllers believe; and what they propose.
 
-Here: replicas, the ends of their logs, the leading controller, the detection of a fault. Not here: faults and returns
-(``broker_set``), the log of operations (``fleet``).
+Here: replicas, the ends of their logs, the leading controller. Not here: faults and returns (``broker_set``), the
+log of operations (``log``).
 Rule 1: in mode ``all`` a record is acknowledged when every member of the SyncStateSet holds it; in ``async`` when the
 master holds it.
 Rule 2: the log grows while a master serves; followers lack a little of it, drawn when a fault fixes their ends.
@@ -17,7 +17,7 @@ from typing import Any
 from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
 from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, RegisterCode
-from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Evidence, SilenceCause
+from rollcall_ha.controller.contract.values import CleanMark, Evidence
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4
@@ -44,9 +44,13 @@ class Leader:
     term: int
     since_us: int
 
+    @property
+    def signature(self) -> str:
+        return f"controller:{self.name}"
+
     def proposes(self, command: AnyCommand, evidence: Evidence | None = None) -> SyntheticOperation:
-        """By its duty, with its signature."""
-        return SyntheticOperation(command=command, requested_by=f"controller:{self.name}", evidence=evidence)
+        """By its duty."""
+        return SyntheticOperation(command=command, requested_by=self.signature, evidence=evidence)
 
 
 @dataclass(slots=True)
@@ -113,37 +117,3 @@ class ServingMaster:
     def end_at(self, now_us: int) -> int:
         """Where its log ends at that moment."""
         return self.base + max(0, now_us - self.since_us) * self.write_bytes_per_s // US_PER_S
-
-
-_HEARD = "last_heartbeat_age_us"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    """The signs of a master's fault and when the leading controller saw each, in microseconds of the simulated time."""
-
-    cause: SilenceCause
-    detected_us: int
-    heard_us: int | None = None
-    closed_us: int | None = None
-    link_closed_us: int | None = None
-    refused_us: int | None = None
-
-    def ages(self, now_us: int) -> DetectionStamps:
-        """As the product stamps them: ages at the proposal."""
-        moments = {
-            _HEARD: self.heard_us,
-            "session_closed_age_us": self.closed_us,
-            "link_closed_age_us": self.link_closed_us,
-            "probe_refused_age_us": self.refused_us,
-        }
-        ages = {name: max(0, now_us - at_us) for name, at_us in moments.items() if at_us is not None}
-        # A heartbeat is a sign of life: it bounds the fault only where silence is all that there was.
-        signs = [age for name, age in ages.items() if self.cause is SilenceCause.TIMEOUT or name != _HEARD]
-        detected_age_us = now_us - self.detected_us
-        return DetectionStamps(
-            cause=self.cause,
-            detected_age_us=detected_age_us,
-            first_sign_age_us=max(signs, default=detected_age_us),
-            **ages,
-        )

@@ -43,9 +43,9 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime import broker_requests
-from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome

@@ -12,6 +12,10 @@ from enum import StrEnum
 
 import msgspec
 
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+US_PER_MS = 1_000
+
 
 class Preset(StrEnum):
     """Named sets of timeouts."""

@@ -6,7 +6,7 @@ Here: pure rendering of replicated state. Not here: soft state of the leader (``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
@@ -64,6 +64,10 @@ def failure_budget(view: SetView, *, away: Collection[BrokerId] = ()) -> int:
 def is_whole(view: SetView, member: MemberView) -> bool:
     """Whether a failure budget counts it."""
     return member.broker_id in view.sync_state_set and member.is_alive and not member.is_suspect
+
+
+ViewOf = Callable[[SetKey], SetView | None]
+"""A reader of the newest applied state; None if there is no such set."""
 
 
 def view_of(fleet: FleetState, set_key: SetKey) -> SetView | None:

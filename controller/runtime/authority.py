@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.replication.ports import Leadership, RaftRole
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

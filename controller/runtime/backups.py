@@ -20,11 +20,11 @@ from collections.abc import Iterator
 import msgspec
 
 from rollcall_ha.controller.contract.backups import BackupHeader, BackupPage
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.backups import backed_up, header_of
 from rollcall_ha.controller.core.snapshot import encode_state
 from rollcall_ha.controller.runtime.queries import NotFound
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 PAGE_BYTES = 256 * 1024
 """An item is not divided: a page is longer by at most one set."""

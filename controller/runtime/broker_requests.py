@@ -29,12 +29,13 @@ from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LinkReport
+from rollcall_ha.controller.contract.timing import NS_PER_US
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.runtime.live_settings import settings_unknown_to
 from rollcall_ha.controller.runtime.revocations import unknown_to
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, stamps_of_leaving
+from rollcall_ha.controller.runtime.session_state import ConnectionId, stamps_of_leaving
 from rollcall_ha.node.telemetry import get_logger
 
 _logger = get_logger("controller")

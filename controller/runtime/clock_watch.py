@@ -15,8 +15,8 @@ Rule 3: a new leader that has learned nothing can still tell a step back: the ne
 
 from __future__ import annotations
 
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 CLOCK_STEP_MS_MIN = CLOCK_DIFFERENCE_MS
 """A smaller step is none: the commit of an entry may take as long, and a clock that is slewed moves in such steps."""

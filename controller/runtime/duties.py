@@ -11,7 +11,7 @@ that of its successor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -23,49 +23,31 @@ from rollcall_ha.controller.contract.commands import (
     RegisterReplica,
 )
 from rollcall_ha.controller.contract.events import (
-    CommandRefused,
     ElectionsResumed,
     EventRecord,
     GoodbyeSaid,
-    LossGraded,
     MaintenanceEnded,
     MasterElected,
-    MilestoneReached,
-    ReplicaSilent,
 )
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.settings import Settings
-from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.timing import NS_PER_US, Timing
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
-from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty
+from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
+from rollcall_ha.controller.core.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, changed_sets
+from rollcall_ha.controller.core.views import ViewOf
 from rollcall_ha.controller.runtime.handover_duty import HandoverDuty, PreviewAny
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.order_ends import FleetNow, OrderEnds
 from rollcall_ha.controller.runtime.return_duty import ReturnDuty
-from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
-from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.controller.runtime.sessions import Sessions
 from rollcall_ha.controller.runtime.switchover_duty import SwitchoverDuty
 
 OWN_ORDERS = "controller:"
 """Begins the names by which controllers propose; operators' and brokers' have others."""
-
-_CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
-
-
-def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
-    """The sets that these events changed, in order, each with the event that it should act on."""
-    found: dict[SetKey, EventRef] = {}
-    for record in records:
-        if record.set_key is None or isinstance(record.event, _CHANGES_NO_SET):
-            continue
-        # Of several events in one entry, an election is triggered by the silence: that is the one ``explain`` follows.
-        if record.set_key not in found or isinstance(record.event, ReplicaSilent):
-            found[record.set_key] = record.ref
-    return found
 
 
 class LeaderDuties:
@@ -233,7 +215,7 @@ class LeaderDuties:
         if isinstance(command, MarkSilent | MarkAlive):
             self.sessions.proposed(command, now_ns)
         elif isinstance(command, ElectMaster):
-            return self.elections.proposed(command, reply, now_ns)
+            return [*self.elections.proposed(command, reply, now_ns)]
         elif isinstance(command, LeaveMaster):
             self.handovers.proposed(command, reply, now_ns)
         elif isinstance(command, RecordMilestones) and is_certainly_not_executed:

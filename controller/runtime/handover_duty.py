@@ -29,14 +29,16 @@ from rollcall_ha.controller.contract.commands import ElectMaster, LeaveMaster
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, SetView
 from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import Evidence, StopReason
+from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.settings import settings_in_force
 from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.core.views import ViewOf
 from rollcall_ha.controller.core.writes import stop_words
-from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.order_ends import FleetNow
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, LinkSeen
-from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.runtime.session_state import LinkSeen
+from rollcall_ha.controller.runtime.sessions import Sessions
 
 RETRY_MS = 1_000
 """Between two looks at a stop that nobody could be elected for."""

@@ -21,9 +21,9 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.timing import NS_PER_US
 from rollcall_ha.controller.contract.values import Milestone, Phase
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
-from rollcall_ha.controller.runtime.session_state import NS_PER_US
+from rollcall_ha.controller.core.actions import Action, ProposeCommand
 
 PENDING_MAX = 20_000
 ORIGINS_MAX = 20_000

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from rollcall_ha.controller.contract.commands import AnyCommand, EndMaintenance, ResumeElections
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.state import FleetState
-from rollcall_ha.controller.runtime.actions import ProposeCommand
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 LOOK_INTERVAL_MS = 1_000
 ENDS_PER_LOOK_MAX = 100

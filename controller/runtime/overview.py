@@ -24,12 +24,12 @@ import msgspec
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
 from rollcall_ha.controller.contract.views import Freshness, Overview, SetLine, SetStatus
 from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import Published
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 SOFT_MS_MAX = 2_000
 LINES_AT_ONCE = 100

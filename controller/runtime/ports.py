@@ -19,10 +19,11 @@ from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import Incarnation, RequestId
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.raft.failstop import FailStop, exit_process
-from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.authority import Authority
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 
 
 class NoAuthority(Exception):

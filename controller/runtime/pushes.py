@@ -17,10 +17,11 @@ from rollcall_ha.controller.contract.events import BrokerIdGranted, EventRecord,
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import RoleNotice
-from rollcall_ha.controller.runtime.duties import LeaderDuties, changed_sets
+from rollcall_ha.controller.contract.timing import NS_PER_US
+from rollcall_ha.controller.core.election_duty import changed_sets
+from rollcall_ha.controller.core.views import ViewOf
+from rollcall_ha.controller.runtime.duties import LeaderDuties
 from rollcall_ha.controller.runtime.ports import BrokerPort
-from rollcall_ha.controller.runtime.session_state import NS_PER_US
-from rollcall_ha.controller.runtime.sessions import ViewOf
 
 
 def push_views(

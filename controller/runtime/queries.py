@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterE
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused, SwitchoverAnswer
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
@@ -70,7 +71,6 @@ from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
 from rollcall_ha.controller.runtime.overview import Lines, Question
 from rollcall_ha.controller.runtime.seating import told
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.views import set_status, token_status
 from rollcall_ha.node.certificates_held import CertificatesHeld
 

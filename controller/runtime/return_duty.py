@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.preferred import preferred_heir
 from rollcall_ha.controller.core.settings import settings_in_force
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.runtime.order_ends import FleetNow
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 LOOK_INTERVAL_MS = 1_000
 AT_A_TIME = 4

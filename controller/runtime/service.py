@@ -51,7 +51,9 @@ from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, SetView
 from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.core.decide import refuse_above_level
 from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.preview import preview
@@ -60,7 +62,6 @@ from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded, ProposeError
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
 from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
@@ -73,7 +74,6 @@ from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.revocations import RevocationWatch
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings
 from rollcall_ha.controller.runtime.state_watch import StateWatch
 from rollcall_ha.node.telemetry import get_logger

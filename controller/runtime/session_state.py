@@ -21,12 +21,11 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
+from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.runtime.catch_up import LogGrowth
 from rollcall_ha.epoch.model import NO_EPOCH
-
-NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
 
 TRANSIT_NS = 50 * NS_PER_MS
 """How much later than it happened a sign may reach the leader's machine while nothing stands still."""
@@ -43,35 +42,6 @@ class ProbeOutcome(StrEnum):
     ANSWERED = "answered"
     NO_ANSWER = "no-answer"
     """Unreachable or too late: proves nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamps:
-    """When the leader noticed each sign of a replica's end; ``None`` = it did not."""
-
-    cause: SilenceCause
-    detected_ns: int
-    last_heartbeat_ns: int | None = None
-    session_closed_ns: int | None = None
-    link_closed_ns: int | None = None
-    probe_refused_ns: int | None = None
-    first_sign_ns: int
-    """Where the phases of a failover begin: ``DetectionStamps.first_sign_age_us`` on this clock."""
-    alive_ns: int | None
-    """Last sure sign of life; None = none is known."""
-
-    def ages(self, now_ns: int) -> DetectionStamps:
-        """As ages at the moment of a proposal."""
-        return DetectionStamps(
-            cause=self.cause,
-            last_heartbeat_age_us=_age_us(self.last_heartbeat_ns, now_ns),
-            session_closed_age_us=_age_us(self.session_closed_ns, now_ns),
-            link_closed_age_us=_age_us(self.link_closed_ns, now_ns),
-            probe_refused_age_us=_age_us(self.probe_refused_ns, now_ns),
-            detected_age_us=(now_ns - self.detected_ns) // NS_PER_US,
-            first_sign_age_us=(now_ns - self.first_sign_ns) // NS_PER_US,
-            alive_age_us=None if self.alive_ns is None else (now_ns - self.alive_ns) // NS_PER_US,
-        )
 
 
 ROCKETMQ_TIMEOUT_MS = 10_000
@@ -94,10 +64,6 @@ def stamps_of_leaving(command: AnnounceStop | ReportDrained) -> DetectionStamps:
     since_us = command.drained_us
     cause = SilenceCause.GOODBYE if isinstance(command, AnnounceStop) else SilenceCause.DRAINED
     return DetectionStamps(cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us)
-
-
-def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
-    return None if stamp_ns is None else max(0, now_ns - stamp_ns) // NS_PER_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

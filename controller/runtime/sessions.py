@@ -26,30 +26,27 @@ of it, and it does not come back on this session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
-from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.timing import NS_PER_MS, NS_PER_US, Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
+from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
+from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.core.registration import too_high
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
+from rollcall_ha.controller.core.views import ViewOf
 from rollcall_ha.controller.runtime.session_state import (
-    NS_PER_MS,
-    NS_PER_US,
     ConnectionId,
     LinkSeen,
     ProbeOutcome,
     ReplicaKey,
     ReplicaSession,
-    Stamps,
     rocketmq_timeout_ms,
 )
-
-__all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 
 PROBES_MAX = 5
 """Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
@@ -73,11 +70,6 @@ LOOP_GAP_MS_MAX = 60
 
 RETRY_PAUSE_MS = 50
 """Between two proposals about one replica whose first one failed or was lost."""
-
-FRESH_INTERVALS = 3
-"""Heartbeat intervals after which a replica is not called ready any more (Rule 5)."""
-
-ViewOf = Callable[[SetKey], SetView | None]
 
 
 class Sessions:
@@ -583,6 +575,11 @@ class Sessions:
             return self._ended.get(key)
         session = self._sessions.get((key, master))
         return session.stamps() if session is not None else None
+
+    def has_heard(self, key: SetKey, broker_id: BrokerId) -> bool:
+        """Whether the replica told its positions."""
+        session = self._sessions.get((key, broker_id))
+        return session is not None and session.positions is not None
 
     def get(self, key: SetKey, broker_id: BrokerId) -> ReplicaSession | None:
         """The session of one replica; None if this controller does not lead or never heard of it."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.node.telemetry import Logger
 
 INTERVAL_MS = 1_000

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.commands import EndSwitchover
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
-from rollcall_ha.controller.runtime.election_duty import ElectionDuty
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
-from rollcall_ha.controller.runtime.sessions import ViewOf
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.core.actions import Action, ProposeCommand
+from rollcall_ha.controller.core.election_duty import ElectionDuty
+from rollcall_ha.controller.core.views import ViewOf
 
 RETRY_MS = 500
 """After a withdrawal whose outcome is not known, or that came to nothing."""

@@ -17,13 +17,14 @@ from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
 from rollcall_ha.controller.contract.views import CatchUp, ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.state import IssuedToken
 from rollcall_ha.controller.core.views import failure_budget
 from rollcall_ha.controller.runtime.catch_up import catch_up_of
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
+from rollcall_ha.controller.runtime.session_state import ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
 
 _CONDITION_PROBLEMS = {

@@ -42,7 +42,7 @@ from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.journal import DurableJournal
 from rollcall_ha.controller.replication.raft.messages import Answer
-from rollcall_ha.controller.runtime.sessions import ProbeOutcome
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.slave_link import SlaveLinkState

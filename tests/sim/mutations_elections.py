@@ -127,7 +127,7 @@ ELECTIONS: tuple[Mutation, ...] = (
     Mutation(
         name="election-of-an-earlier-epoch",
         what="an election that waits since an earlier epoch replaces the winner that an operator has elected meanwhile",
-        target="rollcall_ha.controller.runtime.election_duty:PendingElection.is_of",
+        target="rollcall_ha.controller.core.election_duty:PendingElection.is_of",
         mutate=constant(True),
         tests=(
             "tests/unit/test_runtime_duties.py::test_a_waiting_election_replaced_the_master_that_an_operator_had_just_elected",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 
 ROUGH = Plan(
-    seed=1,
+    seed=13,
     fleets=1,
     sets=4,
     days=2,

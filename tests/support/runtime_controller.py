@@ -28,10 +28,10 @@ from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort

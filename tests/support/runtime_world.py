@@ -43,16 +43,16 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, IdGranted, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
-from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.timing import NS_PER_MS, PRESETS, Preset
 from rollcall_ha.controller.contract.values import Evidence, Positions, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.duties import LeaderDuties
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ProbeOutcome
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.epoch.model import NO_EPOCH
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)

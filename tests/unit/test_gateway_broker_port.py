@@ -35,8 +35,8 @@ from rollcall_ha.controller.contract.session import (
     RoleNotice,
 )
 from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, RegisteredAs
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime import broker_requests
-from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.deploy.local.processes import free_ports

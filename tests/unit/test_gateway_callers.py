@@ -16,8 +16,8 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOr
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime import broker_requests
-from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.deploy.local.processes import free_ports

@@ -14,8 +14,8 @@ from rollcall_ha.api.rocketmq.controller.leader_check import LeaderCheck
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, ControllerName, SetKey
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.remoting.secured import Door

@@ -15,10 +15,10 @@ from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
 from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.backups import BackupPage
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.snapshot import decode_state
 from rollcall_ha.controller.runtime import backups
 from rollcall_ha.controller.runtime.backup_files import read_backup
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.rest_callers import caller, certificate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.runtime.clock_watch import ClockWatch
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 
 HOUR_MS = 3_600_000
 UTC_MS = 1_700_000_000_000

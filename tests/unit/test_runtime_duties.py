@@ -24,8 +24,8 @@ from rollcall_ha.controller.contract.replies import Condition, Elected
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
 from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause, StopReason
+from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.registration import SHOWN_EPOCH_MAX, SHOWN_NUMBER_MAX
-from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome

@@ -10,7 +10,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.replies import AlterDecided, Condition, Elected
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import Joining, SilenceCause
-from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_world import Replica, World, set_key
 

@@ -19,7 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaKey
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.runtime.session_state import ReplicaKey
 
 SILENCE_MS = 3_000
 """Three heartbeats of RocketMQ's default."""

@@ -14,8 +14,8 @@ import msgspec
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.asking import dial

@@ -29,12 +29,12 @@ from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import MemberView, SetView
+from rollcall_ha.controller.contract.timing import NS_PER_US
 from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_US
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.codes import SystemCode

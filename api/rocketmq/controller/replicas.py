@@ -38,13 +38,14 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Refused
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ReplicaKey
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ReplicaKey
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.telemetry import get_logger
 

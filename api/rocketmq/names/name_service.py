@@ -23,9 +23,10 @@ from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, 
 from rollcall_ha.api.rocketmq.names.machine import NameCode, NameMachine, NameRequest
 from rollcall_ha.api.rocketmq.names.table import CommittedSet, NameTable, SavedTable
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import Published
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId
+from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.files import atomic_replace
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.telemetry import get_logger

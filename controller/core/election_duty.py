@@ -2,8 +2,9 @@
 When the leader proposes an election: the duty, as a machine.
 
 Here: which sets lack a master, when an election is proposed for them and with which evidence, and which winner is
-overdue with ``entered``. Not here: the winner (``controller.core``), silence (``sessions``), sending (``service``).
-Times are nanoseconds of one monotonic clock.
+overdue with ``entered``. Not here: the winner (``decide_election``); silence, and what was heard of replicas
+(``controller.runtime.sessions``; the synthetic fleets of ``analytics`` have a source of their own); sending
+(``controller.runtime.service``). Times are nanoseconds of one monotonic clock, which the caller reads.
 
 Rule 1: work follows changes. An applied entry that changed a set, and a replica that becomes ready, cause a look at
 that set only; a tick looks at deadlines and at pending elections, never at all sets.
@@ -26,18 +27,26 @@ that the duty was told: an operator has elected broker 3, and the attempt of bef
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ElectMaster, MarkSilent
+from rollcall_ha.controller.contract.events import (
+    CommandRefused,
+    EventRecord,
+    LossGraded,
+    MilestoneReached,
+    ReplicaSilent,
+)
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
-from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.timing import NS_PER_MS, Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence
-from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Stamps
-from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.core.actions import ProposeCommand
+from rollcall_ha.controller.core.detection import Stamps
+from rollcall_ha.controller.core.views import ViewOf
 
 ELECTIONS_IN_FLIGHT_MAX = 512
 """Proposed elections without an outcome; more wait in the queue."""
@@ -53,7 +62,37 @@ RETRIES_PER_TICK_MAX = 200
 PreviewOf = Callable[[ElectMaster, Evidence], Elected | Refused]
 """``decide`` without ``evolve`` on the newest applied state."""
 
+
+class Hearing(Protocol):
+    """What this leader has heard of replicas."""
+
+    def has_heard(self, key: SetKey, broker_id: BrokerId) -> bool:
+        """Whether the replica told its positions."""
+
+    def stamps_of_lost(self, key: SetKey, master: BrokerId | None) -> Stamps | None:
+        """How the set lost its master; ``master`` None: its process was replaced. None: this leader did not see it."""
+
+    def evidence(
+        self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
+    ) -> Evidence:
+        """Soft facts about every replica that was heard, and the state that they were taken against (R14)."""
+
+
 _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
+
+_CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
+
+
+def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
+    """The sets that these events changed, in order, each with the event that it should act on."""
+    found: dict[SetKey, EventRef] = {}
+    for record in records:
+        if record.set_key is None or isinstance(record.event, _CHANGES_NO_SET):
+            continue
+        # Of several events in one entry, an election is triggered by the silence: that is the one ``explain`` follows.
+        if record.set_key not in found or isinstance(record.event, ReplicaSilent):
+            found[record.set_key] = record.ref
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +136,7 @@ class ElectionDuty:
         *,
         timing: Timing,
         view_of: ViewOf,
-        sessions: Sessions,
+        sessions: Hearing,
         preview: PreviewOf,
         draw_epoch_jump: Callable[[], int],
         in_flight_max: int = ELECTIONS_IN_FLIGHT_MAX,
@@ -137,7 +176,7 @@ class ElectionDuty:
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
-    def set_changed(self, key: SetKey, triggered_by: EventRef | None, now_ns: int) -> list[Action]:
+    def set_changed(self, key: SetKey, triggered_by: EventRef | None, now_ns: int) -> list[ProposeCommand]:
         """An applied entry changed this set, or this controller begins to lead (S37)."""
         view = self._view_of(key)
         if view is None:
@@ -171,10 +210,9 @@ class ElectionDuty:
         self._enqueue(pending)
         return self._propose_queued(now_ns)
 
-    def silence_proposed(self, silence: MarkSilent, now_ns: int) -> list[Action]:
+    def silence_proposed(self, silence: MarkSilent, now_ns: int) -> list[ProposeCommand]:
         """``silence`` is being proposed: if it is a reigning master's, propose an election with it (Rule 5)."""
         key, view = silence.set_key, self._view_of(silence.set_key)
-        session = self._sessions.get(key, silence.broker_id)
         is_masters = (
             view is not None
             and view.condition.has_master
@@ -183,17 +221,17 @@ class ElectionDuty:
         # Evidence names a replica only by its positions. Without the master in it nothing would tie the election to the
         # session that fell silent (R14): a winner that is still entering and registers a further session in between
         # would be deposed although it lives. A master that has entered is kept by apply as long as it is alive.
-        is_known = session is not None and session.positions is not None
+        is_known = self._sessions.has_heard(key, silence.broker_id)
         # Rule 2 holds here too: when a rack with 1,000 masters dies, 512 elections share the entry of their silence and
         # the others wait in the queue.
         is_free = key not in self._in_flight and key not in self._pending and len(self._in_flight) < self._in_flight_max
-        if view is None or session is None or not (is_masters and is_known and is_free):
+        if view is None or not (is_masters and is_known and is_free):
             return []
         pending = PendingElection(
             set_key=key,
             master_epoch=view.master_epoch,
             since_ns=now_ns,
-            stamps=session.stamps(),
+            stamps=self._sessions.stamps_of_lost(key, silence.broker_id),
             reason=_gone(silence.broker_id),
         )
         pending.is_ahead = True
@@ -203,7 +241,7 @@ class ElectionDuty:
         self._in_flight[key] = None
         return [ProposeCommand(command=command, evidence=evidence)]
 
-    def became_ready(self, key: SetKey, now_ns: int) -> list[Action]:
+    def became_ready(self, key: SetKey, now_ns: int) -> list[ProposeCommand]:
         """A replica of this set was heard for the first time on this leader, or says that it is ready now."""
         pending = self._pending.get(key)
         if pending is None:
@@ -217,7 +255,7 @@ class ElectionDuty:
         for pending in self._pending.values():
             pending.retry_at_ns = 0
 
-    def proposed(self, command: ElectMaster, reply: AnyReply | None, now_ns: int) -> list[Action]:
+    def proposed(self, command: ElectMaster, reply: AnyReply | None, now_ns: int) -> list[ProposeCommand]:
         """The outcome of a proposal; None = not proposed, or unknown. Applied changes come by ``set_changed``."""
         pending = self._pending.get(command.set_key)
         was_in_flight = command.set_key in self._in_flight
@@ -239,7 +277,7 @@ class ElectionDuty:
         pending.retry_at_ns = now_ns + pause_ms * NS_PER_MS
         return self._propose_queued(now_ns)
 
-    def tick(self, now_ns: int) -> list[Action]:
+    def tick(self, now_ns: int) -> list[ProposeCommand]:
         """Look at deadlines that have passed and at pauses that are over."""
         for key, entering in tuple(self._entering.items()):
             # In the order of their deadlines, all equally far ahead: the first that is not due ends the scan.
@@ -274,7 +312,7 @@ class ElectionDuty:
                 deadline_ns=now_ns + self._timing.entered_deadline_ms * NS_PER_MS,
             )
 
-    def overdue(self, key: SetKey, limit: str, now_ns: int) -> list[Action]:
+    def overdue(self, key: SetKey, limit: str, now_ns: int) -> list[ProposeCommand]:
         """The winner that is entering this set has no more time, by ``limit``."""
         entering = self._entering.pop(key, None)
         if entering is None:
@@ -305,8 +343,8 @@ class ElectionDuty:
         if pending.set_key not in self._in_flight:
             self._queue.setdefault(pending.set_key)
 
-    def _propose_queued(self, now_ns: int) -> list[Action]:
-        actions: list[Action] = []
+    def _propose_queued(self, now_ns: int) -> list[ProposeCommand]:
+        actions: list[ProposeCommand] = []
         while self._queue and len(self._in_flight) < self._in_flight_max:
             key = next(iter(self._queue))
             del self._queue[key]
@@ -320,7 +358,7 @@ class ElectionDuty:
             actions += self._propose(view, pending, now_ns)
         return actions
 
-    def _propose(self, view: SetView, pending: PendingElection, now_ns: int) -> list[Action]:
+    def _propose(self, view: SetView, pending: PendingElection, now_ns: int) -> list[ProposeCommand]:
         command, evidence = self._order(view, pending, now_ns)
         if not self._is_worth_proposing(view, pending, command, evidence):
             # Nobody would win. The pause is the longest, because a change, and a replica that becomes ready, end it.
