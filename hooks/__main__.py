@@ -43,7 +43,7 @@ REFUSED, WRONG_USE = 1, 2
 SECRET_BYTES = 32
 SHOWN_MAX = 1_000
 LINE_BYTES_MAX = 65_536
-"""Of a notice on standard input."""
+"""A notice on standard input may have so many."""
 
 _decode_alert = msgspec.json.Decoder(AlertNotice).decode
 

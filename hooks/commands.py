@@ -37,7 +37,7 @@ class Command:
         """Nothing is started yet."""
         self._hook = hook
         self._running: set[int] = set()
-        # Of its own: in the threads that all share, commands that hang would hold up the reading and every other hook.
+        # Threads of its own: in those that all share, commands that hang would hold up reading and all other hooks.
         self._threads = ThreadPoolExecutor(hook.at_a_time, thread_name_prefix=f"hook-{hook.name}")
 
     async def close(self) -> None:

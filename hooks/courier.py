@@ -44,7 +44,7 @@ class Sender(Protocol):
 
 
 class Courier:
-    """Of one event loop."""
+    """The carrier of one event loop."""
 
     def __init__(
         self, desk: Desk, store: Store, senders: Mapping[str, Sender], *, thread: Executor, now_ms: Callable[[], int]

@@ -30,7 +30,7 @@ class Outcome:
 
     is_delivered: bool
     reason: str = ""
-    """Of a failure, at most a few hundred characters."""
+    """Why it failed, in at most a few hundred characters."""
     retry_after_ms: int = 0
     """The receiver asked for so long a pause."""
 
@@ -60,7 +60,7 @@ class Desk:
         self._lanes: dict[tuple[str, str], deque[Waiting]] = {}
         """By hook and set; of each, the first one is out or next."""
         self._due: dict[str, list[tuple[int, int, str]]] = {hook.name: [] for hook in hooks}
-        """Of each hook, the first of its idle lanes: (due, seq, lane)."""
+        """For each hook the first of its idle lanes: (due, seq, lane)."""
         self._out = dict.fromkeys(self._at_a_time, 0)
         self._known_seq = 0
         self.waiting = dict.fromkeys(self._at_a_time, 0)

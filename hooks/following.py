@@ -170,7 +170,7 @@ def judge(text: bytes, cursor: Cursor) -> Judged:
         try:
             found.append(decode_record(text_of_line))
         except msgspec.ValidationError:
-            # Of a newer controller: nothing here knows what it means, and the chain goes on through it.
+            # A newer controller wrote it: nothing here knows what it means, and the chain goes on through it.
             continue
     return Judged(worth=Worth.FOLLOWS, cursor=at, records=tuple(found), by_leader=by_leader)
 

@@ -51,7 +51,7 @@ from rollcall_ha.controller.core.history import history_of
 
 SCHEMA_VERSION = 1
 MILESTONES_KEPT = 32
-"""Of one reign; it has eight phases, and two processes may tell of one."""
+"""So many of one reign; it has eight phases, and two processes may tell of one."""
 
 
 class Kind(StrEnum):
@@ -209,7 +209,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AlertNotice(Notice, frozen=True, kw_only=True, rename="camel"):
-    """A notice that another program made: one that is of no event, and of a set."""
+    """A notice that another program made: it tells of a set, and no event caused it."""
 
     kind: Kind
     set_key: SetKey
@@ -280,7 +280,7 @@ def notices_of(record: EventRecord, before: SetMemory) -> tuple[SetMemory | None
 
 
 def _said(event: AnyEvent, memory: SetMemory) -> list[tuple[Kind, str, Told]]:
-    """Of events that speak for themselves."""
+    """What is said of events that speak for themselves."""
     if isinstance(event, ElectionFailed):
         verdict = event.verdict
         failed = ElectionFailedTold(

@@ -105,7 +105,7 @@ def due_certificates(
     """
     What is to be remembered as said, (serial, days), and what is said now.
 
-    Of the limits that a certificate has passed the smallest is said: found two days before its end, one notice will do.
+    The smallest of the limits that a certificate has passed is said: found two days before its end, one notice will do.
     """
     remembered: list[tuple[str, int]] = []
     notices: dict[str, Notice] = {}
@@ -191,7 +191,7 @@ class HooksProcess:
         """Where reading goes on; None: nowhere, a person is needed, or the process stops."""
         cursor = await self.courier.on_store(self.store.cursor)
         reason = await self.courier.on_store(self.store.refused)
-        # A record that was taken back is of the fleet that it was of: there, to name that fleet is to accept.
+        # A record that went back is still the same fleet's: there, to name that fleet is to accept.
         is_accepted = (
             cursor is not None and self.accepts_fleet != "" and bool(reason or self.accepts_fleet != cursor.fleet)
         )

@@ -142,7 +142,7 @@ class HooksFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return context
 
     def secrets(self, hook: HookSection, variables: Mapping[str, str]) -> tuple[bytes, ...]:
-        """Of a webhook, the newest first. Blocks. Raises ``ConfigError`` that does not show one."""
+        """The keys of a webhook, the newest first. Blocks. Raises ``ConfigError`` that does not show one."""
         if hook.secret_variable:
             where, text = f"variable {hook.secret_variable}", variables.get(hook.secret_variable, "")
         else:
@@ -249,7 +249,7 @@ def _check_webhook(where: str, hook: HookSection) -> None:
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ConfigError(f"{where}: url is {hook.url!r}, without TLS and not on loopback; take https")
     if hook.authority and parts.scheme == "http":
-        raise ConfigError(f"{where}: authority {hook.authority!r} is of no use without https")
+        raise ConfigError(f"{where}: authority {hook.authority!r} is useless without https")
     if bool(hook.secret_file) == bool(hook.secret_variable):
         raise ConfigError(f"{where} needs a secret: either secret_file or secret_variable")
     if hook.user:

@@ -105,7 +105,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: str
     hook: str
     set_key: str
-    """cluster/name; empty: it is of no set."""
+    """cluster/name; empty: it is about no set."""
     born_at_ms: int
     dead_at_ms: int
     tries: int
@@ -282,7 +282,7 @@ class Store:
         """
         Let dead letters wait again, behind what waits, with all tries before them; None: all. How many there were.
 
-        Of hooks that are not among ``hooks`` they stay dead: nobody would deliver them.
+        Those of hooks that are not among ``hooks`` stay dead: nobody would deliver them.
         """
         marks = ", ".join("?" * len(hooks))
         which = f"dead_at_ms IS NOT NULL AND hook IN ({marks}) AND (? IS NULL OR id = ?)"

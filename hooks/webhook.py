@@ -77,7 +77,7 @@ class Webhook:
         }
         timeout_s = self._hook.timeout_ms / 1000
         try:
-            # Of the whole try: httpx limits each step, and a receiver that sends a byte a second has none that is late.
+            # A limit on the whole try: httpx limits each step, and none is late if the receiver sends a byte a second.
             async with (
                 asyncio.timeout(timeout_s),
                 self._http.stream(

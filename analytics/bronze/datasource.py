@@ -11,7 +11,7 @@ Options: ``endpoint`` host:port,... of the controllers' REST ports, or ``path`` 
 them, or folders of folders; ``cluster`` only this one's sets; ``from-index`` the first Raft index (0); ``partitions``
 tasks of a batch (4). With an endpoint also: ``max-entries`` Raft entries per micro-batch of a stream (20,000);
 ``authority`` the fleet's ca.pem (without it controllers are asked without TLS), ``identity`` the certificate to show,
-its key beside it, ``token-file`` in its place. All paths are of every machine that reads.
+its key beside it, ``token-file`` in its place. All paths name files of every machine that reads.
 
 Rule 1: a stream's offset is the mark after the newest event that is on record, never a step beyond it: an event that
 comes later lies after it.
@@ -84,7 +84,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
 
     def record(self) -> LiveRecord:
-        """Of the controllers, asked as the options say. Close it. Raises ``client.identity.IdentityError``."""
+        """The controllers' record, asked as the options say. Close it. Raises ``client.identity.IdentityError``."""
         authority, certificate, token = (
             Path(text) if text else None for text in (self.authority, self.certificate, self.token_file)
         )
@@ -142,7 +142,7 @@ def _paths_of(given: Mapping[str, str]) -> tuple[Path, ...]:
 
 def register(spark: SparkSession) -> None:
     """Make ``format("rollcall")`` known to a session. On a cluster its workers' Python needs Rollcall as well."""
-    # Of Spark Connect the session has no context: there the server says which Python it is.
+    # A session of Spark Connect has no context: there the server says which Python it is.
     context = getattr(spark, "sparkContext", None)
     if context is None or not context.master.startswith("local") or not sys.executable:
         spark.dataSource.register(RollcallDataSource)
@@ -301,7 +301,7 @@ class Rows:
         self._fields = [(field.name, _reader_of(field.dataType)) for field in schema.fields if field.name != "line"]
 
     def batch(self, texts: list[Text], schema: pa.Schema) -> pa.RecordBatch:
-        """Of lines and their records."""
+        """The rows of these lines and their records."""
         import pyarrow as pa
 
         columns = [

@@ -66,7 +66,7 @@ class Why(StrEnum):
     """The line holds the reader's error; the file's lines up to there were read."""
     DIFFERS = "differs from another copy of the same event"
     COPY = "a copy"
-    """Of an event that was met before; like the next one it is counted, and not kept."""
+    """The event was met before; like the next one this line is counted, and not kept."""
     BLANK = "blank"
 
 

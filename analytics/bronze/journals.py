@@ -45,7 +45,7 @@ def read_share(share: Share, *, from_index: int = 0, cluster: str = "") -> Itera
     """
     Texts of the share.
 
-    Of events those from ``from_index`` on, and of ``cluster`` if it is named.
+    Events before ``from_index`` are left out, and those of other clusters if ``cluster`` is named.
 
     Raises ``OSError`` if a file cannot be opened, ``ReadFailed`` with more than ``EVENTS_PER_TASK_MAX`` events.
     """

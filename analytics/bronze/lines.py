@@ -117,7 +117,7 @@ def readable_lines(file: Path) -> Iterator[str]:
     """
     Every line of a file, compressed or not.
 
-    Of a broken one those up to where it breaks off, to the last byte that can be had; then a ``BREAK``.
+    A broken one gives those up to where it breaks off, to the last byte that can be had; then a ``BREAK``.
     """
     good_bytes, rest, why = 0, b"", ""
     # A read that fails at byte 1,000 of a chunk gives none of the 1,000: the last chunk is read again, byte by byte.

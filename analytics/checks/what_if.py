@@ -28,7 +28,7 @@ from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
 
 REPLAYED_DDL = "other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
-"""Of a ``Replayed``."""
+"""The columns of a ``Replayed``."""
 
 SAME = "same"
 FASTER = "faster"
@@ -54,7 +54,7 @@ class WhatIf:
     added: DataFrame
     """One row per heartbeat gap of a master that would have become a failover. Empty without gaps."""
     doubt: str
-    """Of ``check_reality``; empty = none."""
+    """What ``check_reality`` says; empty = no doubt."""
 
 
 def what_if(
@@ -170,8 +170,8 @@ def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
 
 def counts() -> list[Column]:
     """
-    Of failovers (``under``): how many, of each outcome, and ``PERCENTS`` of their RTO in microseconds, as ``total_us``
-    and ``other_total_us``. Both speak of those whose change is known, the other one without the avoided ones.
+    How many failovers (``under``) had each outcome, and ``PERCENTS`` of their RTO in microseconds, as ``total_us`` and
+    ``other_total_us``. Both speak of those whose change is known, the other one without the avoided ones.
     """
     shares = f.array(*(f.lit(percent / 100) for percent in PERCENTS))
     known = f.when(f.col("outcome") != UNKNOWN, f.col("total_us"))

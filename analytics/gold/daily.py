@@ -53,7 +53,7 @@ def failovers(days: Days) -> DataFrame:
     since_previous = elected - f.col("previous_failover_at_ms")
     route_late = f.floor((f.col("route_converged_us") - f.col("total_us")) / US_PER_MS)
     columns = {
-        # Of this outage; the silver column of the name is of the one that ended the reign.
+        # When this outage began; the silver column of that name tells of the outage that ended the reign.
         "lost_at_ms": lost_at,
         "outage_ms": f.greatest(f.lit(0).cast("bigint"), end - lost_at),
         "is_open": f.coalesce("served_at_ms", "ended_at_ms", "cleaned_at_ms").isNull(),

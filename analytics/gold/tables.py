@@ -212,10 +212,10 @@ GROUP BY cluster, day, policy, kind
 GOLD_SETS_DAILY = table(
     "gold/sets_daily",
     "Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one. "
-    "A tenure that an election ended is lost as gold.failovers.lost_at says, of any kind of election. One that "
-    "none ended, up to the set's cleaning or the horizon, is lost with the first of its master's silences, goodbyes "
-    "and ends since its election (silver.silences, found_at minus fault_age_us) after which that very process did "
-    "not come back.",
+    "A tenure that an election of any kind ended is lost at gold.failovers.lost_at. A tenure that no election ended "
+    "lasts up to the set's cleaning or the horizon; it is lost when its master fell silent, said goodbye or ended for "
+    "the first time since its election without coming back as the same process (silver.silences, found_at minus "
+    "fault_age_us).",
     "cluster day fleet broker_set",
     """
 cluster string cluster

@@ -138,7 +138,7 @@ class Layers:
         return folder
 
     def _counts(self, folder: Path) -> Sequence[Row]:
-        """Of what ``_write`` wrote, per source file: numbers about files, not data."""
+        """Counts what ``_write`` wrote, per source file: numbers about files, not data."""
         rows = self._spark.read.schema("source_file string, why string, texts int").parquet(str(folder))
         is_blank = f.col("why") == bronze.Why.BLANK.value
         counts: list[Row] = (

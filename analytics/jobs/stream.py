@@ -41,7 +41,7 @@ FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
 """As Spark defines it; a column that no query selects is not read."""
 SHUFFLE_PARTITIONS = "4"
-"""Of a micro-batch: Spark's streams run without adaptive execution."""
+"""A micro-batch has so many: Spark's streams run without adaptive execution."""
 
 
 def run(

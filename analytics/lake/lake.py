@@ -82,7 +82,7 @@ class Snapshot:
     """Path of a table -> its row of ``SNAPSHOTS``."""
 
     def version(self, path: str) -> int | None:
-        """Of a table; None = it was never published."""
+        """The version of a table; None = it was never published."""
         version: int | None = self.rows[path]["version"] if path in self.rows else None
         return version
 
@@ -212,7 +212,7 @@ class LakeWriter:
         self._sweep()
 
     def paths(self) -> list[str]:
-        """Of all tables that lie there, also those that no snapshot names."""
+        """All tables that lie there, also those that no snapshot names."""
         return sorted(f"{layer}/{folder.name}" for layer in FORMS for folder in self.lake.folder(layer).glob("*"))
 
     # --- staging -----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ JAVA_ANSWER_MS_MAX = 20_000
 SHUFFLE_PARTITIONS = 64
 
 OPEN_FILES_MAX = 64
-"""Of one task that writes; with more partitions it sorts its rows by them first."""
+"""One task that writes keeps so many open; with more partitions it sorts its rows by them first."""
 
 DRIVER_MEMORY = "2g"
 """Heap of a ``local`` session; a cluster's executors have their own setting."""
@@ -41,7 +41,7 @@ gold.
 """
 
 JAVA_VARIABLES = ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""Of the environment: Spark, or Java itself, takes options from them."""
+"""Spark, or Java itself, takes options from these variables of the environment."""
 
 COMPILER_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000",

@@ -37,13 +37,11 @@ def gather(
     Tables of a report, from one version of the lake.
 
     Raises:
-        NoLake: nothing was ever published there, or gold is of an older form.
+        NoLake: nothing was ever published there, or gold has an older form.
     """
     snapshot = lake.require()
     if GOLD_SETS_DAILY.path in snapshot.rows and not snapshot.built_from("gold"):
-        raise NoLake(
-            f"gold in {lake.root} is of an older form; make it anew: rollcall analytics gold --lake {lake.root}"
-        )
+        raise NoLake(f"gold in {lake.root} has an older form; make it anew: rollcall analytics gold --lake {lake.root}")
 
     def read(table: LakeTable) -> DataFrame:
         return lake.read(spark, table, snapshot=snapshot)

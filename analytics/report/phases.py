@@ -32,7 +32,7 @@ COLUMNS = (
     *((f"{n} {words}", column) for n, words, column in PARTS),
     *(("rest", "unattributed_us"), ("RTO", "total_us"), ("at most", "total_us_max"), ("waited", "waited_us")),
 )
-"""Of the table below the bars: head, and the column of ``gold.failovers``."""
+"""The table below the bars: head, and the column of ``gold.failovers``."""
 IN_RTO = dict(zip(PHASES, (words for _, words, _ in PARTS), strict=True)) | {
     "unattributed": "unexplained",
     "total": "RTO",
@@ -41,7 +41,7 @@ IN_RTO = dict(zip(PHASES, (words for _, words, _ in PARTS), strict=True)) | {
 """Phase of ``gold.rto`` -> its words, in the order of a failover."""
 
 ENLARGED_SHARE_MIN = 0.6
-"""Of the time in detection, from which on the rest is enlarged."""
+"""When detection took this share of the time, the rest is enlarged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

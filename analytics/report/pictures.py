@@ -163,7 +163,7 @@ def calendar(rows: Rows) -> list[Year]:
 
 
 WORD_COLUMNS = 3
-"""Of a calendar, that the name of a month needs."""
+"""So many columns of a calendar the name of a month needs."""
 
 
 def by_set(rows: Rows) -> list[list[Row | None]]:

@@ -3,7 +3,7 @@ Questions about the failovers of a lake: each one SELECT over silver and gold, a
 
 Here: the SELECTs, their columns, one sentence each. Not here: drawing (the page), other timeouts (``asking``).
 
-Rule 1: a SELECT is of the SQL that Spark and DuckDB share, and docs/analytics.md shows it as it is here: who asks the
+Rule 1: a SELECT is in the SQL that Spark and DuckDB share, and docs/analytics.md shows it as it is here: who asks the
 lake without Rollcall gets the same rows.
 Rule 2: each has a greatest number of rows. Where there is a row for all together ("*"), it comes first: no part is
 more than the whole, and "*" is before every letter.

@@ -63,7 +63,7 @@ def duration(ms: float | None) -> str:
 
 
 def whole_ms(ms: int | None) -> str:
-    """Of histograms, which round down to whole milliseconds: 0 is less than one."""
+    """A duration of a histogram, which rounds down to whole milliseconds: 0 is less than one."""
     return "< 1 ms" if ms == 0 else duration(ms)
 
 

@@ -120,7 +120,7 @@ def _folds() -> list[Column]:
         return f.when(f.col("phase") == PHASES[phase], f.col(name))
 
     return [
-        # Of two reports of one phase the first: a repeat after a lost answer must not make the phase longer.
+        # The first of two reports of one phase counts: a repeat after a lost answer must not make the phase longer.
         *(f.min(at(*source)).alias(name) for name, source in _LEAST.items()),
         f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
@@ -128,7 +128,7 @@ def _folds() -> list[Column]:
         # of the codes would hide the alarm.
         *(f.max_by(f"graded.{name}", "graded.graded_seq").alias(name) for name in _OF_GRADE),
         f.max("graded.graded_seq").alias("graded_seq"),
-        # Of one event: an election that is in the events and among the published rows is one row, not two.
+        # One row for each event: an election that is in the events and among the published rows is one row, not two.
         *(f.max(f"elected.{name}").alias(name) for name in (*_WINNER, *_OF_ELECTION)),
     ]
 
@@ -309,8 +309,8 @@ def horizons(events: DataFrame) -> DataFrame:
         .agg(
             f.count("*").alias("events"),
             f.min("stamped_at_ms").alias("first_at_ms"),
-            # Of the last event, not the latest stamp: a clock that was an hour ahead for a minute would put the end of
-            # every open interval an hour into the future.
+            # The stamp of the last event, not the latest stamp: a clock that was an hour ahead for a minute would put
+            # the end of every open interval an hour into the future.
             f.max_by("stamped_at_ms", "seq").alias("last_at_ms"),
             f.max("seq").alias("last_seq"),
         )

@@ -88,7 +88,7 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     # and back comes before the return that a published row tells of the same event: else it would count as its copy.
     by_replica = Window.partitionBy("set_id", "broker_id")
     backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
-    # One struct, so that place, time and incarnation are of the same return.
+    # One struct, so that place, time and incarnation come from the same return.
     back = f.when(
         f.col("is_back"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
     )
@@ -138,7 +138,7 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     is_begin = f.col("by") == "writes-stopped"
     # Backwards, as for silences: the last point before a stop in the window is the next one in time.
     backwards = Window.partitionBy("set_id").orderBy(f.col("seq").desc())
-    # Of another place: a copy of a stop, among the published rows, does not end it.
+    # In another place of the log: a copy of a stop, among the published rows, does not end it.
     later = backwards.rangeBetween(Window.unboundedPreceding, -1)
     following = points.withColumns(
         {

@@ -39,7 +39,7 @@ def stamp_column(phase: Phase) -> str:
 
 
 def _chained() -> tuple[dict[Phase, str], list[str]]:
-    """Of each phase its duration, null where its stamp is missing or goes back; and where a stamp goes back."""
+    """Each phase's duration, null where its stamp is missing or goes back; and where a stamp goes back."""
     fault, detected = "fault_age_us", "detected_age_us"
     spans = {
         Phase.DETECTED: f"CASE WHEN {fault} >= {detected} THEN {fault} - {detected} END",

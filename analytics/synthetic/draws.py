@@ -15,7 +15,7 @@ from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_DAY, US_PER_MS
 
 PAUSE_MEDIAN_OF_TIMEOUT = 0.75
 PAUSE_SIGMA = 0.8
-"""Of the logarithm: with the median above, about a third of all pauses outlast the timeout."""
+"""The spread of the logarithm: with the median above, about a third of all pauses outlast the timeout."""
 
 RESTART_MEDIAN_US = 25 * US_PER_S
 BOOT_MEDIAN_US = 120 * US_PER_S

@@ -319,7 +319,7 @@ class SyntheticFailover:
 
 
 def _milestone(epoch: int, phase: Phase, elapsed_us: int, process: Process | None = None, **more: Any) -> Milestone:
-    """Of the leader where no process is named."""
+    """The leader reports it where no process is named."""
     named = process.identity if process is not None else {}
     return Milestone(master_epoch=MasterEpoch(epoch), phase=phase, elapsed_us=elapsed_us, **named, **more)
 

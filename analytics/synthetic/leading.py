@@ -54,7 +54,7 @@ class SetLeader:
             draw_epoch_jump=lambda: world.draws.pick(EPOCH_JUMP_DRAWS),
         )
         self._looks = 0
-        """Of several looks that are due only the newest is taken."""
+        """Counts the looks: if several are due, only the newest is taken."""
         self._waits_for_operator = False
 
     def taken_over(self, now_us: int) -> None:

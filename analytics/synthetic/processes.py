@@ -77,7 +77,7 @@ class Process:
     """Why it is not up, or was not the last time."""
     fault_us: int = 0
     last_heard_us: int = 0
-    """Of its last heartbeat before it fell silent."""
+    """When its last heartbeat came before it fell silent."""
 
     @property
     def incarnation(self) -> Incarnation:

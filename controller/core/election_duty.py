@@ -89,7 +89,7 @@ def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
     for record in records:
         if record.set_key is None or isinstance(record.event, _CHANGES_NO_SET):
             continue
-        # Of several events in one entry, an election is triggered by the silence: that is the one ``explain`` follows.
+        # The silence triggers an election, of several events in one entry: that is the one ``explain`` follows.
         if record.set_key not in found or isinstance(record.event, ReplicaSilent):
             found[record.set_key] = record.ref
     return found

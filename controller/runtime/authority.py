@@ -54,8 +54,8 @@ def judge_authority(
     """
     Judge by Rule 1.
 
-    ``taken_term`` is of the last own ``TakeLeadership`` that was applied here, None = none yet; ``now_ns`` of the clock
-    that ``majority_asked_at_ns`` was read from; after ``election_timeout_ms_min`` another controller may lead.
+    ``taken_term`` comes from the last own ``TakeLeadership`` that was applied here, None = none yet; ``now_ns`` from
+    the clock of ``majority_asked_at_ns``; after ``election_timeout_ms_min`` another controller may lead.
     """
     asked_at_ns = leadership.majority_asked_at_ns
     leads = leadership.role is RaftRole.LEADER

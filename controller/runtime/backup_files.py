@@ -96,7 +96,7 @@ class _Reading:
         self._history = history
         self._number = 0
         self._lines_before = 0
-        """Of an encrypted file: its own first line."""
+        """1 in an encrypted file, which has a first line of its own."""
         self._pending: list[Wrong] = []
 
     def wrong(self) -> Iterator[Wrong]:

@@ -4,7 +4,7 @@ The states that are being backed up: read page by page from one controller, lead
 Here: which are open, one page of one of them. Not here: what a backup has of a state (``controller.core.backups``),
 HTTP (``api.rest.backups``), the file (``cli.backup``).
 
-Rule 1: a state is taken by reference, it is frozen: every page of a backup is of one index, however long it takes.
+Rule 1: a state is taken by reference, it is frozen: every page of a backup tells of one index, however long it takes.
 Rule 2: an open state keeps sets of long ago in memory. So there are at most ``OPEN_MAX``, and one that nobody reads on
 for ``IDLE_MS_MAX`` is closed, or makes room for the next.
 Rule 3: a page can be asked for twice, for its answer may be lost; pages before it cannot.

@@ -55,7 +55,7 @@ def catch_up_of(left_bytes: int, own: LogGrowth, master: LogGrowth) -> CatchUp |
     if left_bytes < SHOWN_BYTES_MIN:
         return None
     speed, writes = own.bytes_per_s, master.bytes_per_s
-    # Of a master that is not heard the writes are not known: as 0 they would promise an end that moves away.
+    # The writes of a master that is not heard are not known: as 0 they would promise an end that moves away.
     nearer = None if speed is None or writes is None else speed - writes
     left_s = -(-left_bytes // nearer) if nearer is not None and nearer > 0 else None
     return CatchUp(left_bytes=left_bytes, bytes_per_s=speed, left_s=left_s)

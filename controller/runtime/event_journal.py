@@ -74,7 +74,7 @@ ORDINAL_MAX = 99_999_999
 FILL_EVENTS_MAX = 200_000
 """A larger hole stays on record as a gap."""
 TAIL_BYTES_MAX = 1024 * 1024
-"""Of the newest lines that stay in memory."""
+"""The newest lines, up to so many bytes, stay in memory."""
 RETENTION_INTERVAL_MS = 60_000
 """Between two looks for segments that may go; the next group of events after it looks."""
 

@@ -77,7 +77,7 @@ def limit_ms(settings: Settings, reason: StopReason) -> int:
 
 
 class HandoverDuty:
-    """Of one leader."""
+    """The machine of one leader."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class Retention:
     keep_ms: int = KEEP_DAYS * MS_PER_DAY
     """Since the last event of a segment was written, by the file's own time."""
     keep_bytes: int = KEEP_BYTES
-    """Of all segments together, the one that is written to included."""
+    """All segments together may have so many, the one that is written to included."""
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

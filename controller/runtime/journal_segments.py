@@ -88,7 +88,7 @@ class SegmentIndex:
     """Where the events of one segment are. Grows while the segment does."""
 
     def __init__(self) -> None:
-        """Of an empty segment."""
+        """The segment is empty."""
         self.count = 0
         self.first: Position | None = None
         self.last: EventRef | None = None
@@ -183,7 +183,7 @@ class JournalSegment:
             sidecar = _decode_sidecar(self.sidecar_path.read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
-        # Of another size: killed between segment and sidecar. Its offsets would point into the middle of lines.
+        # It tells another size: killed between segment and sidecar. Its offsets would point into the middle of lines.
         return sidecar if sidecar.size_bytes == self.path.stat().st_size else None
 
     @property

@@ -4,7 +4,7 @@ The counters and gauges of a controller, for /metrics.
 Here: names, labels, and the gauges that are read from the service when somebody asks. Not here: loop lag and process
 (``node.telemetry``), which alarms are made of them (``deploy/prometheus/rules.yml``).
 Rule 1: labels have bounded sets of values: gauges by set are given for at most ``METRIC_SETS_MAX`` sets, the worst
-first, so that no set in trouble is left out for one that is well. Counts are of all sets.
+first, so that no set in trouble is left out for one that is well. Counts cover all sets.
 Rule 2: only the leader hears brokers. Its gauges by set are the truth, those of the others what they know of it.
 """
 
@@ -68,7 +68,7 @@ class Reading:
     controllers: int
     """That vote, by the log."""
     controllers_heard: int | None
-    """Of those that vote, by the leader, itself included; None: this one does not lead."""
+    """Voting ones that the leader hears, itself included; None: this one does not lead."""
     settings_version: int
     feature_level: int
     """In force."""

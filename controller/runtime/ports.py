@@ -75,4 +75,4 @@ class Ports:
     """Ends the process: its state is not that of the majority, for the reason given."""
     new_request_id: Callable[[], RequestId] = field(default_factory=lambda: request_ids(secrets.token_hex(12)))
     draw_incarnation: Callable[[], Incarnation] = lambda: Incarnation(secrets.token_hex(16))
-    """Of a RocketMQ broker's process, which names none itself."""
+    """Draws that of a RocketMQ broker's process, which names none itself."""

@@ -30,7 +30,7 @@ class Line:
     where: str
     text: bytes
     is_first: bool = False
-    """Of its segment: a gap may stand here, and nowhere else."""
+    """It begins its segment: a gap may stand here, and nowhere else."""
     is_last: bool = False
     """The last one of the file that is written to."""
 
@@ -44,7 +44,7 @@ class Wrong(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def lines_of(path: Path, *, is_newest: bool) -> Iterator[Line]:
-    """Of one segment. Blocks."""
+    """The lines of one segment. Blocks."""
     with path.open("rb") as file:
         line = file.readline()
         number = 1
@@ -70,7 +70,7 @@ def judged(lines: Iterator[Line], walk: RecordWalk, notes: list[str], *, is_whol
             yield Wrong(where=line.where, rule=violation.rule, text=violation.text)
         if is_first and walk.is_begun_inside:
             told = "events before it are not here: no chain leads to it, and proves it"
-            # Of a controller's whole journal, what was removed or never seen is on record. Only noted, its beginning
+            # A controller's whole journal has on record what was removed or never seen. Only noted, its beginning
             # could be taken out.
             if is_whole:
                 yield Wrong(where=line.where, rule=Rule.CHAIN, text=f"{told}; no removal and no hole is on record")

@@ -111,7 +111,7 @@ def new_token() -> str:
 
 
 def incarnation_of(token: str, end: bytes) -> FleetIncarnation:
-    """Of the restored fleet (rule 2); ``end``: the last line of the backup, which names all others."""
+    """The restored fleet's own (rule 2); ``end``: the last line of the backup, which names all others."""
     return FleetIncarnation(hashlib.sha256(token.encode() + b"\n" + end).hexdigest()[:32])
 
 
@@ -210,7 +210,7 @@ def write(doing: Plan, history: BinaryIO) -> None:
 
 def _write_directory(directory: Path, doing: Plan, history: BinaryIO) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The mark FIRST (rule 3); then the right to found, which is of another fleet.
+    # The mark FIRST (rule 3); then the right to found, which belongs to another fleet.
     atomic_replace(directory / RESTORING_FILE_NAME, f"{doing.token}\n".encode())
     durable_unlink(directory / FOUNDING_FILE_NAME)
     atomic_replace(directory / VERSION_FILE_NAME, f"{DIRECTORY_KIND} {DIRECTORY_VERSION}\n".encode())

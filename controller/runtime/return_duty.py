@@ -35,7 +35,7 @@ class _Candidate:
 
 
 class ReturnDuty:
-    """Of one leader."""
+    """The machine of one leader."""
 
     def __init__(self, fleet_now: FleetNow) -> None:
         self._fleet_now = fleet_now

@@ -143,7 +143,7 @@ async def _change(service: ControllerService, change: Change) -> ProposalOutcome
 
 
 class Seating:
-    """Of one controller."""
+    """Seats and unseats the members of one controller."""
 
     def __init__(self, service: ControllerService) -> None:
         self._service = service

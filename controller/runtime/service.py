@@ -424,7 +424,7 @@ class ControllerService:
             self._named = named
             self._leader_named.wake()
         leads = leadership.role is RaftRole.LEADER
-        # Also if it leads again, in a later term: its soft state is of term 3, and c2 may have led 4 in between.
+        # Also if it leads again, in a later term: its soft state comes from term 3, and c2 may have led 4 in between.
         if self._taken_term is not None and (not leads or self._taken_term != leadership.term):
             self._logger.warning("leadership_lost", term=self._taken_term, now_term=leadership.term)
             self._taken_term = None

@@ -45,14 +45,14 @@ class ProbeOutcome(StrEnum):
 
 
 ROCKETMQ_TIMEOUT_MS = 10_000
-"""Of a RocketMQ broker that this leader has not heard yet: its own default."""
+"""The default of RocketMQ brokers: counts for one that this leader has not heard yet."""
 
 ROCKETMQ_TIMEOUTS_MS = range(1_000, 600_001)
 """Timeouts that a RocketMQ broker may ask for; beyond them the nearest one."""
 
 
 def rocketmq_timeout_ms(asked_ms: int | None, most_ms: int) -> int:
-    """Of a RocketMQ broker that asks for so much, None = was not heard yet; ``most_ms`` 0 = whatever it asks."""
+    """The timeout of a RocketMQ broker that asks for so much, None = was not heard yet; ``most_ms`` 0 = no limit."""
     asked_ms = ROCKETMQ_TIMEOUT_MS if asked_ms is None else asked_ms
     asked_ms = min(max(asked_ms, ROCKETMQ_TIMEOUTS_MS[0]), ROCKETMQ_TIMEOUTS_MS[-1])
     # It asks for 10 s by the file of each Java broker: a master that hangs would stop its set for so long.
@@ -138,7 +138,7 @@ class ReplicaSession:
         return self.set_key, self.broker_id
 
     def stamps(self) -> Stamps | None:
-        """Of the detection that is under way or was the last; None if nothing was detected."""
+        """Those of the detection that is under way or was the last; None if nothing was detected."""
         if self.cause is None:
             return None
         first_sign_ns, alive_ns = self._beginning()
@@ -164,7 +164,7 @@ class ReplicaSession:
         return replace(stamps, detected_ns=first_ns, first_sign_ns=first_ns)
 
     def ended(self, now_ns: int) -> Stamps:
-        """Of a process whose successor has registered at ``now_ns``, by another incarnation."""
+        """The stamps of a process whose successor has registered at ``now_ns``, by another incarnation."""
         if self.cause is None:
             self.cause, self.detected_ns = SilenceCause.REPLACED, now_ns
         stamps = self.stamps()

@@ -71,7 +71,7 @@ class StateWatch:
         self.members = members
         self._logger = logger
         self._digests: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
-        """Of the newest entries: (index, digest of the state)."""
+        """(index, digest of the state) of each of the newest entries."""
         self.differing: tuple[ControllerName, ...] = ()
         """Controllers whose state is not ours, by the last comparison."""
         self._next_ns = 0

@@ -34,7 +34,7 @@ class _Timed:
 
 
 class SwitchoverDuty:
-    """Of one leader."""
+    """The machine of one leader."""
 
     def __init__(self, *, view_of: ViewOf, elections: ElectionDuty) -> None:
         """``view_of``: the newest applied state of a set."""

@@ -144,7 +144,7 @@ def _documents(text: str) -> Iterator[str]:
     """Each answer of several that were appended to one file, as ``rollcall events --by`` prints them."""
     place = 0
     while (begin := text.find("{", place)) >= 0:
-        # Of indented documents, the one brace in the first column; of others, the end of the line.
+        # An indented document ends with the one brace in the first column, another with its line.
         end = text.find("\n}", begin) if text.startswith("{\n", begin) else text.find("\n", begin) - 1
         place = len(text) if end < 0 else end + 2
         yield text[begin:place]
