@@ -2,7 +2,7 @@
 The commands ``rollcall controllers``: list, transfer, add, remove, replace.
 
 Here: the orders, and waiting until a new controller votes. Not here: the list (``reads``), which change may follow
-(``controller.replication.raft.membership``), who can take over (``controller.runtime.transfers``).
+(``controller.replication.membership``), who can take over (``controller.runtime.transfers``).
 Rule: each step is asked for by the members of that moment, so that a command that was broken off goes on when repeated.
 """
 

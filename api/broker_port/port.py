@@ -26,7 +26,7 @@ import msgspec
 
 from rollcall_ha.api.broker_port.callers import principal_of, refusal_of_link, refusal_of_set
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
-from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION, AccessRefused, AccessRules, RocketmqAccess
+from rollcall_ha.api.rocketmq.access.judging import AccessRefused, AccessRules, RocketmqAccess
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -268,7 +268,7 @@ class BrokerPortServer:
             caller = self.access.judge(frame, address=connection.peer, certificate=connection.certificate)
         except AccessRefused as refusal:
             # The link stays: a peer whose key is being replaced would dial again for each of its requests.
-            connection.respond(frame, NO_PERMISSION, remark=str(refusal))
+            connection.respond(frame, SystemCode.NO_PERMISSION, remark=str(refusal))
             return
         self._serve(link, served, Request(frame=frame, connection=connection, link=link.number, caller=caller))
 

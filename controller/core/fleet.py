@@ -79,7 +79,7 @@ def decide_transfer(command: TransferLeadership) -> Decision:
 
 
 def decide_change_controllers(command: ChangeControllers) -> Decision:
-    """Put the step on record. Whether it may follow is judged on Raft's log: ``replication.raft.membership``."""
+    """Put the step on record. Whether it may follow is judged on Raft's log: ``replication.membership``."""
     return done(
         ControllersChangeOrdered(
             verb=command.verb,

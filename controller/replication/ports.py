@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import AnyReply
-from rollcall_ha.controller.replication.raft.membership import Change, Membership
+from rollcall_ha.controller.replication.membership import Change, Membership
 
 S = TypeVar("S")
 

@@ -2,7 +2,7 @@
 The controllers as this one knows them at run time, and bringing a new one to its vote.
 
 Here: addresses of members that no fleet file names, the promotion of a learner by the leader, an operator's change. Not
-here: which change may follow (``replication.raft.membership``), what it means for votes (``replication.raft.node``).
+here: which change may follow (``replication.membership``), what it means for votes (``replication.raft.node``).
 
 Rule 1: names are those of the log; addresses those of the fleet file where it has the name, else those that came with
 the change: an address that an operator has corrected in the file wins.
@@ -21,9 +21,7 @@ from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.replies import ControllersChanged, Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
-from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
-from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, ProposeError
-from rollcall_ha.controller.replication.raft.membership import (
+from rollcall_ha.controller.replication.membership import (
     Change,
     ChangeRefused,
     Membership,
@@ -32,6 +30,8 @@ from rollcall_ha.controller.replication.raft.membership import (
     with_learner,
     without,
 )
+from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, ProposeError
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings

@@ -12,6 +12,7 @@ class SystemCode(IntEnum):
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
     REQUEST_CODE_NOT_SUPPORTED = 3
+    NO_PERMISSION = 16
 
 
 LANGUAGES: tuple[str, ...] = (

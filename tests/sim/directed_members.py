@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.membership import Change, Seat, promoted, with_learner, without
 from rollcall_ha.controller.replication.ports import ProposalOutcome
-from rollcall_ha.controller.replication.raft.membership import Change, Seat, promoted, with_learner, without
 from rollcall_ha.controller.replication.raft.messages import RequestVote
 from tests.sim.violation import Violation, must
 from tests.support.raft_virtual import OurNode, VirtualGroup

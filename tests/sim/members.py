@@ -39,10 +39,10 @@ from typing import Any
 import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication import membership
+from rollcall_ha.controller.replication.membership import Membership, Seat, promoted, with_learner, without
 from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
-from rollcall_ha.controller.replication.raft import membership
 from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME
-from rollcall_ha.controller.replication.raft.membership import Membership, Seat, promoted, with_learner, without
 from rollcall_ha.controller.replication.raft.messages import ProtocolError
 from tests.sim.violation import Violation
 from tests.support.raft_seams import Stopped

@@ -59,7 +59,7 @@ MEMBERS: tuple[Mutation, ...] = (
     Mutation(
         name="R30-two-voters-at-once",
         what="a change may take or give two votes, and a vote to one that was no learner",
-        target="rollcall_ha.controller.replication.raft.membership:is_step",
+        target="rollcall_ha.controller.replication.membership:is_step",
         mutate=constant(True),
         case="members-two-voters-in-one-step",
         tests=("tests/unit/test_replication_members.py::test_a_step_is_one_voter_and_a_voter_was_a_learner_first",),

@@ -13,6 +13,7 @@ from typing import Protocol
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.membership import Change, Membership
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Follower,
@@ -22,7 +23,6 @@ from rollcall_ha.controller.replication.ports import (
     Published,
     ReplicatedLog,
 )
-from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from tests.support.memory_log import MemoryGroup, MemoryLog
 from tests.support.sim_kernel import MS, Kernel, Process
 from tests.support.sim_net import SimNet

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.membership import Change, Membership
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Follower,
@@ -24,7 +25,6 @@ from rollcall_ha.controller.replication.ports import (
 )
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
-from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from rollcall_ha.controller.replication.raft.seams import Seams
 from tests.sim.members import MembersJudge

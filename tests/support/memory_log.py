@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.membership import Change, ChangeRefused, Membership, founded
 from rollcall_ha.controller.replication.ports import (
     Answerer,
     AppliedEntry,
@@ -28,7 +29,6 @@ from rollcall_ha.controller.replication.ports import (
     RaftRole,
     StateMachine,
 )
-from rollcall_ha.controller.replication.raft.membership import Change, ChangeRefused, Membership, founded
 
 S = TypeVar("S")
 Done = Callable[[ProposalOutcome], None]

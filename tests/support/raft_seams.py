@@ -28,6 +28,7 @@ from pysyncobj import syncobj as library_module
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.membership import Change, Membership
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Follower,
@@ -41,7 +42,6 @@ from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.member import RaftMember
-from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.messages import Message
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams

@@ -7,9 +7,7 @@ from functools import partial
 import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.replication.ports import HandoverEnd, ProposalOutcome
-from rollcall_ha.controller.replication.raft.member import STRANGERS_MAX
-from rollcall_ha.controller.replication.raft.membership import (
+from rollcall_ha.controller.replication.membership import (
     MEMBERS_MAX,
     Change,
     ChangeRefused,
@@ -23,6 +21,8 @@ from rollcall_ha.controller.replication.raft.membership import (
     with_learner,
     without,
 )
+from rollcall_ha.controller.replication.ports import HandoverEnd, ProposalOutcome
+from rollcall_ha.controller.replication.raft.member import STRANGERS_MAX
 from rollcall_ha.controller.replication.raft.messages import RequestVote, TimeoutNow, is_command
 from rollcall_ha.controller.replication.raft.node import CHANGES_QUEUED_MAX
 from tests.support.raft_virtual import OurNode, VirtualGroup

@@ -15,8 +15,8 @@ from rollcall_ha.controller.contract.events import ControllersChangeOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
+from rollcall_ha.controller.replication.membership import Membership, Seat, founded, promoted, with_learner
 from rollcall_ha.controller.replication.ports import Follower
-from rollcall_ha.controller.replication.raft.membership import Membership, Seat, founded, promoted, with_learner
 from rollcall_ha.controller.runtime.seating import Seating, answer_again, change_of, refusal_of
 from rollcall_ha.controller.runtime.service import ControllerService
 from tests.support.runtime_controller import NAMES, Group, play, recorded, until

@@ -31,8 +31,6 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import FewLines
 from rollcall_ha.node.telemetry import get_logger
 
-NO_PERMISSION = 16
-"""RocketMQ's ResponseCode."""
 ADDRESSES_REMEMBERED_MAX = 4_096
 REFUSAL_INTERVAL_S = 1.0
 NAMED_CHARACTERS_MAX = 100

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
-from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import CleanBrokerDataHeader, configuration_body
 from rollcall_ha.api.rocketmq.controller.broker_sets import belongs_to
 from rollcall_ha.api.rocketmq.controller.leading import for_leader
@@ -73,11 +72,11 @@ class AdminCodes:
         known = self._settings()
         fixed = [key for key, value in asked.items() if key in known and str(known[key]) != value]
         if BLACK_LIST & asked.keys():
-            request.answer(NO_PERMISSION, remark="Can not update config in black list.")
+            request.answer(SystemCode.NO_PERMISSION, remark="Can not update config in black list.")
         elif fixed:
             # Not a silent success: an operator who turned unclean elections on would rely on it in the next outage.
             request.answer(
-                NO_PERMISSION,
+                SystemCode.NO_PERMISSION,
                 remark=f"{', '.join(sorted(fixed))}: not set from here: rollcall config apply, or the fleet file",
             )
         else:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
-from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import (
     AlteredHeader,
     AlterSyncStateSetHeader,
@@ -34,6 +33,7 @@ from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refu
 from rollcall_ha.controller.contract.values import Joining
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.remoting.codes import SystemCode
 
 _UNKNOWN = Incarnation("")
 """Stands for a broker that was never registered; apply refuses it."""
@@ -65,7 +65,7 @@ class AlterCodes:
         master, epoch = BrokerId(header.master_broker_id or 0), MasterEpoch(header.master_epoch or 0)
         # Before the repeat, whose answer tells the set: also that is for the master.
         if complaint := self._replicas.refuse_speaker(found, master, request):
-            self._refuse_alter(request, NO_PERMISSION, complaint)
+            self._refuse_alter(request, SystemCode.NO_PERMISSION, complaint)
             return
         # Its answer was lost: told "fenced", the master would go on with the old set, while ours has committed. It
         # waits for a slave that is a member no longer, or, worse, does not wait for one that is (R1).

@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
-from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import (
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
@@ -203,7 +202,7 @@ class ControllerCodes:
             )
             return
         if complaint := self._replicas.refuse_speaker(found, broker_id, request, is_registration=True):
-            request.answer(NO_PERMISSION, header=names, remark=complaint)
+            request.answer(SystemCode.NO_PERMISSION, header=names, remark=complaint)
             return
         reply = await self._replicas.register(key, broker_id, header.broker_address, request)
         if isinstance(reply, Refused):
@@ -247,7 +246,7 @@ class ControllerCodes:
         is_designated = bool(header.designate_elect)
         if named is not None and not is_designated:
             if complaint := self._replicas.refuse_speaker(found, named, request):
-                request.answer(NO_PERMISSION, header=MasterHeader(), remark=complaint)
+                request.answer(SystemCode.NO_PERMISSION, header=MasterHeader(), remark=complaint)
                 return
             key = found.set_key, named
             # The 904 may be behind the 1002. Without the wait the election finds a silent replica, elects nobody, and

@@ -68,7 +68,6 @@ PERMISSION_WRITE = 2
 PERMISSION_READ_WRITE = 6
 TOPIC_NOT_EXIST = 17
 QUERY_NOT_FOUND = 22
-NO_PERMISSION = 16
 CRC_MASK = 0x7FFFFFFF
 ZONE_NAME = "__ZONE_NAME"
 ZONE_MODE = "__ZONE_MODE"
@@ -331,7 +330,8 @@ class NameMachine:
         return NameAnswer(body=lines.encode())
 
     def _refuse_settings(self, _: NameRequest) -> NameAnswer:
-        return NameAnswer(code=NO_PERMISSION, remark="this name service is configured in the fleet file only")
+        remark = "this name service is configured in the fleet file only"
+        return NameAnswer(code=SystemCode.NO_PERMISSION, remark=remark)
 
 
 def _body(bean: Bean) -> NameAnswer:

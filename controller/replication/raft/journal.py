@@ -32,9 +32,9 @@ from typing import overload
 
 from pysyncobj.journal import Journal
 
+from rollcall_ha.controller.replication.membership import CONFIGURATION
 from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop, FailStopPort
-from rollcall_ha.controller.replication.raft.membership import CONFIGURATION
 
 JOURNAL_FILE_NAME = "journal"
 MAGIC = b"RCJOURN1"

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.membership import Change, Membership
 from rollcall_ha.controller.replication.ports import (
     Answerer,
     AppliedEntry,
@@ -43,7 +44,6 @@ from rollcall_ha.controller.replication.raft.member import (
     RaftMember,
     RaftStartError,
 )
-from rollcall_ha.controller.replication.raft.membership import Change, Membership
 from rollcall_ha.controller.replication.raft.resolver import Resolver
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.transport import LinkPoller, TlsTransport

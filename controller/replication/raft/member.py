@@ -18,6 +18,15 @@ from typing import Generic, Protocol, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.membership import (
+    MEMBERS_MAX,
+    Change,
+    Membership,
+    Seat,
+    decode,
+    encode,
+    founded,
+)
 from rollcall_ha.controller.replication.ports import (
     Answerer,
     AppliedEntry,
@@ -38,15 +47,6 @@ from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member, require_known_release
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, JournalDamagedError
-from rollcall_ha.controller.replication.raft.membership import (
-    MEMBERS_MAX,
-    Change,
-    Membership,
-    Seat,
-    decode,
-    encode,
-    founded,
-)
 from rollcall_ha.controller.replication.raft.messages import Message
 from rollcall_ha.controller.replication.raft.node import RaftNode
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport

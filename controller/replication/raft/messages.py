@@ -21,8 +21,8 @@ from typing import Annotated
 import msgspec
 
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.membership import CONFIGURATION, decode
 from rollcall_ha.controller.replication.raft.journal import NO_OP, Entry
-from rollcall_ha.controller.replication.raft.membership import CONFIGURATION, decode
 from rollcall_ha.controller.replication.raft.snapshot import Piece
 
 PROTOCOL_VERSION = 1

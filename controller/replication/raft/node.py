@@ -27,6 +27,15 @@ from pysyncobj import syncobj as library_module
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.membership import (
+    Change,
+    ChangeRefused,
+    Membership,
+    Seat,
+    decode,
+    encode,
+    is_step,
+)
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     HandoverEnd,
@@ -43,15 +52,6 @@ from rollcall_ha.controller.replication.raft.handover import Done as HandoverDon
 from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
-from rollcall_ha.controller.replication.raft.membership import (
-    Change,
-    ChangeRefused,
-    Membership,
-    Seat,
-    decode,
-    encode,
-    is_step,
-)
 from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
