@@ -19,7 +19,19 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, FIRST_FEATURE_LEVEL
+from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
+    FIRST_FEATURE_LEVEL,
+    AnnounceStop,
+    BeginMaintenance,
+    ConfigureSet,
+    EndMaintenance,
+    OrderSwitchover,
+    ReportDrained,
+    ReportWrites,
+)
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RequestId
+from rollcall_ha.controller.contract.values import MaintenanceScope, StopReason
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.snapshot import encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET
@@ -94,6 +106,51 @@ def _rare() -> Iterator[Fleet]:
     stopping.goodbye(1)
     stopping.elect()
     yield stopping
+    yield _operated()
+
+
+def _operated() -> Fleet:
+    """An operator's day: a switchover to its end, other numbers, a maintenance, a stop of writes, a slave that stops."""
+    fleet = Fleet().serving()
+    key, order = fleet.key, RequestId("order-1")
+    to_2 = OrderSwitchover(set_key=key, to=BrokerId(2), reason="patch")
+    fleet.apply([fleet.operation(to_2, evidence=fleet.evidence(), request_id=order, requested_by="operator:ann")])
+    fleet.do(
+        ReportDrained(
+            set_key=key,
+            broker_id=BrokerId(1),
+            incarnation=fleet.replica(1).incarnation or Incarnation(""),
+            master_epoch=fleet.set.master_epoch,
+            drained_us=9_000,
+            order=order,
+        ),
+        evidence=fleet.evidence(),
+    )
+    fleet.enter(100)
+    scope = MaintenanceScope(set_key=key, broker_id=BrokerId(3))
+    fleet.do(BeginMaintenance(scope=scope, expires_at_ms=2_000_000, spends_last=True, reason="disk"))
+    fleet.do(EndMaintenance(scope=scope, reason="done"))
+    fleet.do(fleet.alter(2, 3))
+    fleet.do(ConfigureSet(set_key=key, expected_replicas=4, reason="one more"))
+    master = fleet.replica(2)
+    process = {"broker_id": master.broker_id, "incarnation": master.incarnation or Incarnation("")}
+    stop = {**process, "master_epoch": fleet.set.master_epoch, "seq": 1, "reason": StopReason.DISK_FULL, "detail": ""}
+    fleet.do(ReportWrites(set_key=key, **stop, age_us=5_000))  # type: ignore[arg-type]
+    fleet.do(ReportWrites(set_key=key, **stop, age_us=9_000, stopped_us=4_000))  # type: ignore[arg-type]
+    slave = fleet.replica(3)
+    fleet.do(
+        AnnounceStop(
+            set_key=key,
+            broker_id=slave.broker_id,
+            incarnation=slave.incarnation or Incarnation(""),
+            session_ordinal=slave.session_ordinal,
+            master_epoch=fleet.set.master_epoch,
+        )
+    )
+    for broker_id in (1, 2, 3):
+        fleet.silence(broker_id)
+    fleet.elect()
+    return fleet
 
 
 def main() -> None:
