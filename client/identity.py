@@ -53,7 +53,7 @@ class Identity:
         return None if self.certificate is None else self.certificate.with_suffix(KEY_SUFFIX)
 
     def context(self) -> ssl.SSLContext | None:
-        """Of a client; None: without TLS. Blocks. Raises ``IdentityError``."""
+        """The context of a client; None: without TLS. Blocks. Raises ``IdentityError``."""
         if self.authority is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # compares host names, and wants a certificate
@@ -114,10 +114,10 @@ _ALERTS = {
 }
 _VERDICTS = {
     10: "the controller's certificate has expired; make new ones: rollcall certs renew",
-    18: "the controller is of another authority; is this the fleet's ca.pem? (--authority)",
-    19: "the controller is of another authority; is this the fleet's ca.pem? (--authority)",
-    20: "the controller is of another authority; is this the fleet's ca.pem? (--authority)",
-    7: "the controller is of another authority; is this the fleet's ca.pem? (--authority)",
+    18: "another authority signed the controller's certificate; is this the fleet's ca.pem? (--authority)",
+    19: "another authority signed the controller's certificate; is this the fleet's ca.pem? (--authority)",
+    20: "another authority signed the controller's certificate; is this the fleet's ca.pem? (--authority)",
+    7: "another authority signed the controller's certificate; is this the fleet's ca.pem? (--authority)",
     62: "the controller's certificate is not for this name; add it to fleet.rest_names and renew the certificate",
     64: "the controller's certificate is not for this address; add it to fleet.rest_names and renew the certificate",
 }

@@ -45,7 +45,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.telemetry import Telemetry, get_logger
 
 API_VERSION = "1"
-"""Of the interface, not of the program: JSON keys never change within it."""
+"""The version of the interface, not of the program: JSON keys never change within it."""
 
 
 def make_app(*, service: ControllerService, queries: Queries, peers: Peers, telemetry: Telemetry) -> FastAPI:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 OPERATION = "operation"
 """Key in the state of each request: the id of its operation, from the guard on."""
 NO_OPERATION = "none"
-"""Of paths and methods that no route has, and of what the edge refused."""
+"""What counts for paths and methods that no route has, and for what the edge refused."""
 NO_ANSWER = "none"
 """The caller was gone before its answer began."""
 HELD = frozenset({"listEvents", "streamEvents", "switchOver", "transferLeadership"})

@@ -133,7 +133,7 @@ def bad_request(status: int, detail: str, *, request_id: RequestId | None = None
 
 
 def not_json(detail: str) -> Response:
-    """The body is of a media type that a form, or a page of another site, can send without asking first."""
+    """The body has a media type that a form, or a page of another site, can send without asking first."""
     return _respond("UNSUPPORTED_MEDIA_TYPE", 415, detail=detail, hint="send Content-Type: application/json")
 
 

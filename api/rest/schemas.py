@@ -1,5 +1,5 @@
 """
-The OpenAPI document, made from the values that are really sent.
+The parts of the OpenAPI document, made from the values that are really sent.
 
 Here: component schemas generated from the contract by msgspec, and how routes refer to them. Not here: routes
 (``routes``). No model is written twice: what the contract gains, the document gains.
@@ -35,7 +35,7 @@ _WITHOUT_ID = {"openapi": "getOpenApi"}
 
 
 def operation_id(route: BaseRoute) -> str:
-    """Of a route, as it was added; of one without it is a name that no table has."""
+    """The id that a route was added with; one without it gets a name that no table has."""
     found = route.operation_id if isinstance(route, APIRoute) else None
     name = route.name if isinstance(route, Route) else ""
     return found or _WITHOUT_ID.get(name, f"unnamed:{name}")
