@@ -77,7 +77,9 @@ def test_whoever_is_not_taken_is_told_why_and_what_helps(
     late = server.certificates.issue(PeerKind.ADMIN, "late", days=-1)
     cases = {
         "neither a client certificate nor a bearer token": {"ROLLCALL_AUTHORITY": str(authority)},
-        "of another authority; is this the fleet's ca.pem?": {"ROLLCALL_AUTHORITY": str(other.authority_file)},
+        "another authority signed the controller's certificate; is this": {
+            "ROLLCALL_AUTHORITY": str(other.authority_file)
+        },
         "does not know the authority of our certificate": _as(Identity(authority=authority, certificate=stranger)),
         "our certificate has expired": _as(Identity(authority=authority, certificate=late)),
         "this token is unknown here": {"ROLLCALL_AUTHORITY": str(authority), "ROLLCALL_TOKEN": "guess"},
