@@ -31,7 +31,7 @@ MANY: dict[str, int] = {
     # The leading controller's own duties and RocketMQ's brokers give this one, too.
     "electMaster": 13,
     # A duty gives it, brokers drain for it, and its answer waits for its end.
-    "switchOver": 13,
+    "switchOver": 12,
     # Founding a fleet, in a process and in the lake's generator, begins with it.
     "raiseFeatureLevel": 9,
 }
