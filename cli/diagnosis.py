@@ -373,7 +373,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
                 subject=name,
                 found=f"its program has feature level {status.feature_level}",
                 expected=f"feature level {highest}, as the newest controller's program",
-                remedy="upgrade it (docs/upgrading.md)",
+                remedy="upgrade it (docs/controllers.md)",
             )
     lowest, in_force = min(one.feature_level for one in told.values()), max(one.fleet_level for one in told.values())
     if in_force < lowest:

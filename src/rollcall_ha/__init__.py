@@ -5,4 +5,4 @@ The folders of the repository's top (``controller``, ``broker``, ``ha`` ...) are
 links in a checkout, real folders in the wheel. No name of ours is a top-level one, so that none can shadow a user's.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

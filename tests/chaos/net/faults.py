@@ -438,7 +438,7 @@ def rolling_restart(stage: Stage) -> Iterator[None]:
 @contextmanager
 def rolling_upgrade(stage: Stage) -> Iterator[None]:
     """
-    From this program to the newer one, as docs/upgrading.md has it; then the fleet's level is raised.
+    From this program to the newer one, as docs/controllers.md has it; then the fleet's level is raised.
 
     Raises ``NotHere``: it was done. There is no way back, so it is the first fault of a round.
     """
@@ -464,7 +464,7 @@ def fleet_level(stage: Stage) -> int:
 
 def restart_in_turn(stage: Stage) -> None:
     """
-    In the order of docs/upgrading.md: controllers, the leading one last, then brokers, the master last.
+    In the order of docs/controllers.md: controllers, the leading one last, then brokers, the master last.
 
     The next node when controllers and set are whole again. Out of order each next leader would be the next to go: for two
     seconds on end Prometheus found none.
