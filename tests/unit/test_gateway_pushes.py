@@ -99,15 +99,12 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
 
 def _service() -> ControllerService:
     duties = SimpleNamespace(is_active=True, handle_notified=lambda *_: None)
-
-    async def submit(*_args: Any, **_named: Any) -> Done:
-        return Done()
-
     ports = SimpleNamespace(new_request_id=lambda: "r")
-    service = SimpleNamespace(
-        duties=duties, ports=ports, now_ns=time.monotonic_ns, brokers=SimpleNamespace(submit=submit)
-    )
-    return cast("ControllerService", service)
+    return cast("ControllerService", SimpleNamespace(duties=duties, ports=ports, now_ns=time.monotonic_ns))
+
+
+async def _submit(*_args: Any, **_named: Any) -> Done:
+    return Done()
 
 
 async def _entered(_key: SetKey, _epoch: MasterEpoch) -> None: ...
@@ -153,6 +150,8 @@ async def tell_twice(stage: Stage, count: int) -> None:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is waited for far longer than these tests wait: what stands behind one is never done in time."""
     monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.ANSWER_MS_MAX", 60_000)
+    # A milestone that the controllers do not take is a failed push: the broker is told again.
+    monkeypatch.setattr("rollcall_ha.controller.runtime.broker_requests.submit", _submit)
 
 
 def test_a_newer_view_is_told_at_once_whatever_an_older_push_waits_for() -> None:
