@@ -451,7 +451,11 @@ class RevokeToken(Command, AnsweredBy[Done], tag="RevokeToken"):
 
 
 class PauseElections(Command, AnsweredBy[Done], tag="PauseElections"):
-    """Elect by word only, in one set or in all, until a time. The same again replaces end and reason."""
+    """
+    Hold no automatic election in one set or in all, until a time; a person's order still elects.
+
+    The same again replaces end and reason.
+    """
 
     set_key: SetKey | None
     """None: the whole fleet."""

@@ -35,7 +35,7 @@ from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import maintenance
-from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_set
+from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_replica, find_set
 from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
@@ -297,12 +297,8 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     evidence = validate_evidence(set_state, operation)
     named = command.to if is_by_word(operation.requested_by) else None
     case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, named=named)
-    if command.to is not None and set_state.replica(command.to) is None:
-        raise Refusal(
-            RefusalCode.UNKNOWN_REPLICA,
-            f"replica {command.to} of {command.set_key} does not exist",
-            "see its replicas with: rollcall status",
-        )
+    if command.to is not None:
+        find_replica(set_state, command.to)
     # After a wipe or restore the recorded master may be that of an old backup: it does not hinder the election that
     # brings the set back, and if it lives and holds the most, it wins it.
     if set_state.recovery is not None or not set_state.is_master_alive:

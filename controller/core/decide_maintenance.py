@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.commands import BeginMaintenance, EndMainte
 from rollcall_ha.controller.contract.events import MaintenanceBegun, MaintenanceEnded
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.values import MaintenanceScope, host_of
-from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_replica, find_set
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import refuse_time
 from rollcall_ha.controller.core.state import MAINTENANCES_MAX, FleetState
@@ -79,12 +79,7 @@ def _concerned(fleet: FleetState, scope: MaintenanceScope) -> Mapping[SetKey, Co
             "name HOST, or SET:ID",
         )
     set_state = find_set(fleet, scope.set_key)
-    if set_state.replica(scope.broker_id) is None:
-        raise Refusal(
-            RefusalCode.UNKNOWN_REPLICA,
-            f"replica {scope.broker_id} of {scope.set_key} does not exist",
-            "see its replicas with: rollcall status",
-        )
+    find_replica(set_state, scope.broker_id)
     return {scope.set_key: [scope.broker_id]}
 
 

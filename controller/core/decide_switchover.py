@@ -28,7 +28,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.values import Evidence, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.decide_election import refuse_expectation, refuse_impossible_drain, succession
-from rollcall_ha.controller.core.decision import Decision, Refusal, done, elected, find_set
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, elected, find_replica, find_set
 from rollcall_ha.controller.core.evidence import validate_evidence
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.pauses import is_by_word, pause_of
@@ -130,12 +130,8 @@ def _target(
             requested=command.to,
             current=set_state.master,
         )
-    if command.to is not None and set_state.replica(command.to) is None:
-        raise Refusal(
-            RefusalCode.UNKNOWN_REPLICA,
-            f"replica {command.to} of {command.set_key} does not exist",
-            "see its replicas with: rollcall status",
-        )
+    if command.to is not None:
+        find_replica(set_state, command.to)
     found = succession(
         fleet,
         set_state,

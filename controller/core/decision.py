@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
-from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
 from rollcall_ha.controller.contract.values import RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Verdict
-from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +106,15 @@ def find_set(fleet: FleetState, key: SetKey) -> SetState:
             "list the sets with: rollcall sets; a broker that registers begins a new one",
         )
     return set_state
+
+
+def find_replica(set_state: SetState, broker_id: BrokerId) -> ReplicaState:
+    """The replica of this id. Raises ``Refusal``: the set has none."""
+    replica = set_state.replica(broker_id)
+    if replica is None:
+        raise Refusal(
+            RefusalCode.UNKNOWN_REPLICA,
+            f"replica {broker_id} of {set_state.set_key} does not exist",
+            "see its replicas with: rollcall status",
+        )
+    return replica

@@ -17,7 +17,7 @@ from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.decision import Decision, Refusal, elected
+from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_replica
 from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of
 from rollcall_ha.controller.core.policies import FIRST
@@ -71,12 +71,7 @@ def decide_bootstrap(set_state: SetState, command: Bootstrap, evidence: Evidence
             "use: rollcall elect, or elect --unclean with an accepted loss",
             current=set_state.master_epoch,
         )
-    if set_state.replica(command.master) is None:
-        raise Refusal(
-            RefusalCode.UNKNOWN_REPLICA,
-            f"replica {command.master} of {command.set_key} does not exist",
-            "see its replicas with: rollcall status",
-        )
+    find_replica(set_state, command.master)
     return _outcome(
         set_state, evidence, command,
         kind=ElectionKind.BOOTSTRAP, designated=command.master, members=None, set_aside={},

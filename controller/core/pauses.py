@@ -56,7 +56,7 @@ def unless_paused(fleet: FleetState, operation: Operation, set_key: SetKey, deci
             code=RefusalCode.PAUSED,
             reason=f"elections of {pause.set_key or 'the fleet'} are paused by {pause.paused_by}"
             f"{': ' if pause.reason else ''}{pause.reason}; else replica {elected.verdict.winner} would be master now",
-            hint="elect by word with: rollcall elect SET; end the pause with: rollcall resume",
+            hint="an order still elects: rollcall elect SET; end the pause with: rollcall resume",
             verdict=elected.verdict,
         ),
         events=(
