@@ -173,9 +173,19 @@ def main() -> None:
     found += map(_record, _rare())
     with lzma.open(path_of(FEATURE_LEVEL), "wb", preset=9) as out:
         out.writelines(json.dumps(life, separators=(",", ":")).encode("ascii") + b"\n" for life in found)
-    text = json.dumps(shapes(), indent=1) + "\n"
-    shapes_of(FEATURE_LEVEL).write_text(text, encoding="ascii")
+    shapes_of(FEATURE_LEVEL).write_text(_text(shapes()), encoding="ascii")
     print(f"{len(found)} lives, {sum(len(life['entries']) for life in found)} entries: {path_of(FEATURE_LEVEL)}")
+
+
+def _text(found: Shapes) -> str:
+    """JSON with one type in each line, so that a difference shows which type changed."""
+    parts = (
+        f"{json.dumps(part)}: {{\n"
+        + ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in types.items())
+        for part, types in found.items()
+        if isinstance(types, dict)
+    )
+    return "{\n" + "\n},\n".join(parts) + "\n}\n}\n"
 
 
 if __name__ == "__main__":
