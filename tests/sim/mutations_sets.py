@@ -147,8 +147,8 @@ def _adopts_another_fleet(original: Function) -> Function:
 
 
 def _everybody_is_intact(original: Function) -> Function:
-    def mutated(fleet: Any, state: Any, replica: Any, command: Any) -> Any:
-        judged, reason = original(fleet, state, replica, command)
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
+        judged, reason = original(state, replica, command)
         if judged in (Intactness.NOT_INTACT, Intactness.SUSPECT):
             return Intactness.SAME_BOOT, "trusted"
         return judged, reason
@@ -170,9 +170,9 @@ def _boot_id_of_the_last_start(original: Function) -> Function:
 
 
 def _any_copy_will_do(original: Function) -> Function:
-    def mutated(fleet: Any, state: Any, replica: Any, command: Any) -> Any:
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
         known = () if replica.incarnation is None else (replica.incarnation,)
-        return original(fleet, state, replica, replace(command, previous_incarnations=known))
+        return original(state, replica, replace(command, previous_incarnations=known))
 
     return mutated
 
