@@ -65,6 +65,14 @@ class Command(Value, tag_field="command"):
     """Base of all orders; the tag is the class name."""
 
 
+class ReplicaCommand(Command):
+    """Base of the orders that one process of a replica gives, or that are about it."""
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+
+
 class InitialiseFleet(Command, tag="InitialiseFleet"):
     """First entry of a fleet: fixes its incarnation. Repeating it with the same value changes nothing."""
 
@@ -166,39 +174,30 @@ class RegisterReplica(Command, tag="RegisterReplica"):
     """For how long this process has held its data directory: the one before it was gone by then. None = not told."""
 
 
-class MarkSilent(Command, tag="MarkSilent"):
+class MarkSilent(ReplicaCommand, tag="MarkSilent"):
     """The leader found this session's replica gone. Refused if session or incarnation moved (S33)."""
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
     cause: SilenceCause
     detection: DetectionStamps | None = None
 
 
-class MarkAlive(Command, tag="MarkAlive"):
+class MarkAlive(ReplicaCommand, tag="MarkAlive"):
     """A silent replica was heard again on the same session."""
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
 
 
-class SayGoodbye(Command, tag="SayGoodbye"):
+class SayGoodbye(ReplicaCommand, tag="SayGoodbye"):
     """A replica stops cleanly; the mark is compared with what it brings back (R3a)."""
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
     stopped_us: int | None = None
     """For how long a master that stops has taken no sends, on its own clock; None = it is no master."""
 
 
-class AnnounceStop(Command, tag="AnnounceStop"):
+class AnnounceStop(ReplicaCommand, tag="AnnounceStop"):
     """
     A replica was asked to stop, and wants nothing to wait for it when it is gone. It goes on until it has the answer.
 
@@ -206,9 +205,6 @@ class AnnounceStop(Command, tag="AnnounceStop"):
     asks to be let out of the SyncStateSet; answered by ``Done``, and done when a view shows it. Needs evidence.
     """
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
     master_epoch: MasterEpoch
     """The epoch that it knows: that of its own reign, or of the master that it follows."""
@@ -216,16 +212,13 @@ class AnnounceStop(Command, tag="AnnounceStop"):
     """For how long a master has taken no sends, on its own clock; a slave's is 0."""
 
 
-class ReportDrained(Command, tag="ReportDrained"):
+class ReportDrained(ReplicaCommand, tag="ReportDrained"):
     """
     A master has drained for an order to switch over, and waits for its target to be elected (R29).
 
     Every member has confirmed its last byte, and every sender has its answer. Needs evidence; answered by ``Elected``.
     """
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     drained_us: int
     """For how long it has taken no sends, on its own clock."""
@@ -307,7 +300,7 @@ class Bootstrap(Command, AnsweredBy[Elected], tag="Bootstrap"):
     reason: str = ""
 
 
-class AlterSyncStateSet(Command, tag="AlterSyncStateSet"):
+class AlterSyncStateSet(ReplicaCommand, tag="AlterSyncStateSet"):
     """
     A master's compare-and-set on the SyncStateSet (R1).
 
@@ -315,9 +308,6 @@ class AlterSyncStateSet(Command, tag="AlterSyncStateSet"):
     byte for byte.
     """
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     seq: int
     sync_state_set_epoch: SyncStateSetEpoch
@@ -325,12 +315,9 @@ class AlterSyncStateSet(Command, tag="AlterSyncStateSet"):
     joining: tuple[Joining, ...] = ()
 
 
-class ReportEntered(Command, tag="ReportEntered"):
+class ReportEntered(ReplicaCommand, tag="ReportEntered"):
     """The winner entered its epoch: entry and promise are on its disk (R9, R12): fact 3 of a proof."""
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     start_offset: LogOffset | None
     """None: a RocketMQ broker, seen to be master; where its epoch starts is not told."""
@@ -349,7 +336,7 @@ class RecordMilestones(Command, tag="RecordMilestones"):
     milestones: tuple[Milestone, ...]
 
 
-class ReportWrites(Command, tag="ReportWrites"):
+class ReportWrites(ReplicaCommand, tag="ReportWrites"):
     """
     A master tells that no write can be acknowledged, or that one can again; elections are no matter of it.
 
@@ -357,9 +344,6 @@ class ReportWrites(Command, tag="ReportWrites"):
     without a controller, a whole stop comes as one command.
     """
 
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     seq: int
     reason: StopReason

@@ -59,6 +59,13 @@ class Event(Value, tag_field="kind"):
     """Base of all facts; the tag is the kind."""
 
 
+class ReplicaEvent(Event):
+    """Base of the facts about one process of a replica."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+
+
 class FleetInitialised(Event, tag="fleet-initialised"):
     fleet_incarnation: FleetIncarnation
 
@@ -123,15 +130,13 @@ class OwnerBound(Event, tag="owner-bound"):
     owner: str
 
 
-class ReplicaRegistered(Event, tag="replica-registered"):
+class ReplicaRegistered(ReplicaEvent, tag="replica-registered"):
     """
     A new incarnation was judged (R3).
 
     ``sync_state_set`` and its epoch are those after the judgement: a member that is not intact has left.
     """
 
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
     boot_id: str
     store_id: str
@@ -155,34 +160,26 @@ class ReplicaRegistered(Event, tag="replica-registered"):
     """The end of the master's process that this one replaces, with the cause ``replaced``; None = it replaces none."""
 
 
-class SessionOpened(Event, tag="session-opened"):
+class SessionOpened(ReplicaEvent, tag="session-opened"):
     """The same incarnation opened a further session, and counts as alive."""
 
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
     description: ReplicaDescription
 
 
-class ReplicaSilent(Event, tag="replica-silent"):
-    broker_id: BrokerId
-    incarnation: Incarnation
+class ReplicaSilent(ReplicaEvent, tag="replica-silent"):
     session_ordinal: SessionOrdinal
     cause: SilenceCause
     detection: DetectionStamps | None = None
 
 
-class ReplicaAlive(Event, tag="replica-alive"):
-    broker_id: BrokerId
-    incarnation: Incarnation
+class ReplicaAlive(ReplicaEvent, tag="replica-alive"):
     session_ordinal: SessionOrdinal
 
 
-class StopAnnounced(Event, tag="stop-announced"):
+class StopAnnounced(ReplicaEvent, tag="stop-announced"):
     """A slave is about to stop: its master proposes to remove it at once, and an election prefers every other one."""
 
-    broker_id: BrokerId
-    incarnation: Incarnation
     session_ordinal: SessionOrdinal
 
 
@@ -211,9 +208,7 @@ class SwitchoverEnded(Event, tag="switchover-ended"):
     reason: str
 
 
-class GoodbyeSaid(Event, tag="goodbye-said"):
-    broker_id: BrokerId
-    incarnation: Incarnation
+class GoodbyeSaid(ReplicaEvent, tag="goodbye-said"):
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
     stopped_us: int | None = None
@@ -262,9 +257,7 @@ class AlterRefused(Event, tag="alter-refused"):
     reason: str
 
 
-class MasterEntered(Event, tag="master-entered"):
-    broker_id: BrokerId
-    incarnation: Incarnation
+class MasterEntered(ReplicaEvent, tag="master-entered"):
     master_epoch: MasterEpoch
     start_offset: LogOffset | None
     """None: not told (a RocketMQ broker)."""
@@ -282,15 +275,13 @@ class MilestoneReached(Event, tag="milestone-reached"):
     milestone: Milestone
 
 
-class WritesStopped(Event, tag="writes-stopped"):
+class WritesStopped(ReplicaEvent, tag="writes-stopped"):
     """
     The master of this epoch acknowledges no write since ``age_us`` before its report; it goes on reigning.
 
     It ends with ``WritesResumed``, with the next election, or with the cleaning of the set.
     """
 
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     seq: int
     """Counts the stops of one reign."""
@@ -299,11 +290,9 @@ class WritesStopped(Event, tag="writes-stopped"):
     age_us: int
 
 
-class WritesResumed(Event, tag="writes-resumed"):
+class WritesResumed(ReplicaEvent, tag="writes-resumed"):
     """Writes can be acknowledged again since ``age_us`` before the report; the stop took ``stopped_us``."""
 
-    broker_id: BrokerId
-    incarnation: Incarnation
     master_epoch: MasterEpoch
     seq: int
     reason: StopReason
