@@ -224,8 +224,7 @@ def test_the_record_names_the_caller_that_a_follower_has_proved(tmp_path: Path) 
         await until(lambda: follower.service.authority().leader == "c1")
         answer = await _ask(follower, alice, "POST", "/v1/certificates/revoke", body, headers=forged)
         assert (answer.status_code, answer.headers.get("x-rollcall-leader")) == (200, "c1"), answer.text
-        # An operation is answered when it is applied; its event can be read when the journal's thread has synced it.
-        await until(lambda: "b0b" in str(leader.journal.read_newest(limit=100).records))
+        await recorded(leader)
         page = await _ask(leader, alice, "GET", "/v1/events?newest=true&limit=100")
         (record,) = [one for one in page.json()["events"] if one["event"]["kind"] == "certificate-revoked"]
         assert record["requestedBy"] == "admin:alice"
