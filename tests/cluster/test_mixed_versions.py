@@ -227,7 +227,13 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
         assert fleet.pid("c1") is not None, f"the older one stopped:\n{fleet.processes.tail('c1')}"
         upgrade(fleet, "c1")
         assert _refusal(_post(fleet, "/v1/sets/demo/moving/import", IMPORT)) == "FEATURE_LEVEL"
-        _done(_post(fleet, "/v1/feature-level", {"reason": "all upgraded"}))
+        # The leader asks c1 over their Raft link, which comes a moment after c1's own ports.
+        raises = {"reason": "all upgraded"}
+        wait_until(
+            lambda: _post(fleet, "/v1/feature-level", raises).status == 200,
+            deadline_s=DEADLINE_S,
+            what="the leader to hear that every controller is upgraded",
+        )
         _done(_post(fleet, "/v1/sets/demo/moving/import", IMPORT))
         _drive(fleet, "all-upgraded")
         fleet.kill(fleet.broker_by_id(key, fleet.wait_redundant(key).view.master or BrokerId(0)))
