@@ -25,7 +25,7 @@ from typing import NoReturn
 
 import psutil
 
-from rollcall_ha.api.broker_port.metrics import GatewayMetrics, LinkMetrics, NameMetrics, RocketmqMetrics
+from rollcall_ha.api.broker_port.metrics import GatewayMetrics, LinkMetrics
 from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rest.app import make_app
@@ -35,6 +35,7 @@ from rollcall_ha.api.rest.relay import PeerDoor
 from rollcall_ha.api.rocketmq.access.accounts import watch_accounts
 from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, accounts_of, rules_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
+from rollcall_ha.api.rocketmq.metrics import NameMetrics, RocketmqMetrics
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.contract.ids import FleetIncarnation
@@ -216,11 +217,12 @@ class _Node:
         self._peers = Peers(settings, self._calls)
         self._accounts = accounts_of(document)
         rules = rules_of(document, self._accounts)
+        self._access = RocketmqAccess(rules)
         self._gateway = BrokerPortServer(
             service,
             frame_bytes_max=_frame_bytes_max(document),
             door=_broker_port_door(of_ports(document, credentials), rules),
-            access=RocketmqAccess(rules),
+            access=self._access,
         )
         held = self._certificates(document, credentials)
         self._queries = Queries(service, held)
@@ -241,7 +243,7 @@ class _Node:
         GatewayMetrics(self._gateway, self._telemetry.registry)
         state = {part: path / part for part in (RAFT_DIRECTORY, EVENTS_DIRECTORY)}
         self._disk = DiskUsage(path, state, self._telemetry.registry)
-        RocketmqMetrics(self._gateway, self._rocketmq, self._telemetry.registry)
+        RocketmqMetrics(self._access, self._rocketmq, self._telemetry.registry)
 
     def _certificates(self, document: FleetFile, credentials: Credentials | None) -> CertificatesHeld:
         """What status pages and metrics say of them."""
@@ -302,7 +304,7 @@ class _Node:
             broker=self._settings.bound.broker,
             raft=self._settings.bound.raft,
             timing=self._settings.timing_name,
-            rocketmq=self._gateway.access.words,
+            rocketmq=self._access.words,
         )
         # Before it has a leader: the second of three controllers would wait for the start of the first to end.
         tell_supervisor("READY=1")
@@ -328,7 +330,7 @@ class _Node:
         if self._credentials is not None:
             yield watch_files(self._credentials)
         if self._accounts is not None:
-            yield watch_accounts(self._accounts, self._gateway.access.take_accounts)
+            yield watch_accounts(self._accounts, self._access.take_accounts)
 
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
         """

@@ -1,8 +1,8 @@
 """
 Which handler serves which request code on the broker port.
 
-Here: ``CodeTable``, and ``Request``, the argument of a handler. Not here: any handler (``api.rocketmq``), frames and
-links (``node.remoting``), limits (``port``).
+Here: ``CodeTable``, ``Request``, the argument of a handler, and ``Access``, the judge of who asks. Not here: any
+handler, and the judge (``api.rocketmq``), frames and links (``node.remoting``), limits (``port``).
 
 Rule 1: a handler either answers in its own turn and returns None, or returns a coroutine, which the port runs as one
 task within its limits. Either way every request that is not one-way is answered, after a fault of ours too.
@@ -15,14 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from rollcall_ha.api.rocketmq.headers import Header, header_fields
+from rollcall_ha.api.broker_port.headers import Header, header_fields
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
+
+
+class AccessRefused(Exception):
+    """This peer may not have what it asks for; the message goes to it, ``reason`` is what is counted."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Access(Protocol):
+    """The judgement on who asks by the codes of the table."""
+
+    def judge(self, frame: Frame, *, address: str, certificate: PeerCertificate | None) -> Principal:
+        """Who asks; it may have what it asks for. Raises ``AccessRefused``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

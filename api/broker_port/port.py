@@ -25,8 +25,7 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.broker_port.callers import principal_of, refusal_of_link, refusal_of_set
-from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
-from rollcall_ha.api.rocketmq.access.judging import AccessRefused, AccessRules, RocketmqAccess
+from rollcall_ha.api.broker_port.code_table import Access, AccessRefused, CodeTable, Request, Served
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -110,12 +109,12 @@ class BrokerPortServer:
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         door: Door | None = None,
-        access: RocketmqAccess | None = None,
+        access: Access | None = None,
     ) -> None:
         """
         Does not listen yet. Without ``door`` (an insecure fleet) links are plain and believed whoever they are.
 
-        ``access``: of RocketMQ's peers; None: by certificates alone, or whoever comes to a port without ``door``.
+        ``access`` judges who asks by the codes of ``codes``; None: nobody may, and they are answered as unknown ones.
         """
         self._service = service
         self._logger = get_logger("gateway")
@@ -130,7 +129,7 @@ class BrokerPortServer:
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(PROBES_MAX)
-        self.access = access or RocketmqAccess(AccessRules(is_insecure=door is None, takes_plain=door is None))
+        self._access = access
         self.codes = CodeTable()
         """The codes besides those of our own sessions: filled before ``start``."""
         self.closed_listeners: list[Callable[[ConnectionId], None]] = []
@@ -259,13 +258,13 @@ class BrokerPortServer:
             self._handle_session(connection, link, frame)
             return
         served = self.codes.find(frame)
-        if served is None:
+        if served is None or self._access is None:
             self.requests["unsupported"] += 1
             self._unsupported(connection, frame)
             return
         self.requests[served.name] += 1
         try:
-            caller = self.access.judge(frame, address=connection.peer, certificate=connection.certificate)
+            caller = self._access.judge(frame, address=connection.peer, certificate=connection.certificate)
         except AccessRefused as refusal:
             # The link stays: a peer whose key is being replaced would dial again for each of its requests.
             connection.respond(frame, SystemCode.NO_PERMISSION, remark=str(refusal))

@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
+from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.commands import OperatorCommand
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, Incarnation, RequestId, SetKey
@@ -102,7 +103,9 @@ class ControllerNode:
                 draw_incarnation=lambda: Incarnation(kernel.hex_digits()),
             ),
         )
-        self.port = BrokerPortServer(self.service)
+        self.port = BrokerPortServer(
+            self.service, access=RocketmqAccess(AccessRules(is_insecure=True, takes_plain=True))
+        )
         self.rocketmq = RocketmqController(self.port, self.service, expected_replicas=rocketmq_replicas)
         self._lose_answers(net, loses_alter_answer)
 

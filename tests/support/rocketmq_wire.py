@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
-from rollcall_ha.api.rocketmq.access.judging import RocketmqAccess
+from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess
 from rollcall_ha.api.rocketmq.access.signatures import signature_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.commands import MarkSilent
@@ -159,6 +159,7 @@ class Port:
     gateway: BrokerPortServer
     rocketmq: RocketmqController
     number: int
+    access: RocketmqAccess
     form: HeaderForm = HeaderForm.JSON
     _peers: list[JavaPeer] = field(default_factory=list)
     _listeners: list[JavaListener] = field(default_factory=list)
@@ -217,9 +218,10 @@ def with_port(
 
     async def main() -> None:
         made: list[tuple[BrokerPortServer, RocketmqController]] = []
+        judge = access or RocketmqAccess(AccessRules(is_insecure=door is None, takes_plain=door is None))
 
         def make(service: ControllerService) -> BrokerPortServer:
-            gateway = BrokerPortServer(service, door=door, access=access)
+            gateway = BrokerPortServer(service, door=door, access=judge)
             made.append((gateway, RocketmqController(gateway, service, expected_replicas=expected_replicas)))
             return gateway
 
@@ -230,7 +232,7 @@ def with_port(
             if leads:
                 await group.elect("c1")
             port = Port(
-                group=group, leader=group["c1"], gateway=gateway, rocketmq=rocketmq, number=number, form=form
+                group=group, leader=group["c1"], gateway=gateway, rocketmq=rocketmq, number=number, form=form, access=judge
             )  # fmt: skip
             try:
                 await scenario(port)

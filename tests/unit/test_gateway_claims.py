@@ -134,14 +134,14 @@ def test_a_broker_that_signs_is_served_and_on_record(tmp_path: Path) -> None:
             fields = {"brokerId": 1, "brokerAddress": address, "invokeTime": 1}
             assert (await peer.request(1003, **NAMES, **fields)).code == code
         (await port.peer()).beat(1, maxOffset=7_000)
-        await until(lambda: port.gateway.access.refused["not signed"] == 4)
+        await until(lambda: port.access.refused["not signed"] == 4)
         assert port.set().replicas[0].positions is None
         signing.beat(1)
         await until(lambda: port.set().replicas[0].positions is not None)
         assert (await signing.request(1002, **ELECT, brokerId=1)).code == 0
         elsewhere = await port.peer(ELSEWHERE, secret=SECRET)
         assert (await elsewhere.request(1001, b'{"syncStateSet":[1],"syncStateSetEpoch":1}', **ALTER)).code != 16
-        assert port.gateway.access.refused == {"not signed": 4, "signature": 3}
+        assert port.access.refused == {"not signed": 4, "signature": 3}
 
     with_port(tmp_path, scenario, access=signed_access("broker-z"))
 
@@ -191,7 +191,7 @@ def test_a_certificate_of_another_set_is_no_broker_of_this_one(
             peer = await port.peer(tls=credentials[name].client_context())
             assert (await peer.request(1013, **NAMES, **fields)).code == code
         assert port.set().replicas[0].owner == "broker-z"
-        assert port.gateway.access.refused == {"set": 1}
+        assert port.access.refused == {"set": 1}
 
     with_port(tmp_path, scenario, door=Door(credentials=credentials["c1"]))
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rollcall_ha.api.broker_port.headers import header_fields, read_header
 from rollcall_ha.api.rocketmq.controller.beans import (
     BrokerHeartbeatHeader,
     ElectMasterHeader,
@@ -13,7 +14,6 @@ from rollcall_ha.api.rocketmq.controller.beans import (
     read_sync_state_set,
     sync_state_set_body,
 )
-from rollcall_ha.api.rocketmq.headers import header_fields, read_header
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.api.rocketmq.headers import header_fields
+from rollcall_ha.api.broker_port.headers import header_fields
 from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.api.rocketmq.names.table import KEPT_AFTER_CLOSE_MS, KEYS_MAX, TIMEOUT_MS
 from rollcall_ha.controller.runtime.session_state import ConnectionId

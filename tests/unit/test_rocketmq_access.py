@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollcall_ha.api.broker_port.code_table import CodeTable
+from rollcall_ha.api.broker_port.code_table import AccessRefused, CodeTable
 from rollcall_ha.api.rocketmq.access.accounts import Account, AccountsFile, read_accounts, watch_accounts
 from rollcall_ha.api.rocketmq.access.judging import (
-    AccessRefused,
     AccessRules,
     RocketmqAccess,
     accounts_of,

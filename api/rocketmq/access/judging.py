@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from rollcall_ha.api.broker_port.code_table import AccessRefused
 from rollcall_ha.api.rocketmq.access.accounts import Account, AccountsFile
 from rollcall_ha.api.rocketmq.access.rights import Right, is_allowed, least_role, right_of, sets_named
 from rollcall_ha.api.rocketmq.access.signatures import ACCESS_KEY, SIGNATURE, verify_signature
@@ -42,14 +43,6 @@ _ROLES: dict[PeerKind, Role] = {
     PeerKind.OPERATOR: Role.OPERATOR,
     PeerKind.ADMIN: Role.ADMIN,
 }
-
-
-class AccessRefused(Exception):
-    """This peer may not have what it asks for; the message goes to it, ``reason`` is what is counted."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

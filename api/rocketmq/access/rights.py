@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from rollcall_ha.api.broker_port.headers import read_header
 from rollcall_ha.api.rocketmq.controller.beans import ElectMasterHeader
-from rollcall_ha.api.rocketmq.headers import read_header
 from rollcall_ha.api.rocketmq.names.beans import BadNamesBody, read_queues
 from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.controller.contract.codes import RequestCode

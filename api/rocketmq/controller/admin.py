@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
+from rollcall_ha.api.broker_port.headers import read_header
 from rollcall_ha.api.rocketmq.controller.beans import CleanBrokerDataHeader, configuration_body
 from rollcall_ha.api.rocketmq.controller.broker_sets import belongs_to
 from rollcall_ha.api.rocketmq.controller.leading import for_leader
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
-from rollcall_ha.api.rocketmq.headers import read_header
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.ids import BrokerId

@@ -15,6 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
+from rollcall_ha.api.broker_port.headers import read_header
 from rollcall_ha.api.rocketmq.controller.beans import (
     AlteredHeader,
     AlterSyncStateSetHeader,
@@ -25,7 +26,6 @@ from rollcall_ha.api.rocketmq.controller.beans import (
 from rollcall_ha.api.rocketmq.controller.broker_sets import code_of_alter, silent_additions
 from rollcall_ha.api.rocketmq.controller.leading import for_leader
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
-from rollcall_ha.api.rocketmq.headers import read_header
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, SyncStateSetEpoch

@@ -12,7 +12,7 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
-from rollcall_ha.api.rocketmq.headers import Header
+from rollcall_ha.api.broker_port.headers import Header
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 # --- requests --------------------------------------------------------------------------------------------------------

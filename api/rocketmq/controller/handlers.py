@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
+from rollcall_ha.api.broker_port.headers import read_header
 from rollcall_ha.api.rocketmq.controller.beans import (
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
@@ -49,7 +50,6 @@ from rollcall_ha.api.rocketmq.controller.broker_sets import (
 from rollcall_ha.api.rocketmq.controller.leader_check import LeaderCheck
 from rollcall_ha.api.rocketmq.controller.leading import at_once, for_leader
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
-from rollcall_ha.api.rocketmq.headers import read_header
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,

@@ -22,9 +22,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from rollcall_ha.api.broker_port.headers import Header, header_fields, read_header
 from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
-from rollcall_ha.api.rocketmq.headers import Header, header_fields, read_header
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey

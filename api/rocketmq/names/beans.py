@@ -16,7 +16,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
-from rollcall_ha.api.rocketmq.headers import Header
+from rollcall_ha.api.broker_port.headers import Header
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 BODY_BYTES_MAX = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from rollcall_ha.api.rocketmq.headers import Header, read_header
+from rollcall_ha.api.broker_port.headers import Header, read_header
 from rollcall_ha.api.rocketmq.names.answers import (
     ORDER_NAMESPACE,
     all_topics,
