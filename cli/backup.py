@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollcall_ha.cli import context
-from rollcall_ha.cli.context import CommandExit
-from rollcall_ha.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.backups import (
     BACKUP_FORMAT,
     BackupEnd,
@@ -65,13 +64,13 @@ def backup(file: Path, wanted: Wanted, form: Format) -> None:
     """Take one. Raises ``typer.Exit``."""
     if file.exists():
         # An older backup is the only thing that helps if the fleet has gone wrong before this one.
-        raise context.fail(f"rollcall: {file} exists; name another file for each backup", CommandExit.WRONG_USE)
+        raise fail(f"rollcall: {file} exists; name another file for each backup", CommandExit.WRONG_USE)
     passphrase = _passphrase(wanted)
     with context.client(form) as asking:
         address = _chosen(asking, wanted.by)
         first = _page(asking, address, None, 0, wanted)
         if first.header.contact_age_ms > CONTACT_AGE_MS_MAX and not wanted.takes_stale:
-            raise context.fail(
+            raise fail(
                 f"rollcall: {first.header.taken_by} has heard no leader for {first.header.contact_age_ms:,} ms: its "
                 "state may be old. Take the backup of another controller (--from), or say --stale",
                 CommandExit.REFUSED,
@@ -82,7 +81,7 @@ def backup(file: Path, wanted: Wanted, form: Format) -> None:
                 _fill(writing, asking, address, first, wanted)
         except OSError as error:
             told = f"rollcall: {error.filename or file} cannot be written: {error.strerror}; name another file"
-            raise context.fail(told, CommandExit.WRONG_USE) from None
+            raise fail(told, CommandExit.WRONG_USE) from None
     line = (
         f"OK  {header.sets:,} broker sets at entry {header.index:,}, epochs up to {header.highest_epoch:,}, from "
         f"{header.taken_by}: {file} ({file.stat().st_size:,} bytes)"
@@ -94,11 +93,11 @@ def backup(file: Path, wanted: Wanted, form: Format) -> None:
 def _passphrase(wanted: Wanted) -> bytes | None:
     if wanted.has_secrets != (wanted.passphrase_file is not None):
         told = "--with-secrets and --passphrase-file need each other: secrets are never written in clear"
-        raise context.fail(f"rollcall: {told}", CommandExit.WRONG_USE)
+        raise fail(f"rollcall: {told}", CommandExit.WRONG_USE)
     try:
         return None if wanted.passphrase_file is None else read_passphrase(wanted.passphrase_file)
     except SealError as error:
-        raise context.fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 def _chosen(asking: Client, by: str) -> str:
@@ -112,7 +111,7 @@ def _chosen(asking: Client, by: str) -> str:
         named = [address for address, one in found if by in (one.name, one.rest_address, address)]
         if not named:
             told = ", ".join(one.name for _, one in found) or "nobody"
-            raise context.fail(f"rollcall: --from {by}: it does not answer; {told} does", CommandExit.WRONG_USE)
+            raise fail(f"rollcall: --from {by}: it does not answer; {told} does", CommandExit.WRONG_USE)
         return named[0]
     if not found:
         raise Unreachable("; ".join(one.trouble for one in reached))
@@ -174,7 +173,7 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
         params |= {} if start is None else {"from": f"{start.term}.{start.index}.{start.ordinal}"}
         page = _decode_events(asking.text_from(address, "/v1/events", params, wait_ms=_WAIT_MS))
         if page.gap is not None and not is_first:
-            raise context.fail(
+            raise fail(
                 f"rollcall: the record of {header.taken_by} has a hole: {page.gap}. Take the history of another "
                 "controller (--from), or the backup without it",
                 CommandExit.REFUSED,
@@ -185,7 +184,7 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
                 if chain == header.chain_head:
                     break
                 # Read on, the record of a busy fleet never ends, and none of its hashes is the one that is sought.
-                raise context.fail(
+                raise fail(
                     f"rollcall: the record of {header.taken_by} up to entry {header.index:,} ends with chain "
                     f"{chain or 'none'}, the backup with {header.chain_head}; take the backup of another controller "
                     "(--from), and look at this one with: rollcall verify DIR",
@@ -198,7 +197,7 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
             yield bytes(raw)
         start = page.next_from or start
         if chain != header.chain_head and not page.events and time.monotonic() > deadline:
-            raise context.fail(
+            raise fail(
                 f"rollcall: {header.taken_by} has not all events up to entry {header.index:,} on its disk after "
                 f"{HISTORY_WAIT_MS_MAX:,} ms; take the backup of another controller, or without --with-history",
                 CommandExit.REFUSED,

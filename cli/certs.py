@@ -25,7 +25,6 @@ import msgspec
 import typer
 
 from rollcall_ha.cli import context
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.issuing import (
     AUTHORITY_DIRECTORY,
     AUTHORITY_FILE,
@@ -41,7 +40,7 @@ from rollcall_ha.cli.issuing import (
 )
 from rollcall_ha.cli.options import FLEET_FILE, ConfigOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm
-from rollcall_ha.cli.output import Column, Format, Mood, Report, Table, columns, number, print_report
+from rollcall_ha.cli.output import Column, CommandExit, Format, Mood, Report, Table, columns, fail, number, print_report
 from rollcall_ha.controller.contract.commands import RevokeCertificate
 from rollcall_ha.node.authority import AUTHORITY_DAYS, AuthorityError, FoundCertificate, Issued, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, serial_text, utc_text
@@ -94,7 +93,7 @@ class Workshop:
         try:
             return load_fleet_file(self.config)
         except ConfigError as error:
-            raise context.fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+            raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
     def place(self) -> Path:
         """Where the authority is."""
@@ -178,7 +177,7 @@ def renew(
     shop = Workshop(config, authority_directory, passphrase_file)
     document = shop.document()
     if is_all == bool(names):
-        raise context.fail("rollcall: name certificates, or say --all, not both", CommandExit.WRONG_USE)
+        raise fail("rollcall: name certificates, or say --all, not both", CommandExit.WRONG_USE)
     rows: list[CertificateRow] = []
     try:
         wanted = _wanted(document, shop.base(), names or (), into)
@@ -423,7 +422,7 @@ def _print(rows: Iterable[CertificateRow], form: Format, verdict: str, *footers:
 
 def _failed(error: AuthorityError | OSError) -> Exception:
     if isinstance(error, AuthorityError):
-        return context.fail(f"rollcall: {error}", CommandExit.WRONG_USE)
-    return context.fail(
+        return fail(f"rollcall: {error}", CommandExit.WRONG_USE)
+    return fail(
         f"rollcall: {error.filename}: {error.strerror}; choose a folder that can be written", CommandExit.WRONG_USE
     )

@@ -22,15 +22,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import msgspec
 import typer
 
-from rollcall_ha.cli.output import Format
-from rollcall_ha.node.terminal import harmless
+from rollcall_ha.cli.output import CommandExit, Format, complain, fail
 
 if TYPE_CHECKING:
     from rollcall_ha.cli.contexts import Context
@@ -49,20 +47,6 @@ FLEET_FILES = (Path("rollcall.toml"), Path(".demo") / "rollcall.toml")
 """Where a fleet file is looked for, in the current directory; the first that is there counts."""
 
 
-class CommandExit(IntEnum):
-    DONE = 0
-    REFUSED = 1
-    WRONG_USE = 2
-    NO_LEADER = 3
-    UNREACHABLE = 4
-    OUTCOME_UNKNOWN = 5
-    DEGRADED = 6
-    NOT_PERMITTED = 7
-    TIMED_OUT = 8
-    OUTPUT_CLOSED = 141
-    """As a shell says it of a program that SIGPIPE ended: ``rollcall events | head -1``."""
-
-
 @dataclass(slots=True)
 class CommonOptions:
     """Options of all commands; tests replace ``make_client``."""
@@ -75,17 +59,6 @@ class CommonOptions:
 
 
 OPTIONS = CommonOptions()
-
-
-def complain(message: str) -> None:
-    """Lines for a human, on standard error."""
-    sys.stderr.write("".join(harmless(line) + "\n" for line in message.rstrip().splitlines()))
-
-
-def fail(message: str, code: CommandExit) -> typer.Exit:
-    """Print the reason, and return the exception to raise."""
-    complain(message)
-    return typer.Exit(int(code))
 
 
 def end_without_output(stdout: TextIO, error: OSError) -> NoReturn:

@@ -22,10 +22,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rollcall_ha.cli import context
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OutputOption
-from rollcall_ha.cli.output import Format, Mood, Report, Table, columns, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, columns, fail, print_report
 
 FILE_VARIABLE = "ROLLCALL_CONTEXTS"
 CONTEXT_VARIABLE = "ROLLCALL_CONTEXT"
@@ -143,7 +141,7 @@ def _wrong_use() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise context.fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ import typer
 
 from rollcall_ha import __version__
 from rollcall_ha.cli import context, output, probing, tables
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.diagnosis import (
     CertificateFacts,
     ControllerFacts,
@@ -32,7 +31,7 @@ from rollcall_ha.cli.diagnosis import (
     certificates_of,
     diagnose,
 )
-from rollcall_ha.cli.output import Format, Mood, Report, Table, columns, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, columns, print_report
 from rollcall_ha.cli.probing import Looked, Port
 from rollcall_ha.client.client import Client, Reached
 from rollcall_ha.client.errors import ClientError

@@ -21,7 +21,6 @@ import msgspec
 import tomli_w
 
 from rollcall_ha.api.rocketmq.access.accounts import new_accounts
-from rollcall_ha.cli.context import CommandExit, complain, fail
 from rollcall_ha.cli.issuing import (
     AUTHORITY_DIRECTORY,
     AUTHORITY_FILE,
@@ -35,7 +34,7 @@ from rollcall_ha.cli.issuing import (
     read_passphrase,
 )
 from rollcall_ha.cli.machines import Placement, any_address, laid_out, place, tables
-from rollcall_ha.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.node.authority import AuthorityError

@@ -15,7 +15,7 @@ import sys
 from http import HTTPStatus
 from pathlib import Path
 
-from rollcall_ha.cli.context import CommandExit, fail
+from rollcall_ha.cli.output import CommandExit, fail
 from rollcall_ha.node.certified import CertifiedName, PeerKind, PeerRefused
 from rollcall_ha.node.config import ConfigError, FleetFile, bind_address, load_fleet_file, split_address
 from rollcall_ha.node.credentials import credentials_of, node_name, of_ports

@@ -30,7 +30,7 @@ from rollcall_ha.cli.options import (
     SetArgument,
     takes_order,
 )
-from rollcall_ha.cli.output import Format
+from rollcall_ha.cli.output import CommandExit, Format, fail
 from rollcall_ha.cli.shells import Shell
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId
@@ -524,7 +524,7 @@ def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is
         written = manpages.write(app, directory)
     except OSError as error:
         told = f"rollcall: {directory} cannot be written: {error.strerror}; name another folder"
-        raise context.fail(told, context.CommandExit.WRONG_USE) from None
+        raise fail(told, CommandExit.WRONG_USE) from None
     typer.echo(f"OK  {len(written)} pages in {directory}; read one: man {directory / 'rollcall.1'}")
 
 

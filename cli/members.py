@@ -16,9 +16,8 @@ import msgspec
 import typer
 
 from rollcall_ha.cli import context, reads
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
-from rollcall_ha.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered
@@ -159,7 +158,7 @@ def _add(asking: Client, asked: ChangeControllers, timeout_s: float) -> None:
         asking.order(asked)
     while name not in asking.members().voters:
         if time.monotonic() >= until:
-            raise context.fail(
+            raise fail(
                 f"rollcall: {name} has no vote after {timeout_s:.0f} s; is it running, and linked? It gets its vote "
                 "when it has caught up; the same command waits on",
                 CommandExit.TIMED_OUT,

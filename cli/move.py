@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, takes_order
 from rollcall_ha.cli.orders import confirm
-from rollcall_ha.cli.output import Mood, Report, Table, columns, id_set, number, print_report
+from rollcall_ha.cli.output import CommandExit, Mood, Report, Table, columns, fail, id_set, number, print_report
 
 if TYPE_CHECKING:
     from rollcall_ha.api.rocketmq.moving.plan import ExportLine, ImportLine
@@ -49,7 +48,7 @@ def import_rocketmq(
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
     if not only and not namesrv:
-        raise context.fail(
+        raise fail(
             "rollcall: RocketMQ's controllers do not list their sets: name them with --set, or name servers with "
             "--namesrv",
             CommandExit.WRONG_USE,
@@ -61,10 +60,10 @@ def import_rocketmq(
         with Controllers.connect(split_addresses(controllers)) as reached:
             found = reached.sets(clusters)
     except ReadingError as error:
-        raise context.fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
+        raise fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
     missing = sorted(wanted.keys() - found.keys())
     if missing:
-        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", CommandExit.WRONG_USE)
+        raise fail(f"rollcall: those controllers know no set {', '.join(missing)}", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
         send = asking.preview if order.is_dry_run else asking.order
@@ -95,7 +94,7 @@ def export_rocketmq(
     chosen = {key: view for key, view in views.items() if not wanted or wanted.get(key.name) in ("", key.cluster)}
     missing = sorted(wanted.keys() - {key.name for key in chosen})
     if missing or not chosen:
-        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", CommandExit.WRONG_USE)
+        raise fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", CommandExit.WRONG_USE)
     try:
         with Controllers.connect(split_addresses(controllers)) as reached:
             found = reached.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
@@ -109,9 +108,7 @@ def export_rocketmq(
                     if line.steps:
                         replay(reached, line)
     except ReadingError as error:
-        raise context.fail(
-            f"UNREACHABLE  {error}\nRun the same command again to go on.", CommandExit.UNREACHABLE
-        ) from None
+        raise fail(f"UNREACHABLE  {error}\nRun the same command again to go on.", CommandExit.UNREACHABLE) from None
     print_report(_export_report(lines, is_dry_run=order.is_dry_run), order.form)
     _end(any(line.refusal for line in lines))
 
@@ -122,7 +119,7 @@ def _views(asking: Client) -> dict[SetKey, SetView]:
 
 def _end(is_refused: bool) -> None:
     if is_refused:
-        raise context.fail("Some sets were refused; see above.", CommandExit.REFUSED)
+        raise fail("Some sets were refused; see above.", CommandExit.REFUSED)
 
 
 # --- how it looks ----------------------------------------------------------------------------------------------------

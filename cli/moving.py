@@ -30,10 +30,9 @@ import typer
 from msgspec.structs import replace
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions
 from rollcall_ha.cli.orders import confirm, may_ask
-from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
 from rollcall_ha.node.terminal import harmless
@@ -143,7 +142,7 @@ def _run(
         if host and host not in hosts:
             known = ", ".join(sorted(hosts)[:20]) or "none"
             told = f"rollcall: no replica has an address on host {host}; hosts: {known}"
-            raise context.fail(told, CommandExit.WRONG_USE)
+            raise fail(told, CommandExit.WRONG_USE)
         plan = plan_of(list(sets))
         if order.is_dry_run:
             print_report(_plan_report(what, plan, _asked(asking, plan, options)), order.form)

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions
-from rollcall_ha.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import (
     Bootstrap,
@@ -167,7 +166,7 @@ def acknowledge(name: str, order: OperatorOptions) -> None:
 def _whose(asking: Client, name: str | None, *, is_fleet: bool) -> SetKey | None:
     # Without --fleet, a set name that a script left empty would stop every failover of the fleet.
     if (name is None) != is_fleet:
-        raise context.fail("rollcall: name a set, or say --fleet for all of them", CommandExit.WRONG_USE)
+        raise fail("rollcall: name a set, or say --fleet for all of them", CommandExit.WRONG_USE)
     return None if name is None else context.set_key(asking, name)
 
 
@@ -226,8 +225,6 @@ def confirm(question: str, order: OperatorOptions) -> None:
     if order.is_confirmed:
         return
     if not may_ask():
-        raise context.fail(
-            f"rollcall: needs --yes, since there is no terminal to ask at: {question}", CommandExit.WRONG_USE
-        )
+        raise fail(f"rollcall: needs --yes, since there is no terminal to ask at: {question}", CommandExit.WRONG_USE)
     if not typer.confirm(question, err=True):
-        raise context.fail("Nothing was changed.", CommandExit.REFUSED)
+        raise fail("Nothing was changed.", CommandExit.REFUSED)

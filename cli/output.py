@@ -22,12 +22,39 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TextIO
 
 import msgspec
+import typer
 
 from rollcall_ha.node.terminal import OBEYED, harmless
+
+
+class CommandExit(IntEnum):
+    DONE = 0
+    REFUSED = 1
+    WRONG_USE = 2
+    NO_LEADER = 3
+    UNREACHABLE = 4
+    OUTCOME_UNKNOWN = 5
+    DEGRADED = 6
+    NOT_PERMITTED = 7
+    TIMED_OUT = 8
+    OUTPUT_CLOSED = 141
+    """As a shell says it of a program that SIGPIPE ended: ``rollcall events | head -1``."""
+
+
+def complain(message: str) -> None:
+    """Lines for a human, on standard error."""
+    sys.stderr.write("".join(harmless(line) + "\n" for line in message.rstrip().splitlines()))
+
+
+def fail(message: str, code: CommandExit) -> typer.Exit:
+    """Print the reason, and return the exception to raise."""
+    complain(message)
+    return typer.Exit(int(code))
+
 
 UNKNOWN = "unknown"
 NOT_APPLICABLE = "-"

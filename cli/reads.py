@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, watching
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OutputOption, SetArgument, WatchOption
-from rollcall_ha.cli.output import Format, Report, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Report, fail, print_report
 
 if TYPE_CHECKING:
     from rollcall_ha.cli.tables import ControllerRow
@@ -178,17 +177,17 @@ def trace(
     row = next((one for one in page.rows if epoch is None or one.master_epoch == epoch), None)
     if row is None:
         asked = "no masterEpoch at all" if epoch is None else f"no masterEpoch {epoch}"
-        raise context.fail(f"rollcall: {key} has {asked} in the record; rollcall history {name}", CommandExit.REFUSED)
+        raise fail(f"rollcall: {key} has {asked} in the record; rollcall history {name}", CommandExit.REFUSED)
     try:
         from rollcall_ha.cli import traces
     except ModuleNotFoundError as missing:
         remedy = "install 'rollcall-ha[otlp]', or read the same figures with rollcall explain"
-        raise context.fail(f"rollcall: {missing.name} is not installed; {remedy}", CommandExit.WRONG_USE) from None
+        raise fail(f"rollcall: {missing.name} is not installed; {remedy}", CommandExit.WRONG_USE) from None
     spans = traces.spans_of(key, row)
     if not traces.send(spans, collector):
         where = collector or "the collector of OTEL_EXPORTER_OTLP_ENDPOINT"
         remedy = "see that it listens there for OTLP over HTTP"
-        raise context.fail(f"rollcall: {where} did not take the trace; {remedy}", CommandExit.UNREACHABLE)
+        raise fail(f"rollcall: {where} did not take the trace; {remedy}", CommandExit.UNREACHABLE)
     typer.echo(f"OK  trace {traces.id_of(spans)} of {key}, masterEpoch {row.master_epoch}: {len(spans)} spans")
 
 

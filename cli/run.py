@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import rollcall_ha
-from rollcall_ha.cli.context import CommandExit, fail
+from rollcall_ha.cli.output import CommandExit, fail
 
 IMPORT_ROOT = str(Path(rollcall_ha.__file__).resolve().parents[1])
 """The folder in which ``rollcall_ha`` was found: the next program must find the same one."""

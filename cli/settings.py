@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output, reads
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
 from rollcall_ha.cli.orders import give, is_looked_at
-from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import SettingsApplied
@@ -111,7 +110,7 @@ def _values_of(answer: SettingsAnswer, version: int) -> Settings:
         if applied.version == version:
             return applied.settings
     kept = f"{answer.history[0].version} to {answer.history[-1].version}" if answer.history else "none"
-    raise context.fail(f"rollcall: version {version} is not kept; kept are: {kept}", CommandExit.REFUSED)
+    raise fail(f"rollcall: version {version} is not kept; kept are: {kept}", CommandExit.REFUSED)
 
 
 def _name(version: int) -> str:
@@ -165,7 +164,7 @@ def _pair(text: str) -> tuple[str, int]:
         return name.strip(), int(value)
     except ValueError:
         told = f"rollcall: {text!r} is not KEY=VALUE with a whole number, such as heartbeat_timeout_ms=2000"
-        raise context.fail(told, CommandExit.WRONG_USE) from None
+        raise fail(told, CommandExit.WRONG_USE) from None
 
 
 @app.command()
@@ -181,7 +180,7 @@ def apply(
     """Change settings; they are judged as a whole. Every node works by them within two seconds."""
     typed = dict(map(_pair, values or []))
     if not typed and not preset and version is None:
-        raise context.fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
+        raise fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         # The change is one of what was looked at, and of nothing else (rule).
         looked_at = asking.settings().version if expect_version is None else expect_version
@@ -202,7 +201,7 @@ def configure(
     """Change how many replicas a set expects, or acks need. Its master goes by them at once."""
     if expected_replicas is None and min_in_sync is None:
         told = "rollcall: name what to change: --expected-replicas, --min-in-sync, or both"
-        raise context.fail(told, CommandExit.WRONG_USE)
+        raise fail(told, CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         wanted = {"expected_replicas": expected_replicas, "min_in_sync": min_in_sync}
@@ -220,7 +219,7 @@ def undo(*, order: OperatorOptions) -> None:
     with context.client(order.form) as asking:
         kept = asking.settings().history
         if len(kept) < 2:
-            raise context.fail("rollcall: nothing was changed yet: there is nothing to undo", CommandExit.REFUSED)
+            raise fail("rollcall: nothing was changed yet: there is nothing to undo", CommandExit.REFUSED)
         _apply(asking, order, version=kept[-2].version, expected_version=kept[-1].version)
 
 

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm, give
-from rollcall_ha.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, complain, fail, print_report
 from rollcall_ha.controller.contract.commands import IssueToken, RevokeToken
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.certified import utc_text
@@ -55,7 +54,7 @@ def issue(
     if (out is None) is not is_shown:
         raise typer.BadParameter("say where it goes: --out FILE, or --show")
     if (role is Role.BROKER) != bool(of_set):
-        raise context.fail("rollcall: --set belongs to role broker, and to no other", CommandExit.WRONG_USE)
+        raise fail("rollcall: --set belongs to role broker, and to no other", CommandExit.WRONG_USE)
     name = name or role
     token, token_id = secrets.token_urlsafe(TOKEN_BYTES), secrets.token_hex(TOKEN_ID_BYTES)
     expires_at_ms = int(time.time() * 1000) + days * MS_PER_DAY
@@ -87,7 +86,7 @@ def issue(
     if out is None:
         # Alone on standard output, for a pipe into a store of secrets.
         sys.stdout.write(f"{token}\n")
-        context.complain(f"OK  token {token_id} of {who} until {until}; it is not shown again")
+        complain(f"OK  token {token_id} of {who} until {until}; it is not shown again")
         return
     line = f"OK  token {token_id} of {who} until {until}: {out}"
     document = {"tokenId": token_id, "file": str(out), "expiresAtMs": expires_at_ms}
@@ -105,7 +104,7 @@ def _write_new(file: Path, token: str) -> None:
             os.fsync(made.fileno())
     except OSError as error:
         told = f"rollcall: {file}: {error.strerror}; name a new file with --out"
-        raise context.fail(told, CommandExit.WRONG_USE) from None
+        raise fail(told, CommandExit.WRONG_USE) from None
 
 
 @app.command("list")

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.context import CommandExit
 from rollcall_ha.cli.options import OutputOption, SetArgument
-from rollcall_ha.cli.output import Format, print_report
+from rollcall_ha.cli.output import CommandExit, Format, fail, print_report
 from rollcall_ha.controller.contract.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -167,6 +166,6 @@ def _answer(asking: Client, key: SetKey, limit_ms: int) -> SetAnswer | None:
 
 
 def _timed_out(name: str, until: Until, timeout_s: float, told: str) -> typer.Exit:
-    return context.fail(
+    return fail(
         f"TIMED OUT  {name} is not {until} after {timeout_s:g} s: {told}\nSee: rollcall status", CommandExit.TIMED_OUT
     )

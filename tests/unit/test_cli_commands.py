@@ -21,6 +21,7 @@ import rollcall_ha
 from rollcall_ha.analytics import cli as analytics_cli
 from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
+from rollcall_ha.cli.output import CommandExit
 from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned, is_asked_by
@@ -663,7 +664,7 @@ def test_help_tells_the_exit_codes(rollcall: Run) -> None:
     """README sends operators there for them."""
     told = " ".join(rollcall({}, "--help").out.split())
 
-    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 10
+    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in CommandExit] == [True] * 10
 
 
 @pytest.mark.slow

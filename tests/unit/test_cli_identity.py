@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
+from rollcall_ha.cli.output import CommandExit
 from rollcall_ha.client import client as client_module
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.identity import Identity
@@ -19,7 +19,7 @@ from tests.support.cli import CliRunner, Ran, Run
 from tests.support.fleet_certs import FleetCertificates
 from tests.support.rest_server import RestThread
 
-NOT_PERMITTED = int(context.CommandExit.NOT_PERMITTED)
+NOT_PERMITTED = int(CommandExit.NOT_PERMITTED)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_whoever_is_not_taken_is_told_why_and_what_helps(
     }
     for told, variables in files.items():
         ran = rollcall("sets", variables=variables)
-        assert (told, ran.code, told in ran.err) == (told, int(context.CommandExit.WRONG_USE), True), ran.err
+        assert (told, ran.code, told in ran.err) == (told, int(CommandExit.WRONG_USE), True), ran.err
     plain = rollcall("sets")
     assert "speaks TLS only" in plain.err
 
@@ -108,7 +108,7 @@ def test_a_token_is_issued_used_and_revoked(server: RestThread, rollcall: Run, t
     assert len(token) >= 43
     assert token not in issued.out + issued.err
     again = rollcall("tokens", "issue", "--role", "viewer", "--out", str(file), variables=admin)
-    assert (again.code, file.read_text().strip()) == (int(context.CommandExit.WRONG_USE), token)
+    assert (again.code, file.read_text().strip()) == (int(CommandExit.WRONG_USE), token)
     shown = rollcall("tokens", "issue", "--role", "broker", "--set", "demo/broker-a", "--show", variables=admin)
     # The controller of this process prints its own lines there, each of several words.
     assert (shown.code, len([line for line in shown.out.splitlines() if " " not in line])) == (0, 1), shown.out

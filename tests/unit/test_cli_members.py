@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from rollcall_ha.cli import context, members
 from rollcall_ha.cli.main import app
-from rollcall_ha.cli.output import Format
+from rollcall_ha.cli.output import CommandExit, Format
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import AnyEvent, ControllersChangeOrdered, LeadershipTransferOrdered
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
@@ -122,7 +122,7 @@ def test_add_says_what_to_look_at_when_the_new_one_gets_no_vote(
     ticks = iter(range(10_000))
     monkeypatch.setattr("rollcall_ha.cli.members.time.monotonic", lambda: float(next(ticks)))
     ran = terminal.run("add", "c4", *PORTS, "--timeout", "5")
-    assert ran.exit_code == context.CommandExit.TIMED_OUT
+    assert ran.exit_code == CommandExit.TIMED_OUT
     assert "c4 has no vote after 5 s; is it running, and linked?" in ran.stderr
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.cli import context, waiting
 from rollcall_ha.cli.main import app
+from rollcall_ha.cli.output import CommandExit
 from rollcall_ha.cli.waiting import Until, missing, wait_for
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import NoLeader, RefusedError, Unreachable
@@ -144,7 +145,7 @@ def test_the_wait_is_over_when_its_time_is(capsys: pytest.CaptureFixture[str]) -
     with _asking(watch, BEHIND) as asking, pytest.raises(typer.Exit) as ended:
         wait_for(asking, "demo/broker-a", Until.IN_SYNC, 10.0, clock=watch.read, pause=watch.pause)
 
-    assert ended.value.exit_code == int(context.CommandExit.TIMED_OUT)
+    assert ended.value.exit_code == int(CommandExit.TIMED_OUT)
     assert 10.0 - waiting.POLL_S <= watch.now <= 10.0 + waiting.QUESTION_MS_MIN / 1000
     assert capsys.readouterr().err.startswith(
         "TIMED OUT  demo/broker-a is not in-sync after 10 s: 2 of 3 replicas are in sync: {1,2}; not yet: {3}\n"
