@@ -29,22 +29,23 @@ def spoiled(line: str, part: str, by: str) -> str:
 
 def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
     """Text and why it is no event."""
+    granted, registered = lines[1:3]
     return [
-        (lines[2][:-20], Why.NOT_A_RECORD),
+        (registered[:-20], Why.NOT_A_RECORD),
         ("null", Why.NOT_A_RECORD),
         ("[1]", Why.NOT_A_RECORD),
         ('{"a":1}', Why.NOT_A_RECORD),
         ("not JSON at all", Why.NOT_A_RECORD),
         ("\0\0\0\0", Why.NOT_A_RECORD),
-        (spoiled(lines[3], '"sessionOrdinal":1', '"sessionOrdinal":"x"'), Why.NOT_A_RECORD),
-        (spoiled(lines[2], '"index":2', '"index":"two"'), Why.NOT_A_RECORD),
-        (spoiled(lines[2], '"index":2', '"index":99999999999999'), Why.RANGE),
-        (spoiled(lines[2], '"version":1', '"version":0'), Why.VERSION),
-        (spoiled(lines[2], '"stampedAtMs":1000001', '"stampedAtMs":-1'), Why.STAMP),
-        (lines[1] + " trailing", Why.TRAILING),
-        (lines[1] + '{"other":1}', Why.TRAILING),
-        (lines[1] + lines[2][-30:], Why.TRAILING),
-        (spoiled(lines[2], '"requestId":"r3"', '"requestId":"r3x"'), Why.DIFFERS),
+        (spoiled(registered, '"sessionOrdinal":1', '"sessionOrdinal":"x"'), Why.NOT_A_RECORD),
+        (spoiled(granted, '"index":2', '"index":"two"'), Why.NOT_A_RECORD),
+        (spoiled(granted, '"index":2', '"index":99999999999999'), Why.RANGE),
+        (spoiled(granted, '"version":1', '"version":0'), Why.VERSION),
+        (spoiled(granted, '"stampedAtMs":1000001', '"stampedAtMs":-1'), Why.STAMP),
+        (granted + " trailing", Why.TRAILING),
+        (granted + '{"other":1}', Why.TRAILING),
+        (granted + registered[-30:], Why.TRAILING),
+        (spoiled(granted, '"requestId":"r3"', '"requestId":"r3x"'), Why.DIFFERS),
         (HOLE, Why.HOLE),
     ]
 
