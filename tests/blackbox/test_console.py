@@ -340,6 +340,7 @@ def check_film(console: Console, row: HistoryRow) -> None:
     assert f"replica {row.from_master}: slave, in sync" in page.locator(".stage svg").get_attribute("aria-label")
 
 
+@pytest.mark.prove
 @pytest.mark.spark
 @pytest.mark.slow
 def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(

@@ -107,6 +107,7 @@ def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Pa
     assert found["duplicated"] == 0
 
 
+@pytest.mark.prove
 def test_whole_story_ends_with_a_result_that_counts_something(tmp_path: Path) -> None:
     """``make demo``: nothing lost, nothing doubled, and something acknowledged, retried, answered twice and cut."""
     # With as few kills as it has: more of them measure its times, and nothing here is about times.
