@@ -103,7 +103,6 @@ all() {
     # A test file keeps one core busy, with a Java of its own. Programs that start a Java need no second compiler for a minute.
     export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
     begin spark "${pytest[@]}" -n 2 --dist loadfile -m 'spark and not cluster and not prove' tests/spark
-    settle
     begin slow "${pytest[@]}" -n "$workers" -m 'slow and not cluster and not spark and not prove' tests/unit tests/property tests/sim
     settle
 }

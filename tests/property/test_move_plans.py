@@ -133,6 +133,7 @@ def test_a_rebalancing_is_possible_and_done_once(sets: list[SetStatus], draw: ra
     assert plan_rebalance(shuffled) == plan
 
 
+@pytest.mark.slow
 @given(fleets(is_whole=True))
 @settings(max_examples=100, deadline=None)
 def test_a_rebalanced_fleet_is_even_and_stays_as_it_is(sets: list[SetStatus]) -> None:

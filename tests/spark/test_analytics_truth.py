@@ -23,7 +23,7 @@ from rollcall_ha.controller.core.policies import DATA_FIRST
 from tests.support.analytics_plans import ROUGH
 from tests.support.analytics_truth import build_lake, compare
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
 PLAN = msgspec.structs.replace(ROUGH, faults_per_day=90)
 NORMAL, FAST, SAFE = (Settings.of(PRESETS[preset]) for preset in (Preset.NORMAL, Preset.FAST, Preset.SAFE))

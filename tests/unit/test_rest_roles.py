@@ -107,6 +107,7 @@ def test_table_routes_and_document_are_of_the_same_operations(tmp_path: Path) ->
     _run(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_every_operation_is_for_its_roles_and_nobody_else(tmp_path: Path) -> None:
     """By certificate and by token, for each kind of caller: with the role it is judged, without it is refused."""
 
