@@ -37,10 +37,10 @@ lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still
 	    --no-emit-index-url --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 	@$(BIN)/python -m pytest -q tests/unit/test_packaging.py
 
-check: $(STAMP)  ## format, lint, types, import arrows, fast tests: less than a minute on two cores
+check: $(STAMP)  ## format, lint, types, import arrows, fast tests: 80 s on two cores
 	@deploy/check.sh $(BIN) fast
 
-test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation, fleets, Spark, the console, pages; at most 12 on two cores
+test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation, fleets, Spark, the console, pages; 13 on two cores
 	@$(MAKE) --no-print-directory setup
 	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
 
