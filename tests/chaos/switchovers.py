@@ -6,7 +6,7 @@ Switchovers under load, and switchovers that fail: nothing acknowledged may be m
 Here: the rounds, the five faults and their counts. The load is 1,000 sends a second; what a send waits at most is the
 longest time without an acknowledgement, from the order on. Each fault hits an order that is under way: its target is
 stopped, so that the master cannot drain.
-Where there is no nft, or no right to use it, the cut link is SKIPPED, and says so.
+Where there is no iptables, or no right to use it, the cut link is SKIPPED, and says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -185,24 +185,22 @@ def why_no_cut() -> str:
     """Why links cannot be cut here; empty = they can."""
     if os.geteuid() != 0:
         return "cutting a link needs root"
-    if shutil.which("nft") is None:
-        return "nft is not installed"
-    probe = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False)
-    return "" if probe.returncode == 0 else f"nft: {probe.stderr.strip()[:80]}"
+    if shutil.which("iptables") is None:
+        return "iptables is not installed"
+    probe = subprocess.run(["iptables", "-n", "-L", "INPUT"], capture_output=True, text=True, check=False)
+    return "" if probe.returncode == 0 else f"iptables: {probe.stderr.strip()[:80]}"
 
 
 @contextmanager
 def ha_port_cut(fleet: Fleet, name: str) -> Iterator[None]:
     """Nothing arrives at the HA port of ``name``, nor from it."""
-    port = split_address(fleet.file.broker(name).ha)[1]
-    table = f"rollcall_{os.getpid()}_{port}"
-    drops = f"tcp dport {port} drop\ntcp sport {port} drop\n"
-    rules = f"table inet {table} {{\nchain cut {{\ntype filter hook input priority 0;\n{drops}}}\n}}\n"
-    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
-    try:
+    port = str(split_address(fleet.file.broker(name).ha)[1])
+    with ExitStack() as rules:
+        for side in ("--dport", "--sport"):
+            rule = ["INPUT", "-p", "tcp", side, port, "-j", "DROP"]
+            subprocess.run(["iptables", "-A", *rule], check=True)
+            rules.callback(subprocess.run, ["iptables", "-D", *rule], check=True)
         yield
-    finally:
-        subprocess.run(["nft", "delete", "table", "inet", table], check=True)
 
 
 def all_rollbacks(fleet: Fleet, work: Load, result: Result) -> None:

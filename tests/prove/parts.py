@@ -57,7 +57,7 @@ PARTS = (
     Part("record-truth", "the record of outages beside a stopwatch outside, and by Spark: 15 kinds of ends", 4,
          _program("tests.truth"), MACHINES),
     Part("switchovers", "twenty switchovers by order under 1,000 sends/s, and five that fail: nothing lost", 4,
-         _program("tests.chaos.switchovers --rounds 20")),
+         _program("tests.chaos.switchovers --rounds 20"), MACHINES),
     Part("port-abuse", "elections while bad neighbours abuse the broker ports", 4, _program("tests.perf.port_abuse")),
     Part("drain", "a host with 200 masters is drained under load; the command and the leader die on the way", 5,
          _program("tests.chaos.drain")),
