@@ -1,8 +1,9 @@
 """
-This program and a newer one in one quorum, as during an upgrade: each leads in turn, and nobody diverges (R15).
+The last release and a newer program in one quorum, as during an upgrade: each leads in turn, and nobody diverges (R15).
 
-The newer one is this one with an artificial feature level (`tests/support/two_versions.py`): what it brings is refused
-until every controller has it and an operator has raised the level, and from then on this program stops.
+The newer one is this program with an artificial feature level (`tests/support/two_versions.py`): what it brings is refused
+until every controller has it and an operator has raised the level, and from then on the release stops. Where the history
+of the repository does not have the release, the test is skipped, and says so.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import Answer, await_authority, counted, curl, load
 from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
-from tests.support.two_versions import NEWER_LEVEL, TwoVersions
+from tests.support.two_versions import NEWER_LEVEL, RELEASE, RELEASE_LEVEL, TwoVersions, unpack_release
 
 pytestmark = pytest.mark.cluster
 
@@ -31,8 +31,13 @@ LEADER_TRIALS = 12
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[TwoVersions]:
-    """Three controllers and three brokers of this program; by plain ports the test may speak as a broker, too."""
+    """Three controllers and three brokers of the release; by plain ports the test may speak as a broker, too."""
+    try:
+        unpack_release(tmp_path / "release")
+    except LookupError as error:
+        pytest.skip(str(error))
     with TwoVersions.create(tmp_path / "fleet", Layout(is_insecure=True)) as found:
+        found.release = tmp_path / "release"
         found.up(deadline_s=DEADLINE_S)
         yield found
 
@@ -222,7 +227,7 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
         assert _refusal(_post(fleet, "/v1/sets/demo/moving/import", IMPORT)) == "FEATURE_LEVEL"
         raising = _post(fleet, "/v1/feature-level", {})
         assert _refusal(raising) == "FEATURE_LEVEL"
-        assert f"c1 has level {FEATURE_LEVEL}" in raising.document["detail"]
+        assert f"c1 has level {RELEASE_LEVEL}" in raising.document["detail"]
         compared.append(_agree(fleet))
         assert fleet.pid("c1") is not None, f"the older one stopped:\n{fleet.processes.tail('c1')}"
         upgrade(fleet, "c1")
@@ -244,7 +249,7 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
     }
     kinds = {event["event"]["kind"] for event in _all_events(fleet.rest("c1"))}
     digests = {_digest(fleet.rest(name)) for name in fleet.controllers}
-    counted(compared_at=compared, kinds=sorted(kinds), digests=sorted(digests))
+    counted(release=RELEASE, compared_at=compared, kinds=sorted(kinds), digests=sorted(digests))
     assert len(digests) == 1, "the controllers have made different states of the same entries"
     assert digests != {""}
     assert levels == {NEWER_LEVEL}
