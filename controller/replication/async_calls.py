@@ -1,17 +1,22 @@
 """
-The asyncio shell of ``ports.PeerCalls``: one future per call, one task per call of a peer.
+The asyncio shell of ``ports.PeerCalls``: one future per call, one task per call of a peer; and the way from the log's
+thread to a loop, for all that wait for it (``outcome_of``, ``on_loop``).
 
-Rule: outcomes and calls come from the log's thread by ``call_soon_threadsafe``. A loop that is already closed is no
-error there.
+Rule: a loop that is already closed is no error of that thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import CallOutcome, PeerCalls, Reply
+
+T = TypeVar("T")
 
 Handler = Callable[[ControllerName, bytes], Awaitable[bytes]]
 """The answer to one call; it must not raise."""
@@ -34,16 +39,7 @@ class AsyncCalls:
 
     async def call(self, peer: ControllerName, request: bytes) -> CallOutcome:
         """Ask ``peer``; never raises. A cancelled caller leaves its call to end by itself."""
-        future: asyncio.Future[CallOutcome] = self._loop.create_future()
-
-        def done(outcome: CallOutcome) -> None:
-            try:
-                self._loop.call_soon_threadsafe(_settle, future, outcome)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
-
-        self._calls.call(peer, request, done)
-        return await future
+        return await outcome_of(partial(self._calls.call, peer, request))
 
     async def stop(self) -> None:
         """End the calls of peers that are under way; their callers are told when the link ends."""
@@ -52,10 +48,7 @@ class AsyncCalls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _on_call(self, caller: ControllerName, request: bytes, reply: Reply) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._begin, caller, request, reply)
-        except RuntimeError:
-            return  # the loop is closed: this member stops, and its links with it
+        on_loop(self._loop, self._begin, caller, request, reply)
 
     def _begin(self, caller: ControllerName, request: bytes, reply: Reply) -> None:
         if self._handler is None:
@@ -69,6 +62,21 @@ async def _answer(handler: Handler, caller: ControllerName, request: bytes, repl
     reply(await handler(caller, request))
 
 
-def _settle(future: asyncio.Future[CallOutcome], outcome: CallOutcome) -> None:
+async def outcome_of(begin: Callable[[Callable[[T], None]], None]) -> T:
+    """What ``begin`` has its callback told, on any thread. A cancelled caller leaves it to end by itself."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    begin(partial(on_loop, loop, _settle, future))
+    return await future
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *arguments: object) -> None:
+    """From any thread: have the loop do it soon. On one that is closed nobody waits any more."""
+    # Raised, it would be an error of the log's thread.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act, *arguments)
+
+
+def _settle(future: asyncio.Future[T], outcome: T) -> None:
     if not future.done():
         future.set_result(outcome)

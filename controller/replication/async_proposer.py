@@ -1,8 +1,7 @@
 """
 The asyncio shell of ``proposer``: one future per caller, one wake-up of the loop per entry.
 
-Rule: replies come from the log's thread by one ``call_soon_threadsafe`` per entry, never one per operation. A loop that
-is already closed is no error there.
+Rule: replies come from the log's thread by one ``on_loop`` per entry, never one per operation.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rollcall_ha.controller.contract.commands import Barrier, Operation
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.replication.async_calls import on_loop
 from rollcall_ha.controller.replication.codec import encode_operation
 from rollcall_ha.controller.replication.ports import ProposalOutcome, RaftRole, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import (
@@ -124,16 +125,7 @@ class AsyncProposer:
                 future.set_result(action.result)
 
     def _propose(self, action: ProposeEntry) -> None:
-        entry = action.entry
-
-        def done(outcome: ProposalOutcome) -> None:
-            try:
-                self._loop.call_soon_threadsafe(self._on_outcome, entry, outcome)
-            except RuntimeError:
-                # The loop is closed: nobody waits any more. Raised, it would be an error of the log's thread.
-                return
-
-        self._log.propose(action.payload, done)
+        self._log.propose(action.payload, partial(on_loop, self._loop, self._on_outcome, action.entry))
 
     def _on_outcome(self, entry: int, outcome: ProposalOutcome) -> None:
         self._do(self._machine.handle(EntryOutcome(entry=entry, outcome=outcome, now_ns=self._now_ns())))

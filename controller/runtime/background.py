@@ -8,10 +8,10 @@ work itself (``service``). Both belong to one event loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
+from rollcall_ha.controller.replication.async_calls import on_loop
 from rollcall_ha.node.telemetry import Logger
 
 BACKGROUND_TASKS_MAX = 20_000
@@ -71,5 +71,4 @@ class Wakeup:
     def wake_from_thread(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """From any thread; on a loop that is missing or closed nobody waits."""
         if loop is not None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self.wake)
+            on_loop(loop, self.wake)

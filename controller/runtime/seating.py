@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.replies import ControllersChanged, Refused
 from rollcall_ha.controller.contract.values import MembershipVerb
+from rollcall_ha.controller.replication.async_calls import outcome_of
 from rollcall_ha.controller.replication.membership import (
     Change,
     ChangeRefused,
@@ -30,7 +31,7 @@ from rollcall_ha.controller.replication.membership import (
     with_learner,
     without,
 )
-from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.replication.ports import ProposalStatus
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, ProposeError
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -106,7 +107,7 @@ async def carry_out_change(
     service: ControllerService, command: ChangeControllers, request_id: RequestId
 ) -> ControllersChanged | Refused:
     """Have the step in the log; returns when a majority has it. Raises ``EntryOutcomeUnknown``."""
-    outcome = await _change(service, change_of(command))
+    outcome = await outcome_of(partial(service.log.change, change_of(command)))
     if outcome.status is ProposalStatus.NOT_PROPOSED:
         return _refused(outcome.reason, command, "try again when the change before it is done: rollcall controllers")
     if outcome.status is ProposalStatus.UNKNOWN:
@@ -124,22 +125,6 @@ def told(members: Membership) -> ControllersChanged:
 
 def _refused(reason: str, command: ChangeControllers, hint: str) -> Refused:
     return Refused(code=RefusalCode.MEMBERS_NOT_CHANGED, reason=reason, hint=hint, requested=command.name)
-
-
-async def _change(service: ControllerService, change: Change) -> ProposalOutcome:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[ProposalOutcome] = loop.create_future()
-
-    def settle(outcome: ProposalOutcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    def done(outcome: ProposalOutcome) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, outcome)
-
-    service.log.change(change, done)
-    return await future
 
 
 class Seating:

@@ -59,6 +59,7 @@ from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
+from rollcall_ha.controller.replication.async_calls import on_loop
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded, ProposeError
@@ -206,7 +207,6 @@ class ControllerService:
             controller=self.settings.name,
             leader=leader,
             leader_broker_address=addresses.broker if addresses is not None else None,
-            leader_rest_address=addresses.rest if addresses is not None else None,
             term=leadership.term,
         )
 
@@ -472,8 +472,7 @@ class ControllerService:
         loop = self._loop
         if loop is not None and not self._is_drain_due:
             self._is_drain_due = True
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self.drain)
+            on_loop(loop, self.drain)
 
     def drain(self) -> None:
         """Handle the entries that were applied and not heard of yet."""

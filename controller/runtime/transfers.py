@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.replies import LeadershipTransferred, Refused
+from rollcall_ha.controller.replication.async_calls import outcome_of
 from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -131,16 +133,4 @@ async def step_aside(service: ControllerService) -> None:
 
 
 async def _hand_over(service: ControllerService, target: ControllerName) -> HandoverEnd:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[HandoverEnd] = loop.create_future()
-
-    def settle(how: HandoverEnd) -> None:
-        if not future.done():
-            future.set_result(how)
-
-    def done(how: HandoverEnd) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, how)
-
-    service.log.hand_over(target, done)
-    return await future
+    return await outcome_of(partial(service.log.hand_over, target))
