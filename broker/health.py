@@ -81,10 +81,6 @@ class BrokerCollector:
         self._ports = ports
         self._refused = refused
 
-    def describe(self) -> Iterable[Metric]:
-        """Names are known only when the broker runs: nothing to compare with."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         """One sample each; the role is one gauge per state, 1 for the current one."""
         snapshot = self._snapshot()

@@ -88,7 +88,6 @@ class Mastership:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self.master_epoch = order.master_epoch
-        self._start_offset = order.start_offset
         self._expected = view.configuration.expected_replicas
         self._is_serving = False
         self._is_over = False
@@ -302,7 +301,6 @@ class Mastership:
             master_epoch=self.master_epoch,
             is_min_in_sync=self.sync.may_release,
             in_sync=self.sync.counted,
-            epoch_start=self._start_offset,
             master_address=self._context.address,
             reason="hands over to another master" if is_draining else "",
         )

@@ -170,7 +170,7 @@ class Replica:
         )
         self.put = self._new_put_path()
         self.writes = self._new_writes()
-        self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
+        self.listen = ListenService(put=self.put, log=log, word=self.status)
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
 

@@ -119,9 +119,7 @@ class SessionOwner(Protocol):
 @dataclass(slots=True)
 class SessionCounters:
     heartbeats: int = 0
-    connections: int = 0
     milestones_dropped: int = 0
-    peer_nonsense: int = 0
 
 
 class ControllerSession:
@@ -264,7 +262,6 @@ class ControllerSession:
                     self._take_settings(_decode_settings(frame.body))
                     continue
                 if frame.code != RequestCode.SESSION_NOTICE:
-                    self.counters.peer_nonsense += 1
                     continue
                 notice = _decode_notice(frame.body)
             except msgspec.MsgspecError as error:
@@ -373,7 +370,6 @@ class ControllerSession:
             # The machine has given this connection up: registered on it, its session would end that of the newer one.
             link.close("another controller was dialled meanwhile")
             return
-        self.counters.connections += 1
         self._link, self._link_number, self._shown = link, action.connection, shown
         self._clock = ClockOffset()
         self._do(self._machine.dialled(action.connection))

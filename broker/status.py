@@ -46,7 +46,7 @@ def is_ready_in(state: BrokerState, *, has_full_disk: bool, is_stopped: bool) ->
 
 
 class ReplicaReporter:
-    """One per process. Implements ``broker.handlers.ports``' ``RouteSource`` and ``ProbeSource``."""
+    """One per process. Implements ``broker.handlers.ports.OwnWord``."""
 
     def __init__(
         self,

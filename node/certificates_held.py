@@ -64,10 +64,6 @@ class CertificateCollector(Collector):
         """Register it with the registry of the process."""
         self._held = held
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to compare with."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         ends = GaugeMetricFamily(
             "rollcall_certificate_expires_timestamp_seconds",

@@ -96,10 +96,6 @@ class DiskUsage(Collector):
         finally:
             with_thread.shutdown(wait=False, cancel_futures=True)
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to compare with."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         """Nothing, if the newest measurement is too old (rule 2)."""
         usage = self._usage

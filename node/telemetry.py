@@ -99,7 +99,7 @@ class Telemetry:
 
 
 class LoopLag:
-    """Measures by how much a timer of the loop comes late; the newest lag is evidence of our own stall (S42)."""
+    """Measures by how much a timer of the loop comes late."""
 
     INTERVAL_MS = 100
     HALF_WINDOW_S = 30.0
@@ -111,7 +111,6 @@ class LoopLag:
         self._half_until_s = 0.0
         self._longest_s = [0.0, 0.0]
         """The longest lag of the half window that runs, and of the one before."""
-        self.last_lag_ms = 0
 
     def start(self) -> None:
         """Measure from now on, on the running loop."""
@@ -129,7 +128,6 @@ class LoopLag:
     def _tick(self) -> None:
         now_s = asyncio.get_running_loop().time()
         lag = max(0.0, now_s - self._due)
-        self.last_lag_ms = int(lag * 1000)
         self._telemetry.loop_lag_seconds.observe(lag)
         # The newest lag alone is that of 100 ms: of a stall of two seconds a scrape every 15 s would see nothing.
         if now_s >= self._half_until_s:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
-from rollcall_ha.controller.runtime.metrics import LateCollector
 from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 
 
-class LinkMetrics(LateCollector):
+class LinkMetrics(Collector):
     """Links of this controller's ports, and the causes of their ends."""
 
     def __init__(
@@ -33,7 +32,7 @@ class LinkMetrics(LateCollector):
         return link_families(self._ports, closed_elsewhere={"raft": self._raft()})
 
 
-class GatewayMetrics(LateCollector):
+class GatewayMetrics(Collector):
     """Requests on the broker port."""
 
     def __init__(self, gateway: BrokerPortServer, registry: CollectorRegistry) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from rollcall_ha.api.rocketmq.access.judging import RocketmqAccess
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
-from rollcall_ha.controller.runtime.metrics import LateCollector
 
 
-class NameMetrics(LateCollector):
+class NameMetrics(Collector):
     """The size of the name service's table."""
 
     def __init__(self, table: NameTable, registry: CollectorRegistry) -> None:
@@ -25,7 +24,7 @@ class NameMetrics(LateCollector):
         yield GaugeMetricFamily("rollcall_names_topics", "Topics with a route.", value=len(self._table.queues))
 
 
-class RocketmqMetrics(LateCollector):
+class RocketmqMetrics(Collector):
     """What RocketMQ's peers may not have, heartbeats that count for nobody, and the pushes to brokers."""
 
     def __init__(self, access: RocketmqAccess, rocketmq: RocketmqController, registry: CollectorRegistry) -> None:

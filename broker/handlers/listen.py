@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
-from rollcall_ha.broker.handlers.ports import ProbeSource, RouteSource
+from rollcall_ha.broker.handlers.ports import OwnWord
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
@@ -44,10 +44,8 @@ messages (4 MiB), at any moment.
 """
 
 
-class Responder(Protocol):
-    """Answers a request that was not a send: ``connection.respond``, now or later."""
-
-    def __call__(self, connection: RemotingConnection, frame: Frame) -> None: ...
+Responder = Callable[[RemotingConnection, Frame], None]
+"""Answers a request that was not a send: ``connection.respond``, now or later."""
 
 
 class ListenLink:
@@ -111,11 +109,10 @@ class _Watch(msgspec.Struct):
 class ListenService:
     """The requests of the listen port and their answers. On the loop thread."""
 
-    def __init__(self, *, put: PutPath, log: CommitLog, routes: RouteSource, probes: ProbeSource) -> None:
+    def __init__(self, *, put: PutPath, log: CommitLog, word: OwnWord) -> None:
         self._put = put
         self._log = log
-        self._routes = routes
-        self._probes = probes
+        self._word = word
         self._watches: dict[RemotingConnection, dict[int, _Watch]] = {}
         self._watch_count = 0
         self._held: dict[RemotingConnection, int | None] = {}
@@ -213,10 +210,10 @@ class ListenService:
         connection.respond(frame, SystemCode.SUCCESS, ext_fields={"offset": str(offset)})
 
     def _answer_route(self, connection: RemotingConnection, frame: Frame) -> None:
-        connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._routes.route))
+        connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route))
 
     def _answer_probe(self, connection: RemotingConnection, frame: Frame) -> None:
-        connection.respond(frame, SystemCode.SUCCESS, body=msgspec.json.encode(self._probes.probe))
+        connection.respond(frame, SystemCode.SUCCESS, body=msgspec.json.encode(self._word.probe))
 
     def _watch_route(self, connection: RemotingConnection, frame: Frame) -> None:
         """
@@ -233,7 +230,7 @@ class ListenService:
         wait_ms = min(wait_ms, WATCH_WAIT_MS_MAX)
         of_link = self._watches.setdefault(connection, {})
         is_full = self._watch_count >= WATCHERS_MAX or frame.opaque in of_link
-        route = self._routes.route
+        route = self._word.route
         is_fuller = route.master_epoch == known and route.master is not None and fields.get("hasMaster") == "false"
         if frame.is_one_way or route.master_epoch > known or is_fuller or wait_ms <= 0 or is_full:
             connection.respond(frame, SystemCode.SUCCESS, body=encode_route(route))
@@ -246,11 +243,11 @@ class ListenService:
         watch = self._watches.get(connection, {}).pop(opaque, None)
         if watch is not None:
             self._watch_count -= 1
-            connection.respond(watch.frame, SystemCode.SUCCESS, body=encode_route(self._routes.route))
+            connection.respond(watch.frame, SystemCode.SUCCESS, body=encode_route(self._word.route))
 
     def route_moved(self) -> None:
         """The route has changed: every watch is answered, with one encoding."""
-        body = encode_route(self._routes.route)
+        body = encode_route(self._word.route)
         for connection, watches in self._watches.items():
             for watch in watches.values():
                 watch.timer.cancel()

@@ -14,7 +14,7 @@ import msgspec
 from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.controller.contract.ids import MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.session import ProbeAnswer
-from rollcall_ha.epoch.model import NO_EPOCH, LogOffset
+from rollcall_ha.epoch.model import NO_EPOCH
 
 
 class GateState(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +27,6 @@ class GateState(msgspec.Struct, frozen=True, kw_only=True):
     """Enough members are in the local *and* the proposed set (R22): asked before the append and again at release."""
     in_sync: SyncStateSet = ()
     """Members that are caught up and linked, the master included."""
-    epoch_start: LogOffset = LogOffset(0)
-    """Start of this master's own epoch: below it confirm is not yet its own (R19)."""
     master_address: str = ""
     """Where the master listens, as far as known; a hint for producers. Empty = unknown."""
     reason: str = ""
@@ -54,18 +52,16 @@ class Gate:
         )
 
 
-class RouteSource(Protocol):
-    """Routes of this replica's set. The owner calls ``ListenService.route_moved`` whenever ``route`` changes."""
+class OwnWord(Protocol):
+    """What this replica tells clients and probes; ``ListenService.route_moved`` is called when ``route`` changes."""
 
     @property
     def route(self) -> RouteState: ...
 
-
-class ProbeSource(Protocol):
-    """Answers PROBE with the incarnation of this process (R13)."""
-
     @property
-    def probe(self) -> ProbeAnswer: ...
+    def probe(self) -> ProbeAnswer:
+        """With the incarnation of this process (R13)."""
+        ...
 
 
 class AnswerSink(Protocol):

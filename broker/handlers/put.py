@@ -55,9 +55,7 @@ class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
 class PutCounters(msgspec.Struct):
     """Since the start of the process."""
 
-    batches: int = 0
     appended: int = 0
-    appended_bytes: int = 0
     duplicates: int = 0
     refused: int = 0
     released: int = 0
@@ -211,7 +209,6 @@ class PutPath:
 
     def handle(self, sink: AnswerSink, requests: Sequence[SendRequest]) -> None:
         """All sends that one readable event of one client brought; their bodies are views into its buffer."""
-        self.counters.batches += 1
         state = self._gate.state
         acks = self._acks
         refusal = self._refusal(state, acks)
@@ -240,7 +237,6 @@ class PutPath:
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
             self._write(sink, at_once)
-        self.counters.appended_bytes += end - start
         is_new = self.counters.appended != appended
         if is_new or waiting.opaques:
             self._wake_links()

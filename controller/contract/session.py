@@ -124,8 +124,6 @@ class HeartbeatAck(Value):
     view: SetView | None
     controllers: tuple[str, ...]
     """host:port of every controller's broker port: the broker remembers them."""
-    lease_ms: int = 0
-    """Time for weak acks, counted by the broker from when it sent the heartbeat; 0 = none (R4)."""
     leader_clock_us: int = 0
     """The leader's monotonic clock when it answered; 0 = not told. With the round trip it tells the clocks apart."""
     revoked: RevokedSerials | None = None
@@ -171,7 +169,6 @@ class LeaderHint(Value):
     controller: ControllerName
     leader: ControllerName | None
     leader_broker_address: str | None
-    leader_rest_address: str | None
     term: int
 
 

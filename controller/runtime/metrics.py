@@ -180,14 +180,7 @@ class ControllerMetrics:
         self._registry.register(_Gauges(reading))
 
 
-class LateCollector(Collector):
-    """Describes nothing in advance: registering must not read anything yet."""
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
-
-class _Gauges(LateCollector):
+class _Gauges(Collector):
     def __init__(self, reading: Callable[[], Reading]) -> None:
         self._reading = reading
 

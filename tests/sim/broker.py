@@ -448,7 +448,7 @@ class BrokerNode:
             reign = self.reign
             is_alter = isinstance(command, AlterSyncStateSet) and session.is_open
             if isinstance(command, AlterSyncStateSet) and reign is not None:
-                start = reign._start_offset
+                start = reign.sync.reign.start_offset
                 self._look(lambda: self.oracle.proposed_alter(command, start))
             try:
                 reply: AnyReply = await ask(command)

@@ -49,7 +49,7 @@ class LogBroker:
             on_first_ack=lambda *seen: self.first_acks.append(seen),
             limits=limits,
         )
-        self.service = ListenService(put=self.put, log=self.log, routes=self, probes=self)
+        self.service = ListenService(put=self.put, log=self.log, word=self)
         self.server = listen_server(self.service, door=door)
 
     @property

@@ -35,7 +35,7 @@ FILE = PRESETS[Preset.SAFE]
 TOLD = SettingsTold(version=4, settings=replace(settings_of(FILE), heartbeat_interval_ms=250, handover_ms=700))
 
 _C1 = ControllerName("c1")
-LEADS = LeaderHint(controller=_C1, leader=_C1, leader_broker_address="c1:1", leader_rest_address=None, term=1)
+LEADS = LeaderHint(controller=_C1, leader=_C1, leader_broker_address="c1:1", term=1)
 
 
 def test_a_version_is_taken_once_and_another_number_is_another_version() -> None:

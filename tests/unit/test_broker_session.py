@@ -74,7 +74,6 @@ def hint(leader: str) -> LeaderHint:
         controller=ControllerName("c1"),
         leader=name,
         leader_broker_address=f"{leader}:1",
-        leader_rest_address=None,
         term=1,
     )
 

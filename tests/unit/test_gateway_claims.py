@@ -204,7 +204,6 @@ class Follower:
             controller=ControllerName("c2"),
             leader=ControllerName(leader),
             leader_broker_address=address,
-            leader_rest_address=None,
             term=1,
         )
 

@@ -46,9 +46,7 @@ class Leaderless:
         pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        hint = LeaderHint(
-            controller=ControllerName("c1"), leader=None, leader_broker_address=None, leader_rest_address=None, term=1
-        )
+        hint = LeaderHint(controller=ControllerName("c1"), leader=None, leader_broker_address=None, term=1)
         for frame in frames:
             assert frame.code == RequestCode.FIND_LEADER
             self.asked += 1
