@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import (
     SERVED_ACK_MODES,
@@ -23,7 +24,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
-from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration
 from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, CatchUpLimits
 from rollcall_ha.node.config import (
     BrokerSection,
@@ -43,8 +44,7 @@ CATCH_UP_BYTES_PER_S_MAX = 1 << 40
 CATCH_UP_COPIES_MAX = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(Frozen):
     """One broker's configuration, checked."""
 
     name: str
@@ -61,7 +61,7 @@ class BrokerConfig:
     segment_bytes: int
     quarantine_days: int
     quarantine_bytes: int
-    catch_up: CatchUpLimits = field(default_factory=CatchUpLimits)
+    catch_up: CatchUpLimits = msgspec.field(default_factory=CatchUpLimits)
     begins_at_last_segment: bool = False
     """With an empty log; of learners only."""
 

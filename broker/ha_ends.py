@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.following import Following
@@ -20,6 +19,7 @@ from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.ha.catch_up import CatchUpLimits, CatchUpPacer
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
@@ -31,8 +31,7 @@ from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
+class _Ends(Frozen):
     """Both ends, for one identity."""
 
     identity: ReplicaIdentity

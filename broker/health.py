@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -28,7 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from rollcall_ha.broker.core import balancing
 from rollcall_ha.broker.core.balancing import ReplicaFacts
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.values import Frozen, StopReason
 from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
@@ -48,8 +47,7 @@ LIMITS = LinkLimits(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthSnapshot:
+class HealthSnapshot(Frozen):
     """The broker at the moment of asking. None = not known."""
 
     state: BrokerState

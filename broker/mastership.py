@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.core.write_watch import US_PER_MS, MemberFacts, WriteFacts
@@ -26,7 +25,7 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Joining, Phase, Value
+from rollcall_ha.controller.contract.values import Frozen, Joining, Phase, Value
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -54,8 +53,7 @@ SEQ_OVERTAKEN = frozenset({RefusalCode.STALE_SEQUENCE, RefusalCode.SEQUENCE_REUS
 _log = get_logger("mastership")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReignContext:
+class ReignContext(Frozen):
     """The parts of this process that all its reigns share."""
 
     set_key: SetKey

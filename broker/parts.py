@@ -12,9 +12,9 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.tls import Credentials
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -24,8 +24,7 @@ def _one_thread() -> Executor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Frozen):
     """The clocks, draws and threads of one process."""
 
     now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000

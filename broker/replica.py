@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
@@ -84,7 +84,7 @@ from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, 
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import CleanMark, Phase, Value
+from rollcall_ha.controller.contract.values import CleanMark, Frozen, Phase, Value
 from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
@@ -99,8 +99,7 @@ DAMAGE_CHECK_PAUSE_US = 60_000_000
 _log = get_logger("replica")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Frozen):
     """Why the replica ended; ``error`` None = as asked."""
 
     is_clean: bool

@@ -11,8 +11,9 @@ that knows that the log is new.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history, encode_history
 from rollcall_ha.epoch.history import EpochHistory
@@ -28,8 +29,7 @@ class EpochFileMissing(FileNotFoundError):
     """Neither the epoch file nor its backup is there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedHistory:
+class LoadedHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What was read, and what went wrong on the way."""
 
     history: EpochHistory

@@ -7,10 +7,10 @@ on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.codec_native import encode
 from rollcall_ha.ha.confirm_offset import MemberAck
@@ -23,15 +23,13 @@ from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
 # --- for the shell ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(Frozen):
     """Write these bytes behind everything that was sent before."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendTransfer:
+class SendTransfer(Frozen):
     """Write the header, then the region; nothing may come between them."""
 
     header: bytes
@@ -40,8 +38,7 @@ class SendTransfer:
     """Log offset behind the region's last byte."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseLink:
+class CloseLink(Frozen):
     """Send the queued bytes, then close. The machine takes no further input."""
 
     code: ErrorCode
@@ -54,16 +51,14 @@ class CloseLink:
 # --- for the broker, from a master's link ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlaveOpened:
+class SlaveOpened(Frozen):
     """A slave's handshake was answered: its acks on older links count no more."""
 
     handshake: Handshake
     link_generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlaveAcked:
+class SlaveAcked(Frozen):
     """An ack came on this link; ``SyncState`` decides whether it counts."""
 
     ack: MemberAck
@@ -72,15 +67,13 @@ class SlaveAcked:
 # --- for the broker, from a slave's link -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterAnswered:
+class MasterAnswered(Frozen):
     """The handshake is answered; the cut point is being worked out."""
 
     reply: HandshakeReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncateLog:
+class TruncateLog(Frozen):
     """
     Execute the plan crash-safely (R20), then answer with ``truncation_done``. Nothing is acked before (S23).
 
@@ -90,37 +83,32 @@ class TruncateLog:
     plan: ExecutablePlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationWanted:
+class IsolationWanted(Frozen):
     """Touch nothing and raise the alarm (R26); the link closes."""
 
     plan: Isolate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordEpoch:
+class RecordEpoch(Frozen):
     """Append the entry durably, then answer with ``epoch_recorded``. No byte of it is taken before (R9)."""
 
     entry: EpochEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkReady:
+class LinkReady(Frozen):
     """The own log is a prefix of the master's; its first ack is on the way."""
 
     offset: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogGrew:
+class LogGrew(Frozen):
     """Bytes ``start`` to ``end`` were received since the last one of these; the last record may be incomplete."""
 
     start: LogOffset
     end: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmHeard:
+class ConfirmHeard(Frozen):
     """The master's confirm offset, clamped to the own end."""
 
     offset: LogOffset
@@ -131,8 +119,7 @@ class ConfirmHeard:
 # --- for the broker, from both ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HigherEpochSeen:
+class HigherEpochSeen(Frozen):
     """The peer showed a higher masterEpoch: ask the controllers (R21)."""
 
     master_epoch: MasterEpoch

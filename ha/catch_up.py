@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rollcall_ha.controller.contract.values import Frozen
+
 COPY_BEGINS_BYTES: Final = 8 * 1024 * 1024
 COPY_ENDS_BYTES: Final = 1024 * 1024
 """Below ``COPY_BEGINS_BYTES``, or a link at the limit would change between both with every batch of sends."""
@@ -32,8 +34,7 @@ BYTES_PER_S_MIN: Final = PIECE_BYTES
 """Slowest rate that can be set: one piece in a second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatchUpLimits:
+class CatchUpLimits(Frozen):
     """0 = no limit."""
 
     link_bytes_per_s_max: int = 0
@@ -42,8 +43,7 @@ class CatchUpLimits:
     copies_max: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Frozen):
     """What a link may send now. ``bytes_max`` 0: nothing, ask again after ``wait_ms``; None: as much as it has."""
 
     bytes_max: int | None
@@ -54,8 +54,7 @@ WHOLE: Final = Grant(bytes_max=None)
 PIECE: Final = Grant(bytes_max=PIECE_BYTES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyStatus:
+class CopyStatus(Frozen):
     """One link that copies, for metrics."""
 
     lag_bytes: int

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import Frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberAck:
+class MemberAck(Frozen):
     """An ack as it came off a link, with its sender."""
 
     broker_id: BrokerId

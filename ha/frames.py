@@ -8,9 +8,8 @@ Rule: bodies are never part of a frame; a header announces ``body_length`` raw l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.errors import ErrorCode
@@ -18,8 +17,7 @@ from rollcall_ha.ha.errors import ErrorCode
 # --- native, slave to master -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handshake:
+class Handshake(Frozen):
     """First frame of a slave: its name, the master that it means, and the reign that it promised to follow."""
 
     set_key: SetKey
@@ -36,8 +34,7 @@ class Handshake:
     segment_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(Frozen):
     """
     All whole records before ``offset`` are in the slave's log (synced there, if the set runs ``flush = sync``).
 
@@ -57,8 +54,7 @@ class Ack:
 # --- native, master to slave -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandshakeReply:
+class HandshakeReply(Frozen):
     """The master's answer: everything that the slave needs to find its cut point."""
 
     set_key: SetKey
@@ -76,8 +72,7 @@ class HandshakeReply:
     """The newest epoch that began with an unclean election, as far as the master knows (R26)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Frozen):
     """Header of ``body_length`` log bytes, all of one epoch and one segment. 0 bytes = heartbeat and confirm only."""
 
     master_epoch: MasterEpoch
@@ -93,8 +88,7 @@ class Transfer:
 # --- native, both ways -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkError:
+class LinkError(Frozen):
     """Last frame of a link: why it ends, with both values and the sender's masterEpoch (R21)."""
 
     code: ErrorCode

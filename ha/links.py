@@ -7,14 +7,16 @@ Here: values only. Not here: the machines (``master_link``, ``slave_link``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.model import NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaIdentity:
+class ReplicaIdentity(Frozen):
     """The own name on every link of this process."""
 
     set_key: SetKey
@@ -23,8 +25,7 @@ class ReplicaIdentity:
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkReign:
+class LinkReign(Frozen):
     """The epoch in which a master serves its links."""
 
     master_epoch: MasterEpoch
@@ -32,12 +33,11 @@ class LinkReign:
     """The replicas that are registered, by the newest view: nobody else is served."""
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest epoch that began with an unclean election, as far as this master knows (R26)."""
-    owners: Mapping[BrokerId, str] = field(default_factory=dict)
+    owners: Mapping[BrokerId, str] = msgspec.field(default_factory=dict)
     """Names in the certificates that ids are bound to; of an id that is missing every broker of the set may speak."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowTarget:
+class FollowTarget(Frozen):
     """The master to follow and its reign, by the word of the controllers."""
 
     host: str

@@ -10,10 +10,10 @@ Rule 3: an event may call back into the service that sent it; the service is in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.ha.confirm_offset import MemberAck
@@ -21,8 +21,7 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRegion:
+class FileRegion(Frozen):
     """Bytes of the log as a part of one file, for ``os.sendfile``. Valid until the next truncation."""
 
     fd: int

@@ -18,9 +18,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.ha.actions import (

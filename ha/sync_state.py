@@ -34,7 +34,9 @@ All times are milliseconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -48,11 +50,11 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict, SetView
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.ha.confirm_offset import AckFate, MemberAck, SlaveAcks, confirm_candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReignStart:
+class ReignStart(Frozen):
     """The knowledge of a master that has entered its epoch."""
 
     broker_id: BrokerId
@@ -78,8 +80,7 @@ class ReignStart:
 # --- outputs ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeAlter:
+class ProposeAlter(Frozen):
     """Send this alter. Repeated unchanged until a verdict; send it again on every new session, too."""
 
     master_epoch: MasterEpoch
@@ -91,22 +92,19 @@ class ProposeAlter:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmMoved:
+class ConfirmMoved(Frozen):
     """Everything before ``offset`` is on every member of the required set."""
 
     offset: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MastershipEnded:
+class MastershipEnded(Frozen):
     """Stop acknowledging and fail all waiters as "outcome unknown" (R17)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberInSync:
+class MemberInSync(Frozen):
     """First time on its link that a committed member has everything that is confirmed, and the whole older past."""
 
     broker_id: BrokerId

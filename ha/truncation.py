@@ -11,14 +11,13 @@ Rule 3: a loss below the replica's own durable confirm isolates it, unless an un
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogExtent:
+class LogExtent(Frozen):
     """One log as the planner sees it."""
 
     history: EpochHistory
@@ -26,15 +25,13 @@ class LogExtent:
     max_offset: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Keep(Frozen):
     """Nothing to do: the whole log is a prefix of the master's."""
 
     point: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(Frozen):
     """
     Cut log and history (R20). The log may keep its end and only lose an entry that got no byte.
     """
@@ -45,8 +42,7 @@ class Cut:
     cut_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullResync:
+class FullResync(Frozen):
     """Set the log aside, then begin an empty one at ``start_offset`` with an empty history."""
 
     start_offset: LogOffset
@@ -55,8 +51,7 @@ class FullResync:
     """0 = the log was empty, there is nothing to set aside."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Isolate:
+class Isolate(Frozen):
     """Touch nothing, raise the alarm: confirmed bytes would go (R26)."""
 
     point: LogOffset

@@ -16,16 +16,15 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.hooks.settings import HookSection, Limits
 from rollcall_ha.hooks.store import Change, ChangeKind, Store, Waiting
 
 BACKOFF_DOUBLINGS_MAX = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Frozen):
     """What came of one try."""
 
     is_delivered: bool

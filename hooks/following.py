@@ -14,7 +14,6 @@ Rule 4: another fleet's record, or one that was taken back, is never read on fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import msgspec
@@ -24,7 +23,7 @@ from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import BadAnswer, ClientError
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.contract.views import Freshness
 from rollcall_ha.controller.core.verification import link_of
 
@@ -89,8 +88,7 @@ class Worth(Enum):
     """Another fleet's, or another past of this one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Frozen):
     """A page, by rule 1; ``cursor`` is where reading goes on after ``records``."""
 
     worth: Worth

@@ -17,13 +17,13 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.hooks.following import Cursor
 from rollcall_ha.hooks.notices import Notice, SetMemory
 from rollcall_ha.node.files import DirectoryError
@@ -53,8 +53,7 @@ _decode_cursor = msgspec.json.Decoder(Cursor).decode
 _decode_memory = msgspec.json.Decoder(SetMemory).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(Frozen):
     """One delivery, without its body."""
 
     seq: int
@@ -87,8 +86,7 @@ class ChangeKind(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Frozen):
     """The outcome of a try, to be written."""
 
     kind: ChangeKind

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -36,8 +36,7 @@ class AuthorityError(ValueError):
     """The authority's files cannot be used; the message names the file, the reason and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
     """A new certificate with its key, PEM; nothing of it is on a disk yet."""
 
     name: CertifiedName
@@ -53,8 +52,7 @@ class Issued:
         atomic_replace(certificate_file, self.certificate, mode=0o644)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCertificate:
+class ShownCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate as it is: nobody has judged its signature, its dates or its fleet."""
 
     name: CertifiedName | None
@@ -65,8 +63,7 @@ class ShownCertificate:
     expires_at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCertificate(ShownCertificate):
+class FoundCertificate(ShownCertificate, frozen=True, kw_only=True):
     """The first certificate of a file."""
 
     file: Path

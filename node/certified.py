@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from ssl import cert_time_to_seconds
 from typing import Any
 from urllib.parse import quote, unquote
+
+import msgspec
 
 SCHEME = "rollcall://"
 WARNING_DAYS = 14
@@ -38,8 +39,7 @@ class PeerKind(StrEnum):
     ADMIN = "admin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertifiedName:
+class CertifiedName(msgspec.Struct, frozen=True, kw_only=True):
     """One URI name. ``set_key`` is CLUSTER/SET of a broker, empty for every other kind."""
 
     fleet: str
@@ -71,8 +71,7 @@ def parse_certified_name(uri: str) -> CertifiedName:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerCertificate:
+class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """What a certificate that our authority signed says."""
 
     name: CertifiedName

@@ -17,9 +17,10 @@ import contextlib
 import ssl
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer, no_longer
 
@@ -29,8 +30,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE")
 """What OpenSSL calls first bytes that are no hello."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """PEM files of one process."""
 
     authority: Path
@@ -49,8 +49,7 @@ class TlsFilesError(ValueError):
     """The files cannot prove who this process is; the message names the file and the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loaded:
+class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     stamps: tuple[tuple[int, int, int], ...]
     own: PeerCertificate
     mutual_server: ssl.SSLContext

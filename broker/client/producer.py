@@ -18,10 +18,10 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from types import TracebackType
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
 from rollcall_ha.broker.client.spares import Spares

@@ -12,19 +12,18 @@ a session does not know whether it is still a member.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import Frozen
 
 PATHS = ("/master", "/replica", "/in-sync")
 LAG_DIGITS_MAX = 18
 SHOWN_CHARACTERS_MAX = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaFacts:
+class ReplicaFacts(Frozen):
     """One replica at the moment of asking. None = not known."""
 
     state: BrokerState
@@ -50,8 +49,7 @@ class ReplicaFacts:
     """The members by the newest view."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Frozen):
     """``text`` is one short line for people."""
 
     status: HTTPStatus

@@ -10,12 +10,12 @@ Rule 3 (R21): only a view moves a goal. The epoch of a peer moves none: it is as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from rollcall_ha.broker.core.role_io import LinkTarget
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
 from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.values import Frozen
 
 
 class GoalKind(StrEnum):
@@ -30,8 +30,7 @@ class GoalKind(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Goal(Frozen):
     """``master_epoch`` is the epoch to promise; ``target`` belongs to FOLLOW alone."""
 
     kind: GoalKind
@@ -44,16 +43,14 @@ class Goal:
         return (self.kind, self.master_epoch, self.target) == (other.kind, other.master_epoch, other.target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Frozen):
     """``goal`` None: nothing new. ``alarm``: the controllers said something that cannot be."""
 
     goal: Goal | None = None
     alarm: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Frozen):
     """Where the replica stands when it is told something."""
 
     broker_id: BrokerId

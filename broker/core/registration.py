@@ -26,7 +26,6 @@ blocked        one of the two commands, slowly     has-id, registered
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -38,6 +37,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, SessionO
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.values import (
     CleanMark,
+    Frozen,
     Positions,
     RegisteredAs,
     ReplicaDescription,
@@ -60,29 +60,25 @@ class RegistrationState(StrEnum):
     BLOCKED = "blocked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistIdentity:
+class PersistIdentity(Frozen):
     """Store the identity durably; answer with ``persisted``."""
 
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(Frozen):
     """The session is open: this incarnation is registered."""
 
     registered: Registered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocked:
+class Blocked(Frozen):
     """The controllers refuse this replica as it is; asked again after a pause, in case an operator acts."""
 
     refusal: Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Frozen):
     """A newer incarnation of this replica is registered: this process must not go on (S12)."""
 
     refusal: Refused
@@ -92,8 +88,7 @@ RegistrationAction = PersistIdentity | ApplyBrokerId | RegisterReplica | Opened 
 """A command is asked on the connection to the leader; its reply goes to ``Registration.answered``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaFacts:
+class ReplicaFacts(Frozen):
     """The configuration of an operator, and the identity of this start of the process."""
 
     set_key: SetKey

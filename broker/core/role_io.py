@@ -9,26 +9,22 @@ input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.controller.contract.commands import ReportEntered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, StoredView
+from rollcall_ha.controller.contract.values import CleanMark, Frozen, Milestone, Phase, StoredView
 from rollcall_ha.ha.truncation import TruncationPlan
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryStarted:
+class RecoveryStarted(Frozen):
     """The data directory is ours; the log is being read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(Frozen):
     """The log ends at a whole record, epoch entries beyond it are dropped (R9), interrupted cuts are finished (R20)."""
 
     marks: EpochMarks
@@ -36,20 +32,17 @@ class Recovered:
     """The mark of the last clean stop is still on disk: it goes before the first append or ack (R3a)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEstablished:
+class SessionEstablished(Frozen):
     """This incarnation is registered. The first one unfences; later ones are reconnects."""
 
     registered: Registered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLost:
+class SessionLost(Frozen):
     """No controller can be reached. Changes no role (promise 3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewArrived:
+class ViewArrived(Frozen):
     """A push, or the view in a heartbeat's answer."""
 
     view: SetView
@@ -57,16 +50,14 @@ class ViewArrived:
     """How long a push was under way; 0 = not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnteredAnswered:
+class EnteredAnswered(Frozen):
     """The answer to the last ``SendEntered``. ``is_definite`` False: outcome unknown, to be sent again."""
 
     master_epoch: MasterEpoch
     is_definite: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepDone:
+class StepDone(Frozen):
     """A step succeeded; the optional values are those that the step's docstring names."""
 
     step: int
@@ -74,8 +65,7 @@ class StepDone:
     clean_mark: CleanMark | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed:
+class StepFailed(Frozen):
     """A step changed nothing, or can be repeated. ``is_fatal``: repeating cannot help (a failed sync)."""
 
     step: int
@@ -83,8 +73,7 @@ class StepFailed:
     is_fatal: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncationPlanned:
+class TruncationPlanned(Frozen):
     """
     The link has shaken hands and waits: no byte is applied and no ack sent before ``ResumeSlaveLink``.
 
@@ -97,23 +86,20 @@ class TruncationPlanned:
     """Highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkOpened:
+class LinkOpened(Frozen):
     """The slave link ``generation`` transfers: handshake finished, cut synced."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlaveLinkClosed:
+class SlaveLinkClosed(Frozen):
     """The link is gone or did not open; it dials again by itself until it is stopped. Told once per attempt."""
 
     generation: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseReached:
+class PhaseReached(Frozen):
     """The shell saw something of the reign ``master_epoch`` that the machine cannot see: FIRST_ACK, FULL_REDUNDANCY."""
 
     master_epoch: MasterEpoch
@@ -124,43 +110,37 @@ class PhaseReached:
     """Told with FIRST_ACK alone, as ``Milestone.waited_us``: the longest wait that a sender told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReignRefused:
+class ReignRefused(Frozen):
     """The controllers refused something because this reign is over, without naming the present master (R2)."""
 
     master_epoch: MasterEpoch
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncarnationEnded:
+class IncarnationEnded(Frozen):
     """The controllers know a newer incarnation of this replica: another process runs on its identity (S12)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoleTick:
+class RoleTick(Frozen):
     """Time has passed; needed at ``RoleMachine.next_due_us``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Frozen):
     """Stop cleanly; the second one at once."""
 
     leave_ms: int = 0
     """For so long it goes on at most until nobody waits for it: a successor, or a smaller SyncStateSet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drained:
+class Drained(Frozen):
     """Since ``StartDraining`` everything that was appended has been confirmed, and every sender has its answer."""
 
     master_epoch: MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopAnswered:
+class StopAnswered(Frozen):
     """The answer to the last ``TellStop`` or ``TellDrained``."""
 
     is_over: bool
@@ -191,38 +171,33 @@ RoleInput = (
 # --- steps: answered by StepDone or StepFailed -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveCleanMark:
+class RemoveCleanMark(Frozen):
     """Durably, before the first append or ack (R3a)."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistMarks:
+class PersistMarks(Frozen):
     """Durably, before anything that they allow (R9)."""
 
     step: int
     marks: EpochMarks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopSlaveLink:
+class StopSlaveLink(Frozen):
     """Done when nothing is applied or acked any more. ``offset`` = highest end that was acked on it."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordEpochEntry:
+class RecordEpochEntry(Frozen):
     """Start = the log's end now; sync the entry, replacing an empty last one (R12, W4). ``offset`` = the start."""
 
     step: int
     master_epoch: MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareMaster:
+class PrepareMaster(Frozen):
     """
     Everything that a reign needs, except the permission to append.
 
@@ -235,31 +210,27 @@ class PrepareMaster:
     view: SetView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecuteCut:
+class ExecuteCut(Frozen):
     """Carry out a ``Cut`` or ``FullResync``, crash-safely (R20)."""
 
     step: int
     plan: TruncationPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseLog:
+class CloseLog(Frozen):
     """Sync log and epoch list. ``offset`` = the end that is on disk."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteCleanMark:
+class WriteCleanMark(Frozen):
     """Durably. ``clean_mark`` = the mark with the nonce that the shell drew."""
 
     step: int
     end_offset: LogOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SayGoodbyeTo:
+class SayGoodbyeTo(Frozen):
     """Tell the controllers, once, within the session's time limit; failing changes nothing."""
 
     step: int
@@ -281,8 +252,7 @@ Step = (
 # --- immediate actions -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTarget:
+class LinkTarget(Frozen):
     """Whom a slave link dials."""
 
     master_epoch: MasterEpoch
@@ -291,21 +261,18 @@ class LinkTarget:
     ha_address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartSlaveLink:
+class StartSlaveLink(Frozen):
     """Dial, and again, until ``StopSlaveLink``; report by inputs with this generation. The promise is durable."""
 
     generation: int
     target: LinkTarget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeSlaveLink:
+class ResumeSlaveLink(Frozen):
     """The plan is carried out: apply and ack."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveMaster:
+class LeaveMaster(Frozen):
     """
     The reign is over: no append from here on, every waiter fails as "outcome unknown" (R17), proposal, ack table and
     links of slaves go (R12).
@@ -315,15 +282,13 @@ class LeaveMaster:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptView:
+class AdoptView(Frozen):
     """The SyncStateSet of the running reign hears it: authoritative, its epoch is the reign's, it names us (R2)."""
 
     view: SetView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRole:
+class PublishRole(Frozen):
     """The role that clients, probes and heartbeats see from here on. MASTER opens the appends of ``master_epoch``."""
 
     state: BrokerState
@@ -332,51 +297,44 @@ class PublishRole:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistView:
+class PersistView(Frozen):
     """Soon, not before anything else: a wiped control plane will ask for it (R7)."""
 
     stored: StoredView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendEntered:
+class SendEntered(Frozen):
     """Over the session; answered by ``EnteredAnswered``."""
 
     report: ReportEntered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartDraining:
+class StartDraining(Frozen):
     """No new sends; those that were appended are confirmed and answered as ever. Answered by ``Drained``."""
 
     master_epoch: MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopDraining:
+class StopDraining(Frozen):
     """Sends are taken again: the order to switch over is withdrawn, and this replica reigns on (R29)."""
 
     master_epoch: MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellStop:
+class TellStop(Frozen):
     """Over the session: this replica is about to stop. Answered by ``StopAnswered``, unless a view is the answer."""
 
     master_epoch: MasterEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellDrained:
+class TellDrained(Frozen):
     """Over the session: this master has drained for an order to switch over (R29). Answered as ``TellStop``."""
 
     master_epoch: MasterEpoch
     order: RequestId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendLinkReport:
+class SendLinkReport(Frozen):
     """Over the session, one-way (R13); the shell adds the session's names. Dropped without a session."""
 
     master: BrokerId
@@ -384,8 +342,7 @@ class SendLinkReport:
     is_open: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportMilestone:
+class ReportMilestone(Frozen):
     """Over the session, in batches, as soon as there is one."""
 
     milestone: Milestone
@@ -393,15 +350,13 @@ class ReportMilestone:
     """On the machine's clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseAlarm:
+class RaiseAlarm(Frozen):
     """A human must look: log it loudly, count it, show it in /readyz."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitProcess:
+class ExitProcess(Frozen):
     """The process may end. ``is_clean``: the clean mark is on disk."""
 
     is_clean: bool

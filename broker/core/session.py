@@ -31,7 +31,6 @@ Rule 5: an input of an earlier connection changes nothing (S33): inputs carry th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from rollcall_ha.broker.core.durable import Identity
@@ -48,7 +47,7 @@ from rollcall_ha.controller.contract.ids import SessionOrdinal
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Positions, StoredView
+from rollcall_ha.controller.contract.values import Frozen, Positions, StoredView
 
 HINTS_MAX = 3
 ADDRESSES_MAX = 64
@@ -66,54 +65,47 @@ class SessionState(StrEnum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dial:
+class Dial(Frozen):
     """Connect within ``session_rpc_timeout_ms``; answer with ``dialled`` or ``lost``."""
 
     connection: int
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindLeader:
+class FindLeader(Frozen):
     """Ask FIND_LEADER; answer with ``hinted`` or ``lost``."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Frozen):
     """Send the command; answer with ``replied``, ``hinted`` (NOT_LEADER) or ``lost``."""
 
     connection: int
     command: ApplyBrokerId | RegisterReplica
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Beat(Frozen):
     """Send a heartbeat; answer with ``beat_answered``, ``hinted`` or ``lost``."""
 
     connection: int
     session_ordinal: SessionOrdinal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hang:
+class Hang(Frozen):
     """Close the connection, if it is open."""
 
     connection: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellLost:
+class TellLost(Frozen):
     """Tells the role machine that there is no session for now."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellView:
+class TellView(Frozen):
     """Hands an authoritative state to the role machine."""
 
     view: SetView

@@ -29,7 +29,7 @@ from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.values import Frozen, StopReason
 
 US_PER_MS: Final = 1_000
 START: Final = LogOffset(0)
@@ -37,8 +37,7 @@ QUIET_INTERVALS: Final = 3
 """Heartbeats of a slave that may be late before an idle master calls its writes stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFacts:
+class MemberFacts(Frozen):
     """A member of the required set other than the master."""
 
     broker_id: BrokerId
@@ -48,8 +47,7 @@ class MemberFacts:
     """On its current link; None = it has no link, or has acked nothing on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteFacts:
+class WriteFacts(Frozen):
     """The findings of one look at a reign."""
 
     master_epoch: MasterEpoch

@@ -16,19 +16,17 @@ would stop its controllers at an entry that was fine when it was made (R15).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, get_type_hints
 
 import msgspec
 
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Value
+from rollcall_ha.controller.contract.values import Frozen, Value
 
 _HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Frozen):
     """What one setting means. ``least`` and ``most`` include themselves; ``is_off_at_zero``: 0 is taken, too."""
 
     meaning: str

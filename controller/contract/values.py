@@ -33,7 +33,11 @@ from rollcall_ha.controller.contract.ids import (
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of values that stay inside of a process: made by the names of their fields, and never changed."""
+
+
+class Value(Frozen, rename="camel"):
     """Base of everything that is part of a command, a reply or an event."""
 
 

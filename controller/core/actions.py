@@ -7,15 +7,12 @@ simulation does them too).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
-from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.contract.values import Evidence, Frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeCommand:
+class ProposeCommand(Frozen):
     """
     Submit ``command`` with ``evidence`` in the leader's own name.
 
@@ -26,8 +23,7 @@ class ProposeCommand:
     evidence: Evidence | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendProbe:
+class SendProbe(Frozen):
     """
     Ask the listen port ``address`` which incarnation lives there (R13).
 

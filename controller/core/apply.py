@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -46,7 +45,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.core import outages
 from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.decide import decide
@@ -69,8 +68,7 @@ _NO_SET = SetState(set_key=SetKey(cluster=ClusterName(""), name=BrokerName("")))
 """Stands in for the set of a command that is about the fleet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedOperations:
+class AppliedOperations(Frozen):
     """Result of one entry."""
 
     state: FleetState

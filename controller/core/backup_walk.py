@@ -12,8 +12,6 @@ rules, a forged state where it contradicts itself, the header or the record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from rollcall_ha.controller.contract.backups import (
@@ -25,6 +23,7 @@ from rollcall_ha.controller.contract.backups import (
     encode_document,
 )
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.backups import highest_epoch
 from rollcall_ha.controller.core.invariants import check_state
 from rollcall_ha.controller.core.snapshot import decode_state, item_complaint
@@ -43,8 +42,7 @@ _decode_header = msgspec.json.Decoder(BackupHeader).decode
 _decode_end = msgspec.json.Decoder(BackupEnd).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Frozen):
     """A violation and its line, counted from 1."""
 
     number: int

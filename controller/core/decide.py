@@ -13,8 +13,9 @@ Rule 3: total. A refusal is raised wherever it is found, and becomes a decision 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract import commands
 from rollcall_ha.controller.contract.codes import RefusalCode

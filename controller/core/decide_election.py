@@ -15,8 +15,9 @@ are on record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+import msgspec
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_value
 
 from rollcall_ha.controller.contract.codes import RefusalCode
@@ -32,7 +33,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.contract.values import Evidence, Frozen
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import maintenance
 from rollcall_ha.controller.core.decision import Decision, Refusal, elected, find_replica, find_set
@@ -56,8 +57,7 @@ from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 _Electing = ElectMaster | ElectUnclean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class _Case(Frozen):
     """One election that may be held."""
 
     fleet: FleetState
@@ -65,7 +65,7 @@ class _Case:
     operation: Operation
     command: _Electing
     evidence: Evidence
-    set_aside: Mapping[BrokerId, str] = field(default_factory=dict)
+    set_aside: Mapping[BrokerId, str] = msgspec.field(default_factory=dict)
     is_set_aside_final: bool = True
     """False: a replica that is set aside may win all the same if no other can."""
     named: BrokerId | None = None
@@ -184,8 +184,7 @@ def refuse_impossible_drain(drained_us: int, hint: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Succession:
+class Succession(Frozen):
     """The heirs of a master that lives and leaves its reign."""
 
     _case: _Case

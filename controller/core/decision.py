@@ -8,20 +8,18 @@ it is raised. Not here: any rule; ``decide`` catches the refusal and puts it on 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
-from rollcall_ha.controller.contract.values import RegisteredAs
+from rollcall_ha.controller.contract.values import Frozen, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Verdict
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Frozen):
     """
     An answer and the facts that make it true. No events: nothing changes.
 

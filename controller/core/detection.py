@@ -7,17 +7,14 @@ Here: the value that the leader's machines hand each other. Not here: how signs 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.values import DetectionStamps, Frozen, SilenceCause
 
 FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamps:
+class Stamps(Frozen, kw_only=True):
     """When the leader noticed each sign of a replica's end; ``None`` = it did not."""
 
     cause: SilenceCause

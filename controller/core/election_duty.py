@@ -43,7 +43,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from rollcall_ha.controller.contract.timing import NS_PER_MS, Timing
-from rollcall_ha.controller.contract.values import EventRef, Evidence
+from rollcall_ha.controller.contract.values import EventRef, Evidence, Frozen
 from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.core.views import ViewOf
@@ -119,8 +119,7 @@ class PendingElection:
         return self.master_epoch == view.master_epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entering:
+class Entering(Frozen):
     """A winner from whom ``entered`` is due."""
 
     master: BrokerId

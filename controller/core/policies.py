@@ -13,8 +13,9 @@ Rule 3: in mode ``all`` every member holds what was acknowledged, so preferences
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from rollcall_ha.controller.contract.values import Frozen
 
 
 class RankPart(StrEnum):
@@ -30,8 +31,7 @@ class RankPart(StrEnum):
     """Smaller first, as in RocketMQ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionPolicy:
+class ElectionPolicy(Frozen):
     """Eligibility and order. The broker id is the last part of every order."""
 
     name: str

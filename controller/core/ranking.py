@@ -14,19 +14,18 @@ Rule 4: a recorded verdict holds everything that its election depended on: ``ele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, Verdict
 from rollcall_ha.controller.core.policies import POLICIES, ElectionPolicy, RankPart
 
 _Key = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(Frozen):
     """Outcome of ``elect``. ``winner`` None: nobody is eligible, or the designated one is not."""
 
     winner: BrokerId | None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rollcall_ha.controller.contract.events import EventRecord, FleetRestored, MasterElected, MasterEntered
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.contract.verdicts import CandidateVerdict
 from rollcall_ha.controller.core.explain import checked_rules
 
@@ -65,8 +65,7 @@ class ChainedEvent(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(previous + self.blanked).hexdigest().encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class Violation(Frozen):
     """One rule that one event breaks."""
 
     rule: str

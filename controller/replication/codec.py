@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Operation
+from rollcall_ha.controller.contract.values import Frozen
 
 ENTRY_BYTES_MAX = 48_000
 """Longest entry: PySyncObj sends a longer one in pieces of a pickle, which our transport refuses."""
@@ -35,15 +35,13 @@ class _VersionOnly(msgspec.Struct, frozen=True):
 _versions = msgspec.json.Decoder(tuple[_VersionOnly, ...])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undecodable:
+class Undecodable(Frozen):
     """The entry is no list of operations that this program knows: this node must stop."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AboveFeatureLevel:
+class AboveFeatureLevel(Frozen):
     """The entry needs newer code: this node must stop."""
 
     needed: int

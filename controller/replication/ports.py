@@ -7,13 +7,13 @@ Implemented by ``raft`` (PySyncObj, repaired), and for tests by ``tests/support/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.membership import Change, Membership
 
 S = TypeVar("S")
@@ -29,8 +29,7 @@ class UnsoundStateError(ValueError):
     """A state breaks an invariant. It was read as it was written, and must not be served from all the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied(Generic[S]):
+class Applied(Frozen, Generic[S]):
     """Result of applying one entry: the next state, a reply per operation, the events in order."""
 
     state: S
@@ -68,8 +67,7 @@ class StateMachine(Protocol[S]):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published(Generic[S]):
+class Published(Frozen, Generic[S]):
     """The newest applied state. Replaced by one assignment: readers take the reference and never a lock."""
 
     state: S
@@ -77,8 +75,7 @@ class Published(Generic[S]):
     index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedEntry(Generic[S]):
+class AppliedEntry(Frozen, Generic[S]):
     """An applied entry as a listener hears it, in order, on the log's own thread; after a restart again."""
 
     term: int
@@ -96,8 +93,7 @@ class RaftRole(StrEnum):
     CANDIDATE = "candidate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(Frozen):
     """Replaced by one assignment whenever something in it changes."""
 
     role: RaftRole
@@ -119,8 +115,7 @@ class ProposalStatus(StrEnum):
     """May be executed now or later: only the same request id may be retried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalOutcome:
+class ProposalOutcome(Frozen):
     """The outcome of one entry; ``replies`` only if committed, one per operation."""
 
     status: ProposalStatus
@@ -138,16 +133,14 @@ class CallStatus(StrEnum):
     """The peer may have taken it, now or later: the link ended, or no answer came in time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
+class CallOutcome(Frozen):
     """The outcome of one call; ``response`` only if it was answered."""
 
     status: CallStatus
     response: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
+class Follower(Frozen):
     """Another member, as the leader sees it."""
 
     name: ControllerName

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX, join_operations
 from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
 
@@ -59,8 +60,7 @@ class Overloaded(ProposeError):
 # --- inputs ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submit:
+class Submit(Frozen):
     """One encoded operation of one caller; ``ticket`` names the caller in ``Resolve``."""
 
     ticket: int
@@ -70,15 +70,13 @@ class Submit:
     is_barrier: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flush:
+class Flush(Frozen):
     """All callers of this turn have submitted: propose as many entries as may be in flight."""
 
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryOutcome:
+class EntryOutcome(Frozen):
     """The log's answer to one entry."""
 
     entry: int
@@ -86,13 +84,11 @@ class EntryOutcome:
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposerTick:
+class ProposerTick(Frozen):
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class Forget(Frozen):
     """The caller has gone; its operation may still be executed."""
 
     ticket: int
@@ -104,16 +100,14 @@ Input = Submit | Flush | EntryOutcome | ProposerTick | Forget
 # --- actions ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeEntry:
+class ProposeEntry(Frozen):
     """Hand this entry to the log; its answer comes back as ``EntryOutcome`` with the same ``entry``."""
 
     entry: int
     payload: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolve:
+class Resolve(Frozen):
     ticket: int
     result: AnyReply | ProposeError
 

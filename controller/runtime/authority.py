@@ -11,15 +11,13 @@ Rule 2: authority is a hint that keeps answers fresh; safety is in apply. Linear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.ports import Leadership, RaftRole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Authority:
+class Authority(Frozen):
     """Outcome of the judgement; ``reason`` is for people and empty when ``is_held``."""
 
     is_held: bool

@@ -12,7 +12,6 @@ Rule 2: nobody has anything of a backup of which a line is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +25,7 @@ from rollcall_ha.controller.contract.backups import (
     document_of,
     is_backup,
 )
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.backup_walk import BackupWalk, Told
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.verification import RecordWalk, Rule
@@ -35,8 +35,7 @@ from rollcall_ha.node.sealing import METHOD, Seal, SealError
 _decode_sealed = msgspec.json.Decoder(SealedHeader).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadBackup:
+class ReadBackup(Frozen):
     """``state`` is there if nothing is ``wrong``."""
 
     header: BackupHeader | None

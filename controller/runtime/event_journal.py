@@ -25,7 +25,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
@@ -33,7 +32,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.events import EventRecord, chain_of
 from rollcall_ha.controller.contract.ids import SetKey
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.controller.runtime.journal_retention import (
     Dropped,
@@ -83,8 +82,7 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Frozen):
     """Events in order, the place to go on from, and the gap before the first one, if there is one."""
 
     records: tuple[EventRecord, ...]

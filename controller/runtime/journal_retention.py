@@ -14,12 +14,11 @@ Rule 3: dropped events are a gap for readers, with their count. No peer is asked
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.runtime.journal_segments import Gap, JournalDamaged, JournalSegment, Position
 from rollcall_ha.node.files import atomic_replace, durable_unlink
 
@@ -29,8 +28,7 @@ KEEP_BYTES = 8 * 1024**3
 MS_PER_DAY = 86_400_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(Frozen):
     """Limits; a segment goes when either is passed."""
 
     keep_ms: int = KEEP_DAYS * MS_PER_DAY

@@ -11,7 +11,6 @@ Rule 2: only the leader hears brokers. Its gauges by set are the truth, those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -31,7 +30,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.values import Milestone, Phase
+from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.core.state import FleetState, Reign
 from rollcall_ha.controller.runtime.views import is_blocked, is_served
@@ -43,8 +42,7 @@ _PHASE_BUCKETS = (0.001, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _COMMIT_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Frozen):
     """The values of the gauges; made by the service at the moment of a scrape."""
 
     role: str

@@ -15,14 +15,12 @@ Rule 4: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the ol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import Milestone, Phase
+from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
 from rollcall_ha.controller.core.actions import Action, ProposeCommand
 
 PENDING_MAX = 20_000
@@ -30,8 +28,7 @@ ORIGINS_MAX = 20_000
 """Failovers whose beginning is remembered; the oldest is forgotten first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Frozen):
     """Where the clocks of one failover start."""
 
     proposed_ns: int

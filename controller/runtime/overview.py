@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
+from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance
 from rollcall_ha.controller.contract.views import Freshness, Overview, SetLine, SetStatus
 from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -47,8 +47,7 @@ class SetOrder(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Frozen):
     """What is asked of the fleet."""
 
     order: SetOrder

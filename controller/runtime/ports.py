@@ -12,14 +12,16 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import Incarnation, RequestId
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.raft.failstop import FailStop, exit_process
 from rollcall_ha.controller.runtime.authority import Authority
@@ -64,8 +66,7 @@ def request_ids(prefix: str) -> Callable[[], RequestId]:
     return lambda: RequestId(f"{prefix}-{next(count)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class Ports(Frozen):
     """Clocks and draws: everything of the service that is not deterministic."""
 
     monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -73,6 +74,6 @@ class Ports:
     draw_epoch_jump: Callable[[], int] = lambda: random.randrange(16)  # noqa: S311 - spreads epochs, guards nothing
     diverged: Callable[[str], None] = lambda reason: exit_process(FailStop.DIVERGED, reason)
     """Ends the process: its state is not that of the majority, for the reason given."""
-    new_request_id: Callable[[], RequestId] = field(default_factory=lambda: request_ids(secrets.token_hex(12)))
+    new_request_id: Callable[[], RequestId] = msgspec.field(default_factory=lambda: request_ids(secrets.token_hex(12)))
     draw_incarnation: Callable[[], Incarnation] = lambda: Incarnation(secrets.token_hex(16))
     """Draws that of a RocketMQ broker's process, which names none itself."""

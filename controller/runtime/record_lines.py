@@ -8,11 +8,11 @@ a record consists of (``verify``, ``backup_files``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.verification import RecordWalk, Rule, Violation
 from rollcall_ha.controller.runtime.journal_segments import Gap, GapLine
 
@@ -23,8 +23,7 @@ GAP_PREFIX = b'{"gap":'
 _decode_gap = msgspec.json.Decoder(GapLine).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Frozen):
     """One line, and where it is."""
 
     where: str

@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +32,7 @@ import msgspec
 from rollcall_ha.controller.contract.backups import BackupHeader
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.backups import restored
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
@@ -72,8 +72,7 @@ class Refused(Exception):
     """The backup is not restored; the message has both values and the remedy. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Frozen):
     """What would be done."""
 
     config: Path

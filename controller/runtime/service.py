@@ -19,10 +19,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,

@@ -7,8 +7,10 @@ monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained
 from rollcall_ha.controller.contract.ids import (
@@ -22,7 +24,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
+from rollcall_ha.controller.contract.values import DetectionStamps, Frozen, Positions, SilenceCause
 from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.runtime.catch_up import LogGrowth
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -66,8 +68,7 @@ def stamps_of_leaving(command: AnnounceStop | ReportDrained) -> DetectionStamps:
     return DetectionStamps(cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSeen:
+class LinkSeen(Frozen):
     """A member's word about its HA link to the master; times on the leader's clock."""
 
     master_epoch: int

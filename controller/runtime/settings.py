@@ -9,14 +9,15 @@ Raises ``ConfigError`` with key, value and remedy.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import structs
 
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.settings import Settings, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
 from rollcall_ha.controller.runtime.journal_retention import MS_PER_DAY, Retention
@@ -37,8 +38,7 @@ EVENT_DAYS_MAX = 36_500
 EVENT_BYTES_MIN = 2 * SEGMENT_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerAddresses:
+class ControllerAddresses(Frozen):
     """host:port of one controller's three ports."""
 
     raft: str
@@ -46,8 +46,7 @@ class ControllerAddresses:
     rest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(Frozen):
     name: ControllerName
     fleet_name: str
     fleet_incarnation: FleetIncarnation
@@ -57,13 +56,13 @@ class ServiceSettings:
     """What others are told; ``seating`` keeps it at the members of the log."""
     bind: ControllerAddresses | None = None
     """Where this one listens, if not there."""
-    retention: Retention = field(default_factory=Retention)
+    retention: Retention = msgspec.field(default_factory=Retention)
     rest_names: tuple[str, ...] = ()
     """Further host names of the REST ports (``fleet.rest_names``)."""
     is_insecure: bool = True
     """Ports are plain, and believe whoever connects (``fleet.insecure``)."""
 
-    replication: ReplicationSection = field(default_factory=ReplicationSection)
+    replication: ReplicationSection = msgspec.field(default_factory=ReplicationSection)
 
     @property
     def founded(self) -> Settings:

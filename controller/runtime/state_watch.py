@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.telemetry import Logger
 
 INTERVAL_MS = 1_000
@@ -31,8 +31,7 @@ Digests = Mapping[int, str]
 """State digest by the index of the entry that made it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateJudgement:
+class StateJudgement(Frozen):
     """The outcome of one comparison."""
 
     differing: tuple[ControllerName, ...] = ()

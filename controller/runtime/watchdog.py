@@ -9,15 +9,16 @@ Rule: one bad look proves nothing, because the whole process may have been pause
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.values import Frozen
 
 LOOK_INTERVAL_MS = 1_000
 STRIKES_MAX = 10
 TICK_AGE_MS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchdogReading:
+class WatchdogReading(Frozen):
     """The result of the looks so far."""
 
     strikes: int = 0

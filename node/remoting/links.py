@@ -20,9 +20,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+import msgspec
 
 from rollcall_ha.node.certified import PeerCertificate, PeerExpired, PeerRefused, PeerRevoked
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
@@ -76,8 +77,7 @@ def cause_of(error: PeerRefused) -> CloseCause:
     return CloseCause.EXPIRED if isinstance(error, PeerExpired) else CloseCause.CERTIFICATE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLimits:
+class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a peer may cost."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX

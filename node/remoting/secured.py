@@ -21,8 +21,9 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
+
+import msgspec
 
 from rollcall_ha.node.certified import PeerCertificate, PeerKind, PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, cause_of
@@ -42,8 +43,7 @@ HANDSHAKE_BYTES: Final = 48 * 1024
 _NO_ROOM = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Who may come in at a port with TLS."""
 
     credentials: Credentials
@@ -63,8 +63,7 @@ class Door:
         return self.credentials.asking_context() if self.takes_nameless else self.credentials.server_context()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedPeer:
+class ExpectedPeer(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a link is dialled to, and with which certificate of ours."""
 
     credentials: Credentials

@@ -21,13 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import structlog
 import uvloop
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from tests.perf.bench_catch_up import TURN_BYTES, raw_receive

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.durable import EpochMarks

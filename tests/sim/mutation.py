@@ -45,9 +45,9 @@ def instead(value: Any) -> Callable[[Any], Any]:
 
 
 def changed(value: Any, **changes: Any) -> Any:
-    from dataclasses import replace as dataclass_replace
+    from msgspec.structs import replace as replaced
 
-    return dataclass_replace(value, **changes)
+    return replaced(value, **changes)
 
 
 def original_of(mutation: Mutation) -> Any:

@@ -7,8 +7,9 @@ Here: ``MemoryQuorum``, on which scenarios run that are not about Raft. ``tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.core.state import FleetState

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.core.balancing import PATHS, ReplicaFacts, judge
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch

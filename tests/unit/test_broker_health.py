@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker import health
 from rollcall_ha.broker.health import LIMITS, HealthServer, HealthSnapshot

@@ -8,10 +8,10 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker import server
 from rollcall_ha.broker.core.durable import EpochMarks, Identity

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.core.write_reports import (
     RETRY_PAUSE_MS_MAX,
@@ -56,7 +55,7 @@ class Reign:
 
     def set(self, **changes: object) -> None:
         """Something happens now; while writes are stopped that causes a look."""
-        self.facts = replace(self.facts, **changes)  # type: ignore[arg-type]
+        self.facts = replace(self.facts, **changes)
         if self.watch.stop is not None:
             self.look()
 

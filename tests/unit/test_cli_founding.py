@@ -6,10 +6,10 @@ import re
 import ssl
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import Result
 
 from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of

@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
 from rollcall_ha.cli.main import app

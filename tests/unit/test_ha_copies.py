@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, PIECE_BYTES, CatchUpLimits

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.config import broker_config
 from rollcall_ha.broker.server import refuse_part_of_a_log

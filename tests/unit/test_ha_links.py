@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 import rollcall_ha.ha.master_link
 import rollcall_ha.ha.slave_link

@@ -8,11 +8,12 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 import rollcall_ha.ha.channels
 import rollcall_ha.ha.renewal

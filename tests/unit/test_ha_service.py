@@ -6,11 +6,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 import rollcall_ha.ha.transport
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch

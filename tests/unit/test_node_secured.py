@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.certified import PeerKind

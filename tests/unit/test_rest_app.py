@@ -8,13 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from rollcall_ha.api.rest import forwarding, streaming

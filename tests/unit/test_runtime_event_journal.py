@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -204,7 +203,7 @@ def test_journal_of_another_history_is_refused_whatever_its_term(tmp_path: Path)
     records = tuple(replace(record, term=record.term + 1, chain="another chain") for record in entry.records)
     journal = _open(tmp_path)
     with pytest.raises(JournalDamaged, match="another history"):
-        journal._write_group([dataclasses.replace(entry, term=entry.term + 1, records=records)])
+        journal._write_group([replace(entry, term=entry.term + 1, records=records)])
     journal.start()
     journal.stop()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation, ReportClockStep
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import msgspec
 import pytest
+from msgspec.structs import asdict
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, ControllerAddresses, settings_from

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Barrier
 from rollcall_ha.controller.contract.ids import ControllerName

@@ -9,14 +9,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.raft.failstop import FailStopPort, exit_process
 from rollcall_ha.controller.replication.raft.snapshot import run_on_thread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
+class Seams(Frozen):
     """Clock, chance, the end of the process, and work beside the raft thread."""
 
     monotonic_ns: Callable[[], int] = time.monotonic_ns

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop, FailStopPort
 from rollcall_ha.controller.replication.raft.journal import Entry
@@ -53,8 +54,7 @@ class SnapshotDamagedError(ValueError):
     """The snapshot cannot be trusted; the message says where."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Frozen):
     previous: Entry
     last: Entry
     items: tuple[bytes, ...]
