@@ -215,6 +215,16 @@ def test_r9_a_process_keeps_what_the_one_before_it_promised(promised: int, moves
         assert replica.link is None or replica.link.target.master_epoch >= promised
 
 
+def test_r9_an_epoch_is_on_disk_before_its_master_is_followed() -> None:
+    """A promise in memory alone would be forgotten by the next process, which acks in an older epoch then."""
+    replica = Replica()
+    replica.give(ViewArrived(view=view_of(OTHER, 3, 1)))
+    while replica.step is not None:
+        replica.answer(is_done=True)
+    assert replica.link is not None
+    assert replica.marks.promised == replica.link.target.master_epoch == 3
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(MOVES.filter(lambda move: move[0] not in ("fatal", "stop")), max_size=40))
 def test_after_any_interruption_a_newer_epoch_is_entered(moves: list[tuple[str, int]]) -> None:

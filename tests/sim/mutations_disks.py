@@ -62,7 +62,7 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_promise_is_not_written,
         story="s01_answer_lost",
-        tests=("tests/property/test_broker_role.py::test_after_any_interruption_a_newer_epoch_is_entered",),
+        tests=("tests/property/test_broker_role.py::test_r9_an_epoch_is_on_disk_before_its_master_is_followed",),
     ),
     Mutation(
         name="R20",
