@@ -129,6 +129,7 @@ class ReplicaReporter:
             known_set_epoch=view.sync_state_set_epoch if view is not None else SyncStateSetEpoch(-1),
             lag_bytes=self._lag_bytes(),
             min_offset=self._log.min_offset,
+            seen_index=self._machine.seen_index,
         )
 
     def tell_disk_trouble(self) -> None:

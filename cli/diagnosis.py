@@ -18,7 +18,7 @@ import msgspec
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, Severity
+from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, Severity, lost_entries_words
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
@@ -171,6 +171,15 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
                 found=f"its state {one.status.controller.state_digest[:12]} differs from that of {names}",
                 expected="the same entries make the same state",
                 remedy="keep the data directories of all controllers, and report it",
+            )
+        elif lost := one.status.controller.lost_entries:
+            yield Finding(
+                severity=Severity.CRITICAL,
+                subject=one.name,
+                found=lost_entries_words(lost),
+                expected="every entry that was committed",
+                remedy="orders, settings, tokens and revocations since that copy are gone: give them again; "
+                "docs/controllers.md has what to look at",
             )
 
 

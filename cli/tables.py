@@ -19,7 +19,7 @@ from rollcall_ha.cli.watching import Change
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
-from rollcall_ha.controller.contract.problems import ProblemCode, words_of
+from rollcall_ha.controller.contract.problems import ProblemCode, lost_entries_words, words_of
 from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, Phase, SwitchoverEnd
@@ -194,6 +194,8 @@ def status_report(
             f"{output.utc(fleet.controller.clock_stepped_at_ms)}: times of events before and after do not compare; "
             "look at the time service of each controller."
         )
+    if fleet.controller.lost_entries:
+        parts.append(f"WARNING  {fleet.controller.name}: {lost_entries_words(fleet.controller.lost_entries)}.")
     if fleet.controller.fleet_level < fleet.controller.feature_level:
         parts.append(
             f"Feature level {_level(fleet.controller)}: when every controller is upgraded, raise it with: "

@@ -130,7 +130,7 @@ class RoleMachine:
         self._left_epoch = NO_EPOCH
         """Epochs up to here are never entered (again): promised before we began, or left (W3)."""
         self._answered_epoch = NO_EPOCH
-        self._reign_view_index = 0
+        self._reign_view: SetView | None = None
         self._pending: Step | None = None
         self._failures = 0
         self._retry_due_us: int | None = None
@@ -160,6 +160,11 @@ class RoleMachine:
     def view(self) -> SetView | None:
         """The newest authoritative state that was heard."""
         return self._facts.view
+
+    @property
+    def seen_index(self) -> int:
+        """The highest index at which these controllers told a state: if theirs is lower, they have lost entries."""
+        return self._facts.seen_index
 
     @property
     def goal(self) -> Goal:
@@ -321,12 +326,21 @@ class RoleMachine:
         # in a power cut would follow, ack, and be counted for the acks of its former process.
         if view.set_key != self._facts.set_key or not self._facts.is_registered:
             return
-        if known is not None:
+        is_same_fleet = known is not None and view.fleet_incarnation == known.fleet_incarnation
+        if is_registration:
+            # Committed after all that this broker has seen, unless the controllers' directories were put back from an
+            # older copy. By the index alone each answer of theirs was dropped until their log was as long as the lost
+            # one: 144 s without a master for 133 entries.
+            if is_same_fleet and view.index < self._facts.seen_index:
+                self._alarm(
+                    f"the controllers are at index {view.index}, they were at {self._facts.seen_index}: their data "
+                    "directories were put back from an older copy"
+                )
+        elif known is not None and (not is_same_fleet or (view.term, view.index) < (known.term, known.index)):
             # A push that was overtaken by a heartbeat's answer: the set of index 40 after that of 41 would bring back a
             # member that has left. Indexes of two foundings cannot be compared: only registering decides then.
-            is_same_fleet = view.fleet_incarnation == known.fleet_incarnation
-            if view.index < known.index if is_same_fleet else not is_registration:
-                return
+            return
+        self._facts.seen_index = max(view.index, self._facts.seen_index if is_same_fleet else 0)
         self._facts.view = view
         self._store(view)
         self._take(lambda standing: goal_for_view(view, standing))
@@ -455,10 +469,9 @@ class RoleMachine:
         facts = self._facts
         if facts.reign is None or view.master_epoch != facts.reign or view.master_incarnation != facts.incarnation:
             return
-        # An overtaken view would bring back an older number of expected replicas. It cannot set the required set back:
-        # ``SyncState`` compares SyncStateSetEpochs itself (R2).
-        if view.index > self._reign_view_index:
-            self._reign_view_index = view.index
+        # Told again with nothing new, each heartbeat's answer would be worked through by the reign.
+        if view != self._reign_view:
+            self._reign_view = view
             self._actions.append(AdoptView(view=view))
         if view.has_entered:
             self._facts.is_entered_settled = True
@@ -516,7 +529,7 @@ class RoleMachine:
         self._failures = 0
         note_done(self._facts, step, event)
         if isinstance(step, PrepareMaster):
-            self._reign_view_index = step.view.index
+            self._reign_view = step.view
             # Preparing takes turns of the loop. If epoch 3 was shown meanwhile, the reign of 2 is left before its gate
             # ever opens; if only the set changed, the reign hears of it before the first ack is counted.
             self._end_other_reign()

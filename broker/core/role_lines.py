@@ -76,6 +76,8 @@ class Facts:
     broker_id: BrokerId | None = None
     view: SetView | None = None
     """The newest authoritative state that was heard."""
+    seen_index: int = 0
+    """The highest index at which the controllers of ``view``'s founding have told a state."""
     own_view: SetView | None = None
     """The newest one that names this incarnation master of the goal's epoch."""
     published: PublishRole = field(

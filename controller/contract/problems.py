@@ -1,5 +1,5 @@
 """
-What can be wrong with a set: its code, how bad it is, and its words, once for everybody who tells of it.
+What can be wrong with a set or a controller: its code, how bad it is, its words, once for all who tell of it.
 
 Here: the closed vocabulary, the worst first. Not here: which problems a set has (``controller.runtime.views``),
 refusals of orders (``codes``).
@@ -82,6 +82,13 @@ PROBLEMS = {
     ProblemCode.REPLICA_NOT_IN_SYNC: ProblemKind(Severity.WARNING, "a replica is not in sync"),
     ProblemCode.REPLICA_MISSING: ProblemKind(Severity.WARNING, "fewer replicas than expected are registered"),
 }
+
+
+def lost_entries_words(entries: int) -> str:
+    """What is wrong with a controller that leads, and lacks entries that brokers have seen."""
+    return (
+        f"its log lacks {entries:,} entries that brokers have seen: its data directory was put back from an older copy"
+    )
 
 
 def words_of(code: str) -> str:

@@ -92,6 +92,8 @@ class Heartbeat(Value):
     """First byte of its log, above 0 of a learner that began at the last segment; None = not told."""
     known_settings: int | None = None
     """Version by which it works, 0 = by its file; None = it does not ask for settings."""
+    seen_index: int = 0
+    """The highest index at which controllers of this founding told it a state; 0 = not told."""
 
 
 class RevokedSerials(Value):

@@ -165,6 +165,8 @@ class ControllerStatus(Value):
     """The newest step of the clock of entries, if its event is at most ``CLOCK_STEP_SHOWN_MS_MAX`` old; else None."""
     clock_stepped_at_ms: int | None = None
     """UTC of that event, by the clock after the step."""
+    lost_entries: int = 0
+    """How many entries a broker has seen that this leader did not have: its directory was put back from a copy."""
     state_digest: str = ""
     """Hash of its state at ``applied_index``; empty before the first entry."""
     voters: tuple[ControllerName, ...] = ()

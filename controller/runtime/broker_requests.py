@@ -74,6 +74,9 @@ def handle_heartbeat(
     if refusal is not None:
         return refusal
     published = service.published
+    # An entry that a broker has seen was committed, and applied by the leader that told it. Ours ends below: this
+    # directory is an older copy, and what was decided since is known to brokers alone.
+    service.lost_entries = max(service.lost_entries, beat.seen_index - published.index)
     state = published.state.sets.get(beat.set_key)
     is_current = (
         state is not None

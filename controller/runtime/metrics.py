@@ -71,6 +71,7 @@ class Reading(Frozen):
     feature_level: int
     """In force."""
     controllers_differing: int
+    lost_entries: int
     certificates_revoked: int
     tokens_in_force: int
     pauses: int
@@ -218,6 +219,11 @@ class _Gauges(Collector):
             "rollcall_controllers_differing",
             "Controllers that made another state of the same entries; anything but 0 is an alarm.",
             reading.controllers_differing,
+        )
+        yield _one(
+            "rollcall_lost_entries",
+            "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
+            reading.lost_entries,
         )
         yield _one(
             "rollcall_certificates_revoked", "Certificates that nobody believes any more.", reading.certificates_revoked

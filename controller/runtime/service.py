@@ -127,6 +127,8 @@ class ControllerService:
         self._clock_watch = ClockWatch()
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""
+        self.lost_entries = 0
+        """By how much the index of an entry that a broker has seen was above ours."""
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0

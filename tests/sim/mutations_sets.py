@@ -81,6 +81,16 @@ def _refusal_ends_the_union(_original: Function) -> Function:
     return mutated
 
 
+def _waits_for_the_lost_index(original: Function) -> Function:
+    def mutated(self: Any, view: Any, **told: Any) -> None:
+        known = self._facts.view
+        is_same_fleet = known is not None and known.fleet_incarnation == view.fleet_incarnation
+        if not is_same_fleet or view.index >= known.index:
+            original(self, view, **told)
+
+    return mutated
+
+
 def _adopts_another_epoch(original: Function) -> Function:
     def mutated(self: Any, view: Any, now_ms: int) -> Any:
         reign = self.reign
@@ -620,6 +630,16 @@ SETS: tuple[Mutation, ...] = (
         case="state-of-another-fleet",
         tests=(
             "tests/unit/test_ha_sync_state.py::test_r7_a_view_of_restored_controllers_is_no_knowledge_of_an_alter_of_the_old_ones",
+        ),
+    ),
+    Mutation(
+        name="R7-put-back-by-index",
+        what="a broker ignores controllers that were put back until their log is as long as the lost one",
+        target="rollcall_ha.broker.core.role:RoleMachine._on_view",
+        mutate=_waits_for_the_lost_index,
+        tests=(
+            "tests/unit/test_broker_role_memory.py::test_r7_controllers_that_were_put_back_are_believed_from_the_registration_on",
+            "tests/property/test_broker_role.py::test_after_any_interruption_a_newer_epoch_is_entered",
         ),
     ),
     Mutation(

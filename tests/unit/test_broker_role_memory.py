@@ -1,13 +1,23 @@
-"""W3, R9, proof: what the role machine remembers of the epochs that it left and of the acks that it gave."""
+"""W3, R7, R9, proof: what the role machine remembers of epochs that it left, of acks that it gave and of what it was told."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rollcall_ha.broker.core.role_io import RoleAction, RoleInput, SendEntered, StepDone, StopSlaveLink, ViewArrived
+from rollcall_ha.broker.core.role_io import (
+    RaiseAlarm,
+    RoleAction,
+    RoleInput,
+    SendEntered,
+    SessionEstablished,
+    SessionLost,
+    StepDone,
+    StopSlaveLink,
+    ViewArrived,
+)
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset
 from rollcall_ha.controller.contract.session import BrokerState
-from tests.property.test_broker_role import ME, OTHER, Replica, view_of
+from tests.property.test_broker_role import ME, OTHER, Replica, registered, view_of
 
 
 class Recording(Replica):
@@ -79,3 +89,34 @@ def test_the_winner_reports_the_highest_end_that_it_acked_to_the_old_master() ->
 
     assert entered.report.master_epoch == 2
     assert entered.report.acked_end_max == 777
+
+
+def test_r7_controllers_that_were_put_back_are_believed_from_the_registration_on() -> None:
+    """Ignored until their log was as long as the lost one, their winner entered nothing: 144 s for 133 entries."""
+    replica = Recording()
+    replica.settle()
+    replica.index = 490
+    replica.view(OTHER, 1)
+    replica.hear(SessionLost())
+
+    replica.hear(SessionEstablished(registered=registered(view_of(OTHER, 1, 357))))
+
+    alarms = [action.reason for action in replica.seen if isinstance(action, RaiseAlarm)]
+    assert ["at index 357, they were at 491" in alarm for alarm in alarms] == [True]
+    assert replica.machine.seen_index == 491, "the leader is told how many it lacks"
+    replica.index = 357
+    replica.view(ME, 2)
+    assert replica.is_master()
+
+
+def test_r7_a_push_that_was_overtaken_changes_nothing() -> None:
+    """Within one session an older state is late, not put back: taken, it would bring back a master that has left."""
+    replica = Recording()
+    replica.settle()
+    replica.index = 41
+    replica.view(ME, 2)
+
+    replica.hear(ViewArrived(view=view_of(OTHER, 3, 41)))
+
+    assert replica.machine.view is not None
+    assert (replica.is_master(), replica.machine.view.index) == (True, 42)

@@ -45,6 +45,7 @@ def reading(census: Census) -> Reading:
         controllers=3,
         controllers_heard=3,
         controllers_differing=0,
+        lost_entries=0,
         certificates_revoked=0,
         tokens_in_force=0,
         pauses=0,

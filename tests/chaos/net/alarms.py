@@ -140,6 +140,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
         Cause(by=_ROLLING, why="one is down while it is restarted"),
     ),
     "RollcallControllersDiffer": (),
+    "RollcallEntriesLost": (),
     GONE: (
         Cause(
             by=_of("kill", "hang", whom=("broker", "controller", "both")) | {"wiped broker"},
