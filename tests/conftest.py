@@ -39,8 +39,11 @@ LONGEST = (
     "test_analytics_layers",
 )
 """Files of half a minute and more. One of them that is begun last is waited for by every other worker."""
-ONE_LAKE = {"test_standalone_cluster": "test_analytics_layers"}
-"""A file that needs the lake of another one: on another worker it would be made twice."""
+ONE_LAKE = dict.fromkeys(
+    ("test_analytics_report", "test_duckdb_reigns", "test_lake_readers", "test_standalone_cluster"),
+    "test_analytics_layers",
+)
+"""Files that need the lake of another one: on another worker it would be made twice."""
 
 # "fresh" is for make prove, with --hypothesis-seed: a law that an example of this day breaks is no reason to stop everybody's merge.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

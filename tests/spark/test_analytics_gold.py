@@ -77,7 +77,8 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
 
 def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
     """The one failover of a journal: false positive, controller-caused, age of the change."""
-    events = in_ms(events_of(spark, [journal]))
+    # Each of six tables would read the journal again, and the plan of their join would be as long as six of them.
+    events = in_ms(events_of(spark, [journal])).localCheckpoint()
     tables = {
         "broker_sets": silver.broker_sets(events),
         "phases": SILVER_PHASES.rows(spark, lambda _: silver.reigns(events)),
@@ -86,7 +87,7 @@ def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }
-    tables = {name: in_ms(rows) for name, rows in tables.items()}
+    tables = {name: in_ms(rows).localCheckpoint() for name, rows in tables.items()}
     (row,) = gold.failovers(gold_days.Days(tables=tables, since=None)).collect()
     return row["is_false_positive"], row["is_controller_caused"], row["leader_change_age_ms"]
 

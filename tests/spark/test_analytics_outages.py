@@ -156,19 +156,19 @@ def test_the_end_of_a_replaced_master_is_on_record(spark: Any, lake: Lake) -> No
     )
 
 
-@pytest.mark.parametrize("word", ["writes-stopped", '"ended"'])
-def test_what_began_in_an_earlier_run_is_one_row(
-    spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path, word: str
-) -> None:
-    """Read in two runs, a day apart, from a stop on or from the end of a master: the same rows as in one."""
+def test_what_began_in_an_earlier_run_is_one_row(spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path) -> None:
+    """Read in three runs, days apart, from the end of a master on and from a stop on: the same rows as in one."""
     lines = lines_of(fleet.records)
-    begun = next(place for place, line in enumerate(lines) if word in line) + 1
-    halves = Lake(tmp_path / "lake")
-    for name, part in (("first", lines[:begun]), ("second", lines[begun:])):
+    ended, stopped = (
+        next(place for place, line in enumerate(lines) if word in line) + 1 for word in ('"ended"', "writes-stopped")
+    )
+    assert ended < stopped
+    parts = Lake(tmp_path / "lake")
+    for name, part in (("first", lines[:ended]), ("second", lines[ended:stopped]), ("third", lines[stopped:])):
         (tmp_path / name / "events").mkdir(parents=True)
         (tmp_path / name / "events" / "000001.jsonl").write_text("\n".join(part) + "\n")
-        build(spark, halves, tmp_path / name, layers=("ingest", "silver"))
-    assert content(spark, halves, SILVER) == content(spark, lake, SILVER)
+        build(spark, parts, tmp_path / name, layers=("ingest", "silver"))
+    assert content(spark, parts, SILVER) == content(spark, lake, SILVER)
 
 
 def test_a_master_that_was_replaced_unnoticed_was_no_alert(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from html import unescape
 from typing import Any
 
@@ -20,23 +22,34 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
-from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.page import page
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def asked_of(spark: Any, lake: Lake, presets: str, real: Preset = Preset.NORMAL) -> Contents:
-    """What the page shows when it is told ``--what-if presets --real-preset real``."""
-    progress = Progress(spark, is_quiet=True)
-    return report.contents_of(spark, lake, progress, presets=presets_of(presets), real_preset=real)
+Asked = Callable[..., Contents]
 
 
 @pytest.fixture(scope="module")
 def found(spark: Any, batch: Lake) -> Contents:
-    """The tables of a report of the story with three failovers."""
-    return gather(spark, batch, Progress(spark, is_quiet=True), made_at_ms=0)
+    """The tables of a report of the story with three failovers, as ``--what-if none`` shows them."""
+    quiet = Progress(spark, is_quiet=True)
+    return report.contents_of(spark, batch, quiet, presets=presets_of("none"), real_preset=Preset.NORMAL)
+
+
+@pytest.fixture(scope="module")
+def asked_of(spark: Any, batch: Lake, found: Contents) -> Iterator[Asked]:
+    """What the page shows when it is told ``--what-if presets --real-preset real``; gold is the same each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "gather", lambda *_, **__: found)
+
+        @cache
+        def asked(presets: str, real: Preset = Preset.NORMAL) -> Contents:
+            quiet = Progress(spark, is_quiet=True)
+            return report.contents_of(spark, batch, quiet, presets=presets_of(presets), real_preset=real)
+
+        yield asked
 
 
 def test_bars_are_rows_of_gold(spark: Any, batch: Lake, found: Contents) -> None:
@@ -74,9 +87,9 @@ def test_page_of_a_real_lake_is_drawn(found: Contents) -> None:
     assert "<b>2 false alarms</b>" in page(found)
 
 
-def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> None:
+def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake, asked_of: Asked) -> None:
     """Side by side for two presets unless told otherwise; counts and percentiles are the job's, from the same lake."""
-    asked = asked_of(spark, batch, "fast,safe").of(contents.WHAT_IF)
+    asked = asked_of("fast,safe").of(contents.WHAT_IF)
     events = batch.read(spark, BRONZE_EVENTS)
 
     assert [row["preset"] for row in asked] == ["fast", "safe"]
@@ -101,20 +114,19 @@ def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> No
             ]
 
 
-def test_the_page_says_what_a_what_if_may_not_claim(spark: Any, batch: Lake) -> None:
+def test_the_page_says_what_a_what_if_may_not_claim(found: Contents, asked_of: Asked) -> None:
     """Beside the picture; where the record contradicts the preset that is said to have been in force, instead of it."""
-
-    def page_of(what_if: str, real: Preset = Preset.NORMAL) -> str:
-        return page(asked_of(spark, batch, what_if, real))
-
-    answered = unescape(page_of("fast"))
+    answered = unescape(page(asked_of("fast,safe")))
     assert "normal \N{RIGHTWARDS ARROW} fast" in answered
-    assert "normal \N{RIGHTWARDS ARROW} safe" not in answered
+    assert "normal \N{RIGHTWARDS ARROW} safe" in answered
     for line in MAY_NOT_CLAIM:
         assert line in answered
     assert "The record does not contradict it." in answered
-    assert "Every recorded silence was found after" in page_of("safe", Preset.FAST)
-    refused = page_of("fast", Preset.SAFE)
+    doubted = unescape(page(asked_of("safe", Preset.FAST)))
+    assert "Every recorded silence was found after" in doubted
+    assert "fast \N{RIGHTWARDS ARROW} safe" in doubted
+    assert "normal \N{RIGHTWARDS ARROW}" not in doubted
+    refused = page(asked_of("fast", Preset.SAFE))
     assert "Not answered: a recorded silence was found after" in refused
     assert MAY_NOT_CLAIM[0] not in refused
-    assert "Nobody asked what another timeout would have done." in page_of("none")
+    assert "Nobody asked what another timeout would have done." in page(found)
