@@ -85,8 +85,14 @@ fast() {
     begin lint "$bin/ruff" check .
     begin format "$bin/ruff" format --check .
     # The one file that needs schemathesis is slow altogether; to import it would cost each of these processes a second.
-    begin unit "${pytest[@]}" -n "$workers" --dist loadgroup --ignore tests/property/test_rest_schema.py \
-        -m 'not slow and not cluster and not spark' tests/unit tests/property tests/sim
+    local unit=(--ignore tests/property/test_rest_schema.py
+        -m 'not slow and not cluster and not spark' tests/unit tests/property tests/sim)
+    if ! compgen -G 'tests/unit/__pycache__/*-pytest-*.pyc' >/dev/null; then
+        # A fresh checkout: each worker would rewrite the assertions of every test file, all of them at the same time.
+        begin collect "${pytest[@]}" -qq --collect-only "${unit[@]}"
+        settle collect
+    fi
+    begin unit "${pytest[@]}" -n "$workers" --dist loadgroup "${unit[@]}"
     begin arrows "$bin/lint-imports"
     settle
 }
@@ -96,7 +102,7 @@ all() {
     # Fleets of different files hardly feel each other: they mostly wait for their own deadlines. What computes goes beside
     # them, and is told to be nice, so that no fleet waits for it.
     begin cluster "${pytest[@]}" -n "$workers" --dist loadfile -m '(cluster or not spark) and not prove' tests/cluster tests/blackbox tests/spark
-    begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
+    begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-60}"
     settle sim
     begin pages nice -n 10 "${pytest[@]}" -n 2 --dist loadfile tests/interop tests/scenario tests/docs
     settle
