@@ -1,5 +1,5 @@
 # One verb each, no arguments needed. `make` alone lists them.
-# Settings: SEEDS= and SEED= (sim), PARTS= and SEED= (prove), DEMO= (directory of the demo), NET=1 (demo on machines).
+# Settings: SEEDS= (sim: 100; test: 60) and SEED= (sim), PARTS= and SEED= (prove), DEMO= (directory of the demo), NET=1 (demo on machines).
 
 SHELL   := /bin/bash
 PYTHON  ?= python3
@@ -9,7 +9,6 @@ STAMP   := $(VENV)/.installed
 SERVER  := $(VENV)/.server
 LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
-SEEDS   ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test prove parts test-pythons unit property sim cluster docs cited-numbers spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
@@ -60,7 +59,7 @@ property: $(STAMP)  ## laws, by Hypothesis
 	@$(BIN)/python -m pytest tests/property
 
 sim: $(STAMP)    ## the whole cluster under a seeded clock, network and disk [SEEDS=100] [SEED=]
-	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
 cluster: $(STAMP)  ## real processes on loopback
 	@$(BIN)/python -m pytest tests/cluster tests/blackbox
@@ -76,7 +75,7 @@ spark: $(STAMP)  ## the tests that start a Spark session
 
 judge-raft: $(STAMP)  ## what judges a new release of PySyncObj, or a change of our repairs around it
 	@$(BIN)/python -m pytest tests/unit/test_replication_stock_faults.py tests/property/test_replication_raft.py tests/unit/test_replication_member.py
-	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	@$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),100)
 	@$(BIN)/python -m pytest tests/cluster/test_raft_durability.py
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds 10
 
