@@ -109,7 +109,7 @@ def main(seconds: float) -> None:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(rows())
             term = log.leadership.term
-            print(f"term {term}, index {log.published.index}, {log.member.node.journal.syncs} syncs of the leader")
+            print(f"term {term}, index {log.published.index}, {log.node.journal.syncs} syncs of the leader")
         finally:
             log.stop()
             for node in others.values():

@@ -17,20 +17,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.replication.membership import Change, Membership
+from rollcall_ha.controller.replication.membership import Change
 from rollcall_ha.controller.replication.ports import (
     Answerer,
-    AppliedEntry,
     CallOutcome,
-    Follower,
     HandoverEnd,
-    Leadership,
     ProposalOutcome,
-    Published,
     Reply,
     StateMachine,
 )
@@ -60,8 +56,8 @@ FAILED_TICK_PAUSE_SECONDS = 0.02
 _logger = logging.getLogger(__name__)
 
 
-class RaftLog(Generic[S]):
-    """One member of the Raft group; implements ``ports.ReplicatedLog``."""
+class RaftLog(RaftMember[S]):
+    """One member of the Raft group, with a thread that drives it; ``stop`` ends both."""
 
     def __init__(
         self,
@@ -95,11 +91,11 @@ class RaftLog(Generic[S]):
         Raises:
             RaftStartError: ``me`` is no member.
         """
-        self._seams = seams if seams is not None else Seams()
-        self._disk = DirectoryDisk(directory)
+        seams = seams if seams is not None else Seams()
+        self._directory = DirectoryDisk(directory)
         self._waker_read, self._waker_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._poller = LinkPoller()
-        self._poller.subscribe(self._waker_read, self._on_wake, 1)
+        poller = LinkPoller()
+        poller.subscribe(self._waker_read, self._on_wake, 1)
         self._is_awake = False
         resolver = Resolver()
         self._transport: TlsTransport | None = None
@@ -110,22 +106,22 @@ class RaftLog(Generic[S]):
                 peers,
                 timing=timing,
                 tls=tls,
-                clock_ns=self._seams.monotonic_ns,
+                clock_ns=seams.monotonic_ns,
                 resolve=resolver,
                 bind=bind,
                 stranger=stranger,
             )
             return self._transport
 
-        self._member = RaftMember(
+        super().__init__(
             machine,
             me=me,
             members=members,
-            disk=self._disk,
+            disk=self._directory,
             carrier=carrier,
-            poller=self._poller,
+            poller=poller,
             timing=timing,
-            seams=self._seams,
+            seams=seams,
             compaction_floor=compaction_floor,
             compaction_entries=compaction_entries,
             recorded_index=recorded_index,
@@ -134,63 +130,30 @@ class RaftLog(Generic[S]):
         self._is_stopping = False
 
     @property
-    def published(self) -> Published[S]:
-        return self._member.published
-
-    @property
     def peer_certificates(self) -> tuple[PeerCertificate, ...]:
         """The certificates of the controllers that are linked to this one; for any thread."""
         return () if self._transport is None else self._transport.peer_certificates
-
-    @property
-    def leadership(self) -> Leadership:
-        return self._member.leadership
-
-    @property
-    def is_voter(self) -> bool:
-        """False while this member, having lost its memory, catches up."""
-        return self._member.is_voter
 
     @property
     def links_closed(self) -> Mapping[CloseCause, int]:
         """Why links of the Raft port ended, counted since the start; any thread."""
         return Counter() if self._transport is None else self._transport.closed_by_cause
 
-    @property
-    def ticked_at_ns(self) -> int:
-        """Monotonic time of the newest completed tick, for the watchdog; any thread."""
-        return self._member.ticked_at_ns
-
-    @property
-    def member(self) -> RaftMember[S]:
-        """The part that the thread drives; for tests."""
-        return self._member
-
     def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
-        self._member.propose(payload, done)
+        super().propose(payload, done)
         self._wake()
-
-    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
-        return self._member.exchange_states(own)
-
-    def followers(self) -> tuple[Follower, ...]:
-        return self._member.followers()
 
     def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
-        self._member.hand_over(target, done)
+        super().hand_over(target, done)
         self._wake()
 
-    @property
-    def members(self) -> Membership:
-        return self._member.members
-
     def change(self, change: Change, done: Callable[[ProposalOutcome], None]) -> None:
-        self._member.change(change, done)
+        super().change(change, done)
         self._wake()
 
     def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
         """As ``ports.PeerCalls.call``."""
-        self._member.call(peer, request, done)
+        super().call(peer, request, done)
         self._wake()
 
     def answer_calls(self, answerer: Answerer) -> None:
@@ -203,14 +166,11 @@ class RaftLog(Generic[S]):
 
             answerer(caller, request, reply_now)
 
-        self._member.answer_calls(answer)
-
-    def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
-        self._member.subscribe(listener)
+        super().answer_calls(answer)
 
     def start(self) -> None:
         """Recover, bind, take part. Raises ``RaftStartError``."""
-        self._member.start()
+        super().start()
         self._thread = threading.Thread(target=self._run, name="raft", daemon=True)
         self._thread.start()
 
@@ -220,7 +180,7 @@ class RaftLog(Generic[S]):
         self._wake()
         if self._thread is not None:
             self._thread.join()
-        self._disk.close()
+        self._directory.close()
         os.close(self._waker_read)
         os.close(self._waker_write)
 
@@ -244,7 +204,7 @@ class RaftLog(Generic[S]):
         failures = 0
         while not self._is_stopping:
             try:
-                self._member.tick(TICK_SECONDS)
+                self.tick(TICK_SECONDS)
                 failures = 0
             except Exception as error:
                 failures += 1
@@ -253,4 +213,4 @@ class RaftLog(Generic[S]):
                 if failures >= FAILED_TICKS_MAX:
                     self._seams.fail_stop(FailStop.TICKS, f"{failures} ticks failed in a row, the last with {error!r}")
                 time.sleep(FAILED_TICK_PAUSE_SECONDS)
-        self._member.stop()
+        super().stop()
