@@ -110,11 +110,11 @@ def remember(
 
 def marks_on_disk(files: ReplicaFiles) -> EpochMarks:
     """The marks that a start finds, on disk for sure when it returns. Raises ``DirectoryError``, ``OSError``."""
-    marks = files.load_marks()
+    marks = files.marks.load()
     # Their sync may have failed in the last process. The kernel shows them and calls the page clean: this process would
     # ack in epoch 7 by a promise that the next power cut takes.
     if marks != EpochMarks():
-        files.store_marks(marks)
+        files.marks.store(marks)
     return marks
 
 
@@ -131,5 +131,5 @@ def _marks(files: ReplicaFiles, last_epoch: MasterEpoch) -> tuple[EpochMarks, st
         "was removed or put back; this replica proves nothing and leaves its set until it has caught up"
     )
     marks = marks.with_promised(last_epoch)
-    files.store_marks(marks)
+    files.marks.store(marks)
     return marks, reason

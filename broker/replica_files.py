@@ -177,17 +177,10 @@ class ReplicaFiles:
 
     def __init__(self, directory: Path) -> None:
         """The directory is claimed by the caller."""
-        self._marks = MarksFile(directory / MARKS_FILE_NAME)
+        self.marks = MarksFile(directory / MARKS_FILE_NAME)
         self.identity = DurableFile(directory / "identity.json", Identity)
         self.view = DurableFile(directory / "view.json", StoredView)
         self.clean_mark = DurableFile(directory / "clean.json", CleanMark)
         self.store = DurableFile(directory / "store.json", StoreMark)
         self.starts = DurableFile(directory / "lives.json", ProcessStarts)
         self.revoked = DurableFile(directory / "revoked.json", RevokedSerials)
-
-    def load_marks(self) -> EpochMarks:
-        return self._marks.load()
-
-    def store_marks(self, marks: EpochMarks) -> None:
-        """Durable on return. Raises ``ValueError`` rather than letting a mark fall (R9), ``OSError``."""
-        self._marks.store(marks)

@@ -195,7 +195,7 @@ class RoleShell:
 
     async def _execute(self, step: Step) -> RoleInput:
         if isinstance(step, PersistMarks):
-            await self._on_disk(lambda: self._files.store_marks(step.marks))
+            await self._on_disk(lambda: self._files.marks.store(step.marks))
         elif isinstance(step, RemoveCleanMark):
             await self._on_disk(self._files.clean_mark.remove)
         elif isinstance(step, RecordEpochEntry):

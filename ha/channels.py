@@ -93,8 +93,15 @@ def _is_ended(region: FileRegion) -> OSError:
     return OSError(f"file {region.fd} ends at {region.position}, {region.length} bytes early")
 
 
-def _rest_of(region: FileRegion, count: int) -> FileRegion:
-    return FileRegion(fd=region.fd, position=region.position + count, length=region.length - count)
+def _drop_front(parts: Parts, count: int) -> None:
+    """``count`` bytes of the first part are taken; it goes with its last one."""
+    part = parts[0]
+    if count == (part.length if isinstance(part, FileRegion) else len(part)):
+        parts.popleft()
+    elif isinstance(part, FileRegion):
+        parts[0] = FileRegion(fd=part.fd, position=part.position + count, length=part.length - count)
+    else:
+        parts[0] = part[count:]
 
 
 class PlainChannel(Channel):
@@ -115,18 +122,11 @@ class PlainChannel(Channel):
         part = parts[0]
         if isinstance(part, memoryview):
             count = self._sock.send(part, socket.MSG_MORE if len(parts) > 1 else 0)
-            rest: memoryview | FileRegion = part[count:]
-            is_done = count == len(part)
         else:
             count = os.sendfile(self._sock.fileno(), part.fd, part.position, min(part.length, length_max))
             if count == 0:
                 raise _is_ended(part)
-            rest = _rest_of(part, count)
-            is_done = count == part.length
-        if is_done:
-            parts.popleft()
-        else:
-            parts[0] = rest
+        _drop_front(parts, count)
         return count
 
 
@@ -260,20 +260,13 @@ class SecuredChannel(Channel):
             if isinstance(part, memoryview):
                 count = min(len(part), limit - filled)
                 view[filled : filled + count] = part[:count]
-                rest: memoryview | FileRegion = part[count:]
-                is_done = count == len(part)
             else:
                 room = view[filled : filled + min(part.length, limit - filled)]
                 count = os.preadv(part.fd, [room], part.position)
                 if count == 0:
                     raise _is_ended(part)
-                rest = _rest_of(part, count)
-                is_done = count == part.length
+            _drop_front(parts, count)
             filled += count
-            if is_done:
-                parts.popleft()
-            else:
-                parts[0] = rest
         return view[:filled]
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.hooks.settings import HookSection, Limits
 from rollcall_ha.hooks.store import Change, ChangeKind, Store, Waiting
@@ -128,7 +130,7 @@ class Desk:
             lane = self._lanes[one.hook, one.lane]
             self._out[one.hook] -= 1
             if change.kind is ChangeKind.AGAIN:
-                lane[0] = one.again(tries=change.tries, due_ms=change.due_ms)
+                lane[0] = replace(one, tries=change.tries, due_ms=change.due_ms)
             else:
                 lane.popleft()
                 self.waiting[one.hook] -= 1

@@ -65,18 +65,6 @@ class Waiting(Frozen):
     tries: int
     due_ms: int
 
-    def again(self, *, tries: int, due_ms: int) -> Self:
-        """The same after a failure."""
-        return type(self)(
-            seq=self.seq,
-            hook=self.hook,
-            lane=self.lane,
-            id=self.id,
-            born_ms=self.born_ms,
-            tries=tries,
-            due_ms=due_ms,
-        )
-
 
 class ChangeKind(StrEnum):
     """What came of a delivery; a label of metrics."""

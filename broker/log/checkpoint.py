@@ -35,25 +35,12 @@ class CheckpointError(ValueError):
     """A small file is damaged, or of another kind."""
 
 
-class RocketCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """RocketMQ's five numbers; times are store times of the last flushed records, in ms."""
-
-    log_stored_at_ms: int = 0
-    queue_stored_at_ms: int = 0
-    index_stored_at_ms: int = 0
-    master_flushed_offset: int = 0
-    confirm_offset: int = 0
-
-
-def encode_checkpoint(value: RocketCheckpoint) -> bytes:
-    numbers = (
-        value.log_stored_at_ms,
-        value.queue_stored_at_ms,
-        value.index_stored_at_ms,
-        value.master_flushed_offset,
-        value.confirm_offset,
-    )
-    return _CHECKPOINT.pack(*numbers).ljust(CHECKPOINT_BYTES, b"\0")
+def rocketmq_checkpoint(*, stored_at_ms: int, confirm_offset: int) -> bytes:
+    """
+    RocketMQ's five numbers. ``stored_at_ms``: store time of the last flushed record, for all three.
+    The fourth, of a slave, is how far its master has flushed: not told.
+    """
+    return _CHECKPOINT.pack(stored_at_ms, stored_at_ms, stored_at_ms, 0, confirm_offset).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="log-state"):

@@ -36,9 +36,8 @@ from rollcall_ha.broker.log.checkpoint import (
     CutMark,
     IndexSnapshot,
     LogState,
-    RocketCheckpoint,
-    encode_checkpoint,
     read_small_or_none,
+    rocketmq_checkpoint,
     write_small,
 )
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
@@ -582,13 +581,8 @@ class CommitLog:
         if state == self._state:
             return
         write_small(self._files.root / STATE_FILE_NAME, state)
-        rocket = RocketCheckpoint(
-            log_stored_at_ms=self._stored_at_ms,
-            queue_stored_at_ms=self._stored_at_ms,
-            index_stored_at_ms=self._stored_at_ms,
-            confirm_offset=state.confirm_offset,
-        )
-        atomic_replace(self._files.root / CHECKPOINT_FILE_NAME, encode_checkpoint(rocket), mode=0o644)
+        rocket = rocketmq_checkpoint(stored_at_ms=self._stored_at_ms, confirm_offset=state.confirm_offset)
+        atomic_replace(self._files.root / CHECKPOINT_FILE_NAME, rocket, mode=0o644)
         # Last: ``durable_confirm_offset`` promises what a power cut leaves, and R26 relies on it.
         self._state = state
 

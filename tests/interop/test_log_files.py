@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollcall_ha.broker.log.checkpoint import RocketCheckpoint, encode_checkpoint
+from rollcall_ha.broker.log.checkpoint import rocketmq_checkpoint
 from rollcall_ha.broker.log.record import (
     Draft,
     RecordView,
@@ -154,7 +154,6 @@ def test_the_blank_at_the_end_of_a_file() -> None:
 def test_the_checkpoint_of_document_and_java_broker() -> None:
     """The one of a Java broker, and ours (docs/wire.md, checkpoint)."""
     at = 1_700_000_000_001
-    value = RocketCheckpoint(log_stored_at_ms=at, queue_stored_at_ms=at, index_stored_at_ms=at, confirm_offset=1130)
-    raw = encode_checkpoint(value)
+    raw = rocketmq_checkpoint(stored_at_ms=at, confirm_offset=1130)
     assert len(raw) == 4096
     assert raw[:40].hex() == "0000018bcfe56801" * 3 + "0000000000000000" + "000000000000046a"

@@ -276,7 +276,7 @@ class BrokerNode:
         before(log, "cut", self._cuts)
         before(log, "set_aside", lambda *_: self.counts.add("full resyncs"))
         before(log, "close", lambda **_: setattr(self.disk, "log", None))
-        before(replica._files, "store_marks", self._marks)
+        before(replica._files.marks, "store", self._marks)
         before(replica.role, "_cut", lambda _plan: self.before_a_cut())
         after(replica.role, "_cut", lambda _plan: self._was_cut(replica))
         self._watch_deeds(replica)

@@ -143,9 +143,9 @@ def promise_over_a_power_cut() -> None:
     with _disk() as disk:
         files = ReplicaFiles(disk.folder)
         for epoch in (6, 7):
-            files.store_marks(EpochMarks(promised=MasterEpoch(epoch)))
+            files.marks.store(EpochMarks(promised=MasterEpoch(epoch)))
         _lose_power(disk)
-        promised = ReplicaFiles(disk.folder).load_marks().promised
+        promised = ReplicaFiles(disk.folder).marks.load().promised
         must(promised == 7, f"R9: epoch 7 was promised, after a power cut {promised} is")
 
 
@@ -158,17 +158,17 @@ def promise_after_a_failed_sync() -> None:
 def _promise_after_a_failed_sync(seed: int) -> None:
     with _disk(seed) as disk:
         files = ReplicaFiles(disk.folder)
-        files.store_marks(EpochMarks(promised=MasterEpoch(6)))
+        files.marks.store(EpochMarks(promised=MasterEpoch(6)))
         disk.failing_syncs = EVERY_SYNC
         try:
-            files.store_marks(EpochMarks(promised=MasterEpoch(7)))
+            files.marks.store(EpochMarks(promised=MasterEpoch(7)))
         except OSError:
             disk.failing_syncs = 0
         must(not disk.failing_syncs, "a promise has outlived the failed sync of its file")
         disk.boot()
         read = identity.marks_on_disk(ReplicaFiles(disk.folder)).promised
         _lose_power(disk)
-        promised = ReplicaFiles(disk.folder).load_marks().promised
+        promised = ReplicaFiles(disk.folder).marks.load().promised
         must(promised >= read, f"R9: a start went by the promise of epoch {read}, after a power cut it is {promised}")
 
 

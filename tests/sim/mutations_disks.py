@@ -141,7 +141,7 @@ DISKS: tuple[Mutation, ...] = (
         name="R9-marks-behind-a-failed-sync",
         what="a start goes by a promise that a failed sync has not written",
         target="rollcall_ha.broker.identity:marks_on_disk",
-        mutate=lambda _original: lambda files: files.load_marks(),
+        mutate=lambda _original: lambda files: files.marks.load(),
         case="promise-after-a-failed-sync",
         tests=(
             "tests/unit/test_log_failed_sync.py::test_r9_a_promise_that_a_start_has_read_is_on_disk_though_its_sync_failed",

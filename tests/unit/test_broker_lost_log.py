@@ -128,7 +128,7 @@ def test_marks_that_were_removed_take_what_the_store_proves_with_them(tmp_path: 
     """The start took a replica without marks for one that never promised: it could follow an older master."""
     files = ReplicaFiles(tmp_path)
     before = remember(files, KEY)
-    files.store_marks(EpochMarks(promised=MasterEpoch(5), entered=MasterEpoch(4)))
+    files.marks.store(EpochMarks(promised=MasterEpoch(5), entered=MasterEpoch(4)))
     files.clean_mark.store(CleanMark(nonce="n", end_offset=LogOffset(9)))
     assert remember(files, KEY, last_epoch=MasterEpoch(5)).process.store_id == before.process.store_id
     (tmp_path / MARKS_FILE_NAME).unlink()
@@ -137,7 +137,7 @@ def test_marks_that_were_removed_take_what_the_store_proves_with_them(tmp_path: 
     found = remember(files, KEY, last_epoch=MasterEpoch(5))
 
     assert found.marks.promised == 5
-    assert ReplicaFiles(tmp_path).load_marks().promised == 5
+    assert ReplicaFiles(tmp_path).marks.load().promised == 5
     assert found.clean_mark is None
     assert found.process.store_id != before.process.store_id
     assert "masterEpoch -1 was promised, the log has bytes of 5" in found.amiss
@@ -145,7 +145,7 @@ def test_marks_that_were_removed_take_what_the_store_proves_with_them(tmp_path: 
 
 def test_a_view_that_was_removed_is_told(tmp_path: Path) -> None:
     files = ReplicaFiles(tmp_path)
-    files.store_marks(EpochMarks(promised=MasterEpoch(5)))
+    files.marks.store(EpochMarks(promised=MasterEpoch(5)))
     assert remember(files, KEY).amiss == "", "a new replica has none"
     assert "view.json is gone" in remember(files, KEY, last_epoch=MasterEpoch(5)).amiss
 

@@ -82,14 +82,14 @@ def test_r9_a_promise_that_a_start_has_read_is_on_disk_though_its_sync_failed(di
     Read back as 6, it would follow the master of 6, whose messages the master of 7 has cut.
     """
     files = ReplicaFiles(disk.folder)
-    files.store_marks(EpochMarks(promised=MasterEpoch(6)))
+    files.marks.store(EpochMarks(promised=MasterEpoch(6)))
     disk.failing_syncs = 1
     with pytest.raises(OSError, match="Input/output"):
-        files.store_marks(EpochMarks(promised=MasterEpoch(7)))
+        files.marks.store(EpochMarks(promised=MasterEpoch(7)))
     disk.boot()  # the pages stay to be seen
 
     promised = remember(ReplicaFiles(disk.folder), KEY).marks.promised
     disk.lose_power(forgets_all=True)
     disk.boot()
 
-    assert ReplicaFiles(disk.folder).load_marks().promised == promised
+    assert ReplicaFiles(disk.folder).marks.load().promised == promised
