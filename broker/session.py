@@ -15,7 +15,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -116,8 +115,7 @@ class SessionOwner(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class SessionCounters:
+class SessionCounters(msgspec.Struct):
     heartbeats: int = 0
     milestones_dropped: int = 0
 

@@ -15,8 +15,9 @@ Rule 4: while sends wait for acks, a copy sends one piece, and then nothing for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -87,8 +88,7 @@ class ByteBudget:
             self._held -= count * 1_000
 
 
-@dataclass(slots=True, kw_only=True)
-class _Copy:
+class _Copy(msgspec.Struct, kw_only=True):
     budget: ByteBudget
     lag_bytes: int
     lowest_bytes: int

@@ -13,8 +13,9 @@ Rule 3: confirm never falls within a reign (D6), and moves only to or beyond the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.values import Frozen
@@ -41,8 +42,7 @@ class AckFate(StrEnum):
     PROMISE_NOT_DURABLE = "promise-not-durable"
 
 
-@dataclass(slots=True, kw_only=True)
-class MemberLink:
+class MemberLink(msgspec.Struct, kw_only=True):
     """The current link of one replica."""
 
     broker_id: BrokerId

@@ -7,7 +7,6 @@ Here: values only. Not here: the machines (``master_link``, ``slave_link``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -52,8 +51,7 @@ class FollowTarget(Frozen):
     flush: FlushMode = FlushMode.ASYNC
 
 
-@dataclass(slots=True, kw_only=True)
-class LinkSettings:
+class LinkSettings(msgspec.Struct, kw_only=True):
     """
     Limits and times of links; the times in milliseconds of one monotonic clock.
 

@@ -34,8 +34,7 @@ All times are milliseconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import (
@@ -113,8 +112,7 @@ class MemberInSync(Frozen):
 SyncOutput = ProposeAlter | ConfirmMoved | MastershipEnded | MemberInSync
 
 
-@dataclass(slots=True)
-class _CaughtUp:
+class _CaughtUp(msgspec.Struct):
     """Kafka's three numbers for one member."""
 
     caught_up_at_ms: int

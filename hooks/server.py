@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 
 import msgspec
 from prometheus_client import Metric, start_http_server
@@ -121,8 +120,7 @@ def due_certificates(
     return remembered, list(notices.values())
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """How reading goes, for metrics."""
 
     cursor: Cursor | None = None
@@ -132,8 +130,7 @@ class Reading:
     gaps: int = 0
 
 
-@dataclass(slots=True)
-class HooksProcess:
+class HooksProcess(msgspec.Struct):
     """One life of the process. Of one event loop."""
 
     made: HooksFile
@@ -141,8 +138,8 @@ class HooksProcess:
     store: Store
     courier: Courier
     accepts_fleet: str = ""
-    reading: Reading = field(default_factory=Reading)
-    _memories: dict[str, SetMemory] = field(default_factory=dict)
+    reading: Reading = msgspec.field(default_factory=Reading)
+    _memories: dict[str, SetMemory] = msgspec.field(default_factory=dict)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``. Raises ``sqlite3.Error``, ``WrongFleet``."""
@@ -333,8 +330,7 @@ async def _pause(stop: asyncio.Event, pause_ms: int) -> None:
             await stop.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class HooksCollector:
+class HooksCollector(msgspec.Struct, frozen=True):
     """Counts of one process for Prometheus."""
 
     process: HooksProcess

@@ -8,7 +8,8 @@ Rule: a line answers with the action that makes it true, or None if it is true a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import Goal, GoalKind
@@ -45,8 +46,7 @@ from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.truncation import Keep
 
 
-@dataclass(slots=True, kw_only=True)
-class SlaveLinkFacts:
+class SlaveLinkFacts(msgspec.Struct, kw_only=True):
     """The slave link as far as its reports tell."""
 
     generation: int
@@ -66,8 +66,7 @@ class SlaveLinkFacts:
         self.is_cut = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, kw_only=True):
     """Everything that a line may look at. Changed by ``RoleMachine`` alone."""
 
     set_key: SetKey
@@ -80,18 +79,18 @@ class Facts:
     """The highest index at which the controllers of ``view``'s founding have told a state."""
     own_view: SetView | None = None
     """The newest one that names this incarnation master of the goal's epoch."""
-    published: PublishRole = field(
+    published: PublishRole = msgspec.field(
         default_factory=lambda: PublishRole(state=BrokerState.BOOT, master_epoch=NO_EPOCH, master=None, reason="boot")
     )
     is_registered: bool = False
     has_session: bool = False
-    marks: EpochMarks = field(default_factory=EpochMarks)
+    marks: EpochMarks = msgspec.field(default_factory=EpochMarks)
     """As they are on disk."""
     has_clean_mark: bool = False
     link: SlaveLinkFacts | None = None
     generation: int = 0
     followed_epoch: MasterEpoch = NO_EPOCH
-    acked_end: LogOffset = field(default=LogOffset(0))
+    acked_end: LogOffset = LogOffset(0)
     """Highest end that was acked in ``followed_epoch``, the epoch that was followed last."""
     entry: EpochEntry | None = None
     """The epoch entry that this process recorded as a master."""

@@ -13,9 +13,10 @@ Rule 4: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+import msgspec
 
 from rollcall_ha.broker.core.write_watch import US_PER_MS, Stop
 from rollcall_ha.controller.contract.commands import ReportWrites
@@ -35,8 +36,7 @@ class Told(Enum):
     """No answer, or none that says anything."""
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct):
     stop: Stop
     is_begun_told: bool = False
 

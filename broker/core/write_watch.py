@@ -21,8 +21,9 @@ All times are microseconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rollcall_ha.broker.core.role_io import PublishRole
 from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX
@@ -93,8 +94,7 @@ def fenced_facts(
     return WriteFacts(master_epoch=view.master_epoch, is_fenced=True, fenced_reason=role.reason)
 
 
-@dataclass(slots=True, kw_only=True)
-class Stop:
+class Stop(msgspec.Struct, kw_only=True):
     """One stop; ``ended_us`` None = it goes on."""
 
     master_epoch: MasterEpoch

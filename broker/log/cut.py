@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -43,8 +42,7 @@ MANIFEST_FILE_NAME = "manifest.json"
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-@dataclass(slots=True, kw_only=True)
-class LogFiles:
+class LogFiles(msgspec.Struct, kw_only=True):
     """The files of one log, as cutting and recovery see them."""
 
     root: Path
@@ -52,7 +50,7 @@ class LogFiles:
     segments: list[LogSegment]
     epochs: EpochStore
     history: EpochHistory
-    before_step: Callable[[str], None] = field(default=lambda _step: None)
+    before_step: Callable[[str], None] = lambda _step: None
     """Called with a step's name before it: tests stop there."""
 
     @property

@@ -15,7 +15,6 @@ Rule 3: an operation's id is the name of its method in a generated client. It is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin
 from urllib.parse import quote
 
@@ -84,8 +83,7 @@ _NAMED_BY = {"{set}": "set_key", "{id}": "token_id"}
 """Part of a path -> the field that it stands for; ``{cluster}`` stands before ``{set}``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """One row."""
 
     operation: str
@@ -97,7 +95,7 @@ class Order:
     role: Role
     """The least that may give it."""
     summary: str
-    fixed: Mapping[str, object] = field(default_factory=dict)
+    fixed: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Fields of the command that no caller chooses; by them two rows of one command are told apart."""
     tag: str = "act"
     """Its group in the OpenAPI document."""

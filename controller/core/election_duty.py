@@ -28,8 +28,9 @@ that the duty was told: an operator has elected broker 3, and the attempt of bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ElectMaster, MarkSilent
@@ -95,8 +96,7 @@ def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
     return found
 
 
-@dataclass(slots=True, kw_only=True)
-class PendingElection:
+class PendingElection(msgspec.Struct, kw_only=True):
     """One set without a serving master, and the attempts for it."""
 
     set_key: SetKey

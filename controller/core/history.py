@@ -17,7 +17,8 @@ guessed. Where the fault itself was not seen, ``missing`` names it, and the tota
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from rollcall_ha.controller.contract.events import (
     EventRecord,
@@ -36,14 +37,13 @@ _WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST
 _FOR_A_LOST_MASTER = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 
 
-@dataclass(slots=True)
-class _Reign:
+class _Reign(msgspec.Struct):
     """What the events say about one epoch."""
 
     elected: EventRecord
     event: MasterElected
     requested_by: str
-    milestones: list[Milestone] = field(default_factory=list)
+    milestones: list[Milestone] = msgspec.field(default_factory=list)
     loss: LossVerdict | None = None
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -163,8 +162,7 @@ class _Key(msgspec.Struct, rename="camel"):
 _decode_key = msgspec.json.Decoder(_Key).decode
 
 
-@dataclass(slots=True)
-class _SetSoFar:
+class _SetSoFar(msgspec.Struct):
     """What is remembered of one set."""
 
     master_epoch: int = -1

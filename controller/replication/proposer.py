@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.replies import AnyReply
@@ -118,11 +119,10 @@ Action = ProposeEntry | Resolve
 # --- the machine ---
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     submissions: list[Submit]
     deadline_ns: int
-    open_tickets: set[int] = field(default_factory=set)
+    open_tickets: set[int] = msgspec.field(default_factory=set)
 
 
 class Proposer:

@@ -11,8 +11,9 @@ Rule 2: what is not known yet is None; a replica that comes no nearer has a spee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.views import CatchUp
@@ -24,8 +25,7 @@ SPAN_NS_MIN: Final = 1_000_000_000
 """Ends that lie closer together say nothing."""
 
 
-@dataclass(slots=True)
-class LogGrowth:
+class LogGrowth(msgspec.Struct):
     """Three ends of one log: the newest, and two marks behind it."""
 
     _older: tuple[int, LogOffset] | None = None

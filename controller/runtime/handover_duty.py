@@ -23,7 +23,8 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from rollcall_ha.controller.contract.commands import ElectMaster, LeaveMaster
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
@@ -50,8 +51,7 @@ PreviewAny = Callable[[ElectMaster | LeaveMaster, Evidence], Elected | Refused]
 """``decide`` without ``evolve`` on the newest applied state."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Stopped:
+class _Stopped(msgspec.Struct, kw_only=True):
     """A stop that goes on."""
 
     master_epoch: MasterEpoch

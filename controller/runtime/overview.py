@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -60,8 +59,7 @@ class Question(Frozen):
     limit: int = 100
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(msgspec.Struct):
     """A line, and what it was made of."""
 
     state: SetState

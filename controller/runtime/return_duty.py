@@ -13,7 +13,7 @@ Rule 3: few at a time. After a data centre is back, all sets would else switch o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
@@ -27,8 +27,7 @@ LOOK_INTERVAL_MS = 1_000
 AT_A_TIME = 4
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(msgspec.Struct):
     broker_id: BrokerId
     incarnation: Incarnation | None
     since_ns: int

@@ -7,9 +7,9 @@ monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import AnnounceStop, ReportDrained
@@ -78,8 +78,7 @@ class LinkSeen(Frozen):
     """It was closed by the master's end, and not by the member, as after a timeout."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ReplicaSession:
+class ReplicaSession(msgspec.Struct, kw_only=True):
     """The leader's soft knowledge of one replica. Owned by ``Sessions``; others read."""
 
     set_key: SetKey
@@ -113,7 +112,7 @@ class ReplicaSession:
     known_settings: int | None = None
     """Version of the settings by which it works, 0 = its file's; None = not told."""
     min_offset: LogOffset | None = None
-    growth: LogGrowth = field(default_factory=LogGrowth)
+    growth: LogGrowth = msgspec.field(default_factory=LogGrowth)
     closed_ns: int | None = None
     closed_after_ns: int = 0
     """The session was open then: its end was read at ``closed_ns``, and lies between both."""
@@ -131,7 +130,7 @@ class ReplicaSession:
     """The same, if the member saw that this one's end closed it."""
     in_flight: bool = False
     retry_at_ns: int = 0
-    links: dict[BrokerId, LinkSeen] = field(default_factory=dict)
+    links: dict[BrokerId, LinkSeen] = msgspec.field(default_factory=dict)
     """As master: by the members' own reports."""
 
     @property

@@ -14,7 +14,7 @@ entered by then is replaced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from rollcall_ha.controller.contract.commands import EndSwitchover
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
@@ -27,8 +27,7 @@ RETRY_MS = 500
 """After a withdrawal whose outcome is not known, or that came to nothing."""
 
 
-@dataclass(slots=True)
-class _Timed:
+class _Timed(msgspec.Struct):
     order: RequestId
     due_ns: int
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import (
@@ -37,8 +38,7 @@ _NOT_SENT = CallOutcome(status=CallStatus.NOT_SENT)
 _LOST = CallOutcome(status=CallStatus.LOST)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     peer: ControllerName
     done: Done
     deadline_ns: int

@@ -15,14 +15,13 @@ Rule 3: until then it neither votes nor stands, and its answers count for nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 CATCHING_UP_FILE_NAME = "CATCHING_UP"
 """Marks a node that began with an empty directory and is no founder; removed once it is a voter."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Goal:
+class _Goal(msgspec.Struct, frozen=True):
     leader: int
     term: int
     asked_ns: int

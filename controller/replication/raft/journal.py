@@ -27,9 +27,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import overload
 
+import msgspec
 from pysyncobj.journal import Journal
 
 from rollcall_ha.controller.replication.membership import CONFIGURATION
@@ -69,8 +69,7 @@ class JournalDamagedError(ValueError):
     """The file cannot be trusted; the message says where and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """One whole batch as it was found."""
 
     number: int

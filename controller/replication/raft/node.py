@@ -18,10 +18,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from pysyncobj import SERIALIZER_STATE, SyncObj, SyncObjConf
 from pysyncobj import syncobj as library_module
 
@@ -71,15 +71,13 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
+class _Proposal(msgspec.Struct, frozen=True):
     command: bytes
     done: Done
     deadline_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True):
     term: int
     done: Done
     deadline_ns: int

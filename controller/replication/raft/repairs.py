@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 from pysyncobj.transport import Transport
 
 from rollcall_ha.controller.contract.ids import ControllerName
@@ -74,8 +74,7 @@ class RepairedNode(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """The append or piece that is being answered: the library's own answers name neither term nor send time."""
 
     term: int

@@ -22,9 +22,10 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.raft.disk import Disk
@@ -184,28 +185,24 @@ class WriterState(Enum):
     WRITTEN = "written"
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     content: bytes
     last_index: int
 
 
-@dataclass(slots=True)
-class _Outgoing:
+class _Outgoing(msgspec.Struct):
     file: _File
     sent_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingPiece:
+class OutgoingPiece(msgspec.Struct, frozen=True):
     """A piece, and where the snapshot that it belongs to ends."""
 
     piece: Piece
     last_index: int
 
 
-@dataclass(slots=True)
-class _Taken:
+class _Taken(msgspec.Struct):
     items: Callable[[], Iterator[bytes]]
     previous: Entry
     last: Entry
