@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.mutation import Function, Mutation
+from tests.sim.mutation import Function, Mutation, constant
 
 
 def _commits_what_was_not_compared(original: Function) -> Function:
@@ -99,6 +99,16 @@ QUORUM: tuple[Mutation, ...] = (
             "tests/unit/test_replication_boundaries.py::test_authority_counts_from_the_sending_of_what_was_answered",
         ),
         once_unnoticed="authority is counted from the receipt instead of the sending",
+    ),
+    Mutation(
+        name="R5-votes-beside-a-leader",
+        what="a follower votes for another one while a leader counts on it, and two have authority at once",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._is_bound",
+        mutate=constant(False),
+        tests=(
+            "tests/unit/test_replication_member.py::test_r5_who_hears_a_leader_votes_for_nobody_beside_it",
+            "tests/unit/test_replication_member.py::test_r5_a_process_that_was_started_a_moment_ago_votes_for_nobody",
+        ),
     ),
     Mutation(
         name="R5-asked-a-successor",

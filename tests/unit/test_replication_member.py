@@ -14,7 +14,7 @@ from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
-from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError
+from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError, RequestVote
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_seams import SimulatedTransport, Stopped
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
@@ -304,6 +304,40 @@ def test_authority_ages_from_the_send_time_and_ends_with_the_majority(monkeypatc
     assert not leader.is_leader
     assert answers == [None]
     assert leader.member.leadership.majority_asked_at_ns is None
+
+
+def test_r5_who_hears_a_leader_votes_for_nobody_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the link between the leader and one follower is cut: that one led by the third's vote, and the first did, too."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    lonely, third = (name for name in NAMES if name != leader.name)
+    group.cut(leader.name, lonely)
+    term = leader.term
+
+    group.run_for(5_000)
+
+    stood = _ours(group, lonely).term - term
+    assert stood > 3, "the lonely one stands again and again"
+    assert (leader.is_leader, leader.term, _ours(group, third).term) == (True, term, term)
+    group.crash(leader.name)
+    assert group.elect().name in (lonely, third), "nobody waits for a leader that is gone"
+
+
+def test_r5_a_process_that_was_started_a_moment_ago_votes_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before it has just answered a leader, which counts on that for the shortest election timeout."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    candidate, voter = (name for name in NAMES if name != leader.name)
+    group.crash(voter)
+    group.start(voter)
+    node = _ours(group, voter)
+    asked = RequestVote(term=leader.term + 1, last_index=node.last_index + 1, last_term=leader.term)
+
+    node.receive(candidate, asked)
+    assert node.term == leader.term
+    group.now_ns += TIMING.raft_election_timeout_ms_min * 1_000_000
+    node.receive(candidate, asked)
+    assert node.term == leader.term + 1
 
 
 def test_an_answer_of_another_term_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from rollcall_ha.controller.replication.ports import HandoverEnd, ProposalOutcom
 from rollcall_ha.controller.replication.raft.member import STRANGERS_MAX
 from rollcall_ha.controller.replication.raft.messages import RequestVote, TimeoutNow, is_command
 from rollcall_ha.controller.replication.raft.node import CHANGES_QUEUED_MAX
-from tests.support.raft_virtual import OurNode, VirtualGroup
+from tests.support.raft_virtual import TIMING, OurNode, VirtualGroup
 
 ALL = ("c1", "c2", "c3", "c4", "c5")
 FOUNDERS = ALL[:3]
@@ -260,6 +260,10 @@ def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.
     assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
     changed.group.run_for(2_000)
     raft = changed.node("c4").member.raft
+    # Its leader has been silent for a while: until then it heeds no request (R5).
+    changed.group.cut("c4")
+    changed.group.run_for(TIMING.raft_election_timeout_ms_min)
+    changed.group.heal()
     other = next(name for name in FOUNDERS if name != leader.name)
     request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
     raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
@@ -276,6 +280,7 @@ def test_a_stranger_is_heard_only_as_far_as_it_may_be(monkeypatch: pytest.Monkey
     node = changed.node(next(name for name in FOUNDERS if name != leader.name))
     last_term = node.entry_at(node.last_index)[2]
     transport = node.member.raft.node.transport
+    changed.group.now_ns += TIMING.raft_election_timeout_ms_min * 1_000_000
     older = RequestVote(term=99, last_index=node.last_index, last_term=last_term)
     transport.deliver(node.member.raft.member_named(ControllerName("c9")), older)
     assert node.term == leader.term

@@ -18,7 +18,7 @@ import pytest
 
 from rollcall_ha.controller.replication.raft import node as raft_node
 from rollcall_ha.controller.replication.raft.messages import Answer, RequestVote, Vote
-from tests.support.raft_virtual import NAMES, OurNode, StockNode, VirtualGroup, VirtualNode
+from tests.support.raft_virtual import NAMES, TIMING, OurNode, StockNode, VirtualGroup, VirtualNode
 
 Make = Callable[[VirtualGroup, str], VirtualNode]
 KINDS = pytest.mark.parametrize(("make", "is_stock"), [(StockNode, True), (OurNode, False)], ids=["stock", "ours"])
@@ -193,6 +193,8 @@ def _ask_for_vote(group: VirtualGroup, voter: str, candidate: str, term: int) ->
     queue.clear()
     node = group.nodes[voter]
     if isinstance(node, OurNode):
+        # Nobody whom it heard counts on it any more (R5).
+        group.now_ns += TIMING.raft_election_timeout_ms_min * 1_000_000
         node.receive(candidate, RequestVote(term=term, last_index=1_000, last_term=term - 1))
         granted = [message for message in queue if isinstance(message, Vote)]
     else:

@@ -74,8 +74,10 @@ class Handover:
             self.yields = False
             return True
         if not self.yields:
-            # Other threads see it between two ticks; the message leaves with the next one.
+            # Other threads see it between two ticks, and the other members with this one, or they would not vote for
+            # the successor (rule 9 of ``repairs``); the message leaves with the next one.
             self.yields = True
+            internals.send_appends_soon()
         elif self._node.transport.transmit(target, TimeoutNow(term=self._term)):
             self._has_asked = True
             self._deadline_ns = now_ns + DEPOSED_MS_MAX * 1_000_000

@@ -339,14 +339,13 @@ class RaftMember(Generic[S]):
         # that asks, for 600 ms, and their pauses would be the longest when its successor has been elected.
         if leader is not None and leader != self._me and not internals.is_connected(leader):
             leader = None
-        yields = node.handover is not None and node.handover.yields
         seen = Leadership(
             role=internals.role,
             term=internals.term,
             leader=leader.name if leader is not None else None,
             commit_index=internals.commit_index,
             # R5, rule 3 of ``handover``: the successor is elected while this one's followers have heard of it just now.
-            majority_asked_at_ns=None if yields else node.transport.majority_asked_at_ns(),
+            majority_asked_at_ns=None if node.yields else node.transport.majority_asked_at_ns(),
         )
         if seen != self._leadership:
             self._leadership = seen

@@ -264,6 +264,16 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
                 return f"{seat.name} has not caught up yet"
         return ""
 
+    @property
+    def election_timeout_ns_min(self) -> int:
+        """As ``RepairedNode`` has it."""
+        return int(self.conf.raftMinTimeout * 1e9)
+
+    @property
+    def yields(self) -> bool:
+        """As ``RepairedNode`` has it."""
+        return self.handover is not None and self.handover.yields
+
     # --- ticks ---
 
     def tick(self, timeout_s: float) -> None:

@@ -16,6 +16,8 @@ Rule 6 (R5): appends carry (term, send time) and answers echo both. An answer of
 counts for commit or authority; authority counts from the send time.
 Rule 7: a member without memory (``catch_up``) neither votes nor counts.
 Rule 8: a follower whose tail conflicts answers with the beginning of that term, not with one entry less.
+Rule 9 (R5): who heard a leader less than the shortest election timeout ago votes for nobody, unless it gives its
+authority up. The start of the process counts as such a hearing.
 """
 
 from __future__ import annotations
@@ -61,6 +63,16 @@ class RepairedNode(Protocol):
         """Whether this member may stand."""
         ...
 
+    @property
+    def election_timeout_ns_min(self) -> int:
+        """The shortest one, and what a leader's authority lasts for."""
+        ...
+
+    @property
+    def yields(self) -> bool:
+        """Whether it leads and gives its authority up."""
+        ...
+
     def install(self, snapshot: Snapshot) -> int:
         """Make a received snapshot the state, durably, unless it is old; returns the index applied afterwards."""
         ...
@@ -103,6 +115,11 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._held: list[tuple[Member, Answer]] = []
         self._term = 0
         self._voted: set[Member] = set()
+        self._bound_until_ns = 0
+        """By the own clock: until then the leader that was heard last may count on this member (rule 9)."""
+        self._heard_term = 0
+        self._heard_is_confirmed = False
+        """The leader of that term has told that a majority answers it."""
         self._answered_ns: dict[Member, int] = {}
         self._reset_ns: dict[Member, int] = {}
         self.digests_told: dict[ControllerName, Mapping[int, str]] = {}
@@ -114,6 +131,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     def attach(self, node: RepairedNode) -> None:
         """Before the first tick."""
         self._node = node
+        # The process before may have answered a leader a moment ago: it was killed, and this one is here 66 ms later.
+        self._bound_until_ns = self._clock_ns() + node.election_timeout_ns_min
 
     # --- for subclasses ---
 
@@ -235,7 +254,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         append = Append(
             term=node.internals.term,
             sent_ns=self._stamp(),
-            confirmed_ns=self.majority_asked_at_ns() or 0,
+            confirmed_ns=0 if node.yields else self.majority_asked_at_ns() or 0,
             commit_index=node.internals.commit_index,
             last_index=node.journal.last_index,
             previous_index=previous[0],
@@ -362,7 +381,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _on_request_vote(self, peer: Member, message: RequestVote) -> None:
         # Rule 7: before its disk was lost it may have voted in this very term; a second vote makes a second leader.
-        if self._attached().catch_up is None:
+        if self._attached().catch_up is None and not self._is_bound():
             self._hand_over(
                 peer,
                 {
@@ -372,6 +391,21 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                     "last_log_term": message.last_term,
                 },
             )
+
+    def _is_bound(self) -> bool:
+        """Whether a leader that this member has answered may count on it (rule 9)."""
+        # c5 leads by c3; only the link between c5 and c6 is cut. Stock PySyncObj lets c3, which heard c5 20 ms ago,
+        # vote for c6 all the same: c6 leads with authority, and c5 with its own for 280 ms more.
+        return not self._attached().internals.is_leader and self._clock_ns() < self._bound_until_ns
+
+    def _hear(self, term: int, *, is_confirmed: bool) -> None:
+        """Note that a leader was heard; one that says no more that a majority answers it gives its authority up."""
+        if term != self._heard_term:
+            self._heard_term, self._heard_is_confirmed = term, False
+        gives_up = self._heard_is_confirmed and not is_confirmed
+        self._heard_is_confirmed |= is_confirmed
+        timeout_ns = self._attached().election_timeout_ns_min
+        self._bound_until_ns = 0 if gives_up else self._clock_ns() + timeout_ns
 
     def _on_vote(self, peer: Member, message: Vote) -> None:
         self._enter_term(self._attached().internals.term)
@@ -399,6 +433,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._tell_term(peer)
             return
         self._require_follower(peer, message.term)
+        self._hear(message.term, is_confirmed=message.confirmed_ns > 0)
         self._answering = _Asked(message.term, message.sent_ns)
         try:
             self._append(peer, message)
@@ -485,6 +520,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._tell_term(peer)
             return
         self._require_follower(peer, message.term)
+        self._hear(message.term, is_confirmed=True)
         self._hand_over(peer, {"type": "append_entries", "term": message.term, "commit_index": 0, "serialized": None})
         self._answering = _Asked(message.term, message.sent_ns)
         try:
