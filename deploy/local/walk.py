@@ -27,7 +27,8 @@ from rollcall_ha.deploy.local.processes import LauncherError, our_environment
 COMMAND_SECONDS_MAX = 30.0
 AUTHORITY = "authority"
 """Folder on the operator's disk while certificates are issued; it lies nowhere else but where the fleet was founded."""
-_LISTED = re.compile(r"^Commands:\n((?:  .*\n)+)", re.MULTILINE)
+_LISTED = re.compile(r"^(?!Options:)[A-Z][a-z ]*:\n((?:  .*\n)+)", re.MULTILINE)
+"""The commands of each panel of a help."""
 _GROUP = re.compile(r"^Usage: .* COMMAND ", re.MULTILINE)
 
 
@@ -203,14 +204,14 @@ def _commands(fleet: Fleet, path: tuple[str, ...]) -> Iterator[str]:
     done = _ask(fleet, *path, "--help")
     if done.returncode != 0:
         raise LauncherError(f"rollcall {name} --help ended with {done.returncode}: {done.stderr.strip()}")
-    found = _LISTED.search(done.stdout)
-    if _GROUP.search(done.stdout) is None or found is None:
+    found = "".join(_LISTED.findall(done.stdout))
+    if _GROUP.search(done.stdout) is None or not found:
         yield name
         return
     if name in PLANS:
         yield name
     # Continued lines of a description are indented further.
-    for line in found[1].splitlines():
+    for line in found.splitlines():
         if not line.startswith("   "):
             yield from _commands(fleet, (*path, line.split()[0]))
 
