@@ -100,7 +100,7 @@ class Chaos:
             self._weights[0] = 1
         world.before_a_cut = self._before_a_cut
         world.loses_alter_answer = self._loses_alter_answer
-        self._lost_answers = self._random.choice((0.3, 0.5, 0.7))
+        self._lost_answers = self._random.choice((0.4, 0.6, 0.8))
         self._schedule()
         if not world.shape.has_policies:
             self._strand_again()
