@@ -394,8 +394,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _is_bound(self) -> bool:
         """Whether a leader that this member has answered may count on it (rule 9)."""
-        # P11. c5 leads by c3; only the link between c5 and c6 is cut. Stock PySyncObj lets c3, which heard c5 20 ms ago,
-        # vote for c6 all the same: c6 leads with authority, and c5 with its own for 280 ms more.
+        # P11. c5 leads by c3; only the link between c5 and c6 is cut. Stock PySyncObj lets c3, which heard c5 20 ms
+        # ago, vote for c6 all the same: c6 leads with authority, and c5 with its own for 280 ms more.
         return not self._attached().internals.is_leader and self._clock_ns() < self._bound_until_ns
 
     def _hear(self, term: int, *, is_confirmed: bool) -> None:
