@@ -20,6 +20,7 @@ from functools import partial
 
 from rollcall_ha.deploy.local.processes import our_environment, python_module
 from rollcall_ha.node.certified import CertifiedName, PeerKind
+from rollcall_ha.node.config import split_address
 from tests.attacks.claims import another, handshake_as
 from tests.attacks.enemy import TIMEOUT_S, Papers, answers, context_with, dial, error_of, frame, hear, tell
 from tests.attacks.scene import Attack, Scene
@@ -194,7 +195,7 @@ def replayed(port: str, scene: Scene) -> str:
 def replay_of(address: str, context: ssl.SSLContext, payload: bytes) -> str:
     """A link with ``payload``, and all that it sent once more on another."""
     recorded = _recorded(address, context, payload)
-    with socket.create_connection(_host_port(address), timeout=TIMEOUT_S) as again:
+    with socket.create_connection(split_address(address), timeout=TIMEOUT_S) as again:
         again.sendall(recorded)
         heard = b""
         end: bytes | str = b""
@@ -205,16 +206,11 @@ def replay_of(address: str, context: ssl.SSLContext, payload: bytes) -> str:
         return f"{end}, {'handshake only' if is_handshake_only else f'{len(heard)} bytes'}"
 
 
-def _host_port(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def _recorded(address: str, context: ssl.SSLContext, payload: bytes) -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     end = context.wrap_bio(incoming, outgoing, server_hostname="enemy")
     sent = b""
-    with socket.create_connection(_host_port(address), timeout=TIMEOUT_S) as link:
+    with socket.create_connection(split_address(address), timeout=TIMEOUT_S) as link:
 
         def flush() -> None:
             nonlocal sent

@@ -5,7 +5,6 @@ Switchovers of real processes under load (R29), done and rolled back. ``python -
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -18,13 +17,9 @@ from rollcall_ha.deploy.local.fleet import Fleet
 from tests.chaos.switchovers import (
     IN_FLIGHT,
     PAUSE_MS,
-    SHORT_DEADLINE_MS,
-    Order,
     Result,
-    cut_rollback,
+    all_rollbacks,
     one_switchover,
-    rolled_back,
-    why_no_cut,
 )
 from tests.support.fleet_story import counted, heal, judge, load, only_set
 
@@ -52,29 +47,14 @@ def test_switchovers_under_load_fail_no_send_and_lose_nothing(fleet: Fleet) -> N
 def test_orders_that_cannot_be_carried_out_leave_the_old_master_serving_and_say_why(fleet: Fleet) -> None:
     """Target hangs, target dies, leader dies, deadline; and the links cut, where that can be done."""
     result = Result()
-
-    def die(target: str, _order: Order) -> None:
-        fleet.kill(target)
-
-    def lose_leader(_target: str, _order: Order) -> None:
-        fleet.processes.signal(fleet.leader(), signal.SIGKILL)
-
     heal(fleet)
     with load(fleet, in_flight=IN_FLIGHT, pause_ms=PAUSE_MS) as work:
-        hung = rolled_back(fleet, work, "target hangs", result, lambda *_: None)
-        died = rolled_back(fleet, work, "target dies", result, die)
-        rolled_back(fleet, work, "leader dies", result, lose_leader)
-        late = rolled_back(fleet, work, "deadline", result, lambda *_: None, deadline_ms=SHORT_DEADLINE_MS)
-        if why := why_no_cut():
-            print(f"SKIPPED 1 link cut: {why}")
-        else:
-            cut_rollback(fleet, work, result)
+        all_rollbacks(fleet, work, result)
     found = judge(fleet)
     counted(rollbacks=result.rollbacks, waits_ms=result.rollback_waits_ms, audit=found)
     assert result.wrong == []
-    assert (hung.end, died.end, late.end) == (
-        SwitchoverEnd.TARGET_LOST, SwitchoverEnd.TARGET_LOST, SwitchoverEnd.DEADLINE,
-    )  # fmt: skip
+    ends = [result.rollbacks[name].partition(":")[0] for name in ("target hangs", "target dies", "deadline")]
+    assert ends == [SwitchoverEnd.TARGET_LOST.value, SwitchoverEnd.TARGET_LOST.value, SwitchoverEnd.DEADLINE.value]
 
 
 def test_a_dry_run_orders_nothing_and_a_guard_that_does_not_hold_is_refused(fleet: Fleet) -> None:

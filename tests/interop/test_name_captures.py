@@ -23,7 +23,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame, encode_frame
 from rollcall_ha.node.remoting.links import LinkLimits
-from tests.support.frames import FrameDecoder
+from tests.support.frames import FrameDecoder, QuietHandler
 
 CAPTURES = {
     entry["title"]: bytes.fromhex(entry["hex"])
@@ -53,7 +53,7 @@ class Wire(asyncio.Transport):
         return False
 
 
-class Port:
+class Port(QuietHandler):
     """The codes of a name service on one link."""
 
     def __init__(self) -> None:
@@ -71,12 +71,6 @@ class Port:
         connection.buffer_updated(len(data))
         raw = bytes(wire.written)
         return raw, next(iter(FrameDecoder().feed(raw)), None)
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:

@@ -52,6 +52,7 @@ from rollcall_ha.deploy.local.processes import (
     is_free,
     wait_until,
 )
+from rollcall_ha.node.config import split_address
 from tests.interop_java import asking
 from tests.interop_java.artifacts import VERSION, RocketMq, obtain
 
@@ -255,7 +256,7 @@ class JavaFleet:
     def restart(self, name: str) -> int:
         """Start again, as it was, one that is down; returns its pid."""
         self.processes.forget(name)
-        ports = [_split(self._addresses[name])] if name in self._addresses else []
+        ports = [split_address(self._addresses[name])] if name in self._addresses else []
         return self.processes.start(name, self._argv[name], ports=ports)
 
     def sign(self, name: str, key: tuple[str, str]) -> None:
@@ -471,14 +472,9 @@ def _converse(process: subprocess.Popen[bytes], line: str, *, deadline_s: float)
     return said.removesuffix(_END_OF_ANSWER).decode(errors="replace")
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def _accepts(address: str) -> bool:
     try:
-        with socket.create_connection(_split(address), timeout=1.0):
+        with socket.create_connection(split_address(address), timeout=1.0):
             return True
     except OSError:
         return False

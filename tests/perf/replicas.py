@@ -68,6 +68,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials, TlsFiles
 from tests.perf.crowd_process import OtherProcess
+from tests.support.frames import QuietHandler
 
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0
@@ -132,7 +133,7 @@ class Crowd:
         )
 
 
-class Replica:
+class Replica(QuietHandler):
     """One replica; also the handler of its session's connection."""
 
     def __init__(self, crowd: Crowd, name: str, ha_address: str, expected: ExpectedPeer | None) -> None:
@@ -162,17 +163,11 @@ class Replica:
 
     # --- FrameHandler ---
 
-    def connected(self, connection: RemotingConnection) -> None:
-        """``connect`` hands it out."""
-
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         """Notices."""
         for frame in frames:
             if frame.code == RequestCode.SESSION_NOTICE:
                 self._heard(_decode_notice(frame.body).view)
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Whoever waits for an answer hears of it."""
 
     # --- session ---
 

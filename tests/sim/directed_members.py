@@ -28,14 +28,9 @@ class _Case:
         self.told: list[ProposalOutcome] = []
         must(self.group.commit("first"), "an entry commits")
 
-    def node(self, name: str) -> OurNode:
-        node = self.group.nodes[name]
-        assert isinstance(node, OurNode)
-        return node
-
     @property
     def leader(self) -> OurNode:
-        return self.node(self.group.elect().name)
+        return self.group.ours(self.group.elect().name)
 
     def ask(self, change: Change, of: OurNode | None = None) -> bool:
         """Whether it is in the log of the one that is asked."""
@@ -98,7 +93,7 @@ def behind_a_snapshot() -> None:
                 case.group.start(name)
             except Exception as error:  # the simulated end, or a start that is refused
                 raise Violation(f"members: {name} does not start behind a snapshot: {error}") from error
-            must(case.node(name).member.members.is_voter("c4"), "members: a snapshot does not say who they are")
+            must(case.group.ours(name).member.members.is_voter("c4"), "members: a snapshot does not say who they are")
 
 
 def learner_away() -> None:
@@ -108,7 +103,7 @@ def learner_away() -> None:
         case.learn("c2")
         case.group.run_for(1_000)
         case.group.crash("c2")
-        must(case.group.run_for(5_000, lambda: case.node("c1").is_leader), "members: a learner is waited for")
+        must(case.group.run_for(5_000, lambda: case.group.ours("c1").is_leader), "members: a learner is waited for")
         must(case.group.commit("alone"), "members: a learner counts for a commit")
 
 
@@ -127,7 +122,7 @@ def replaced_while_one_sleeps() -> None:
             case.group.crash(name)
         case.group.start("c3")
         case.group.run_for(5_000)
-        must(case.node("c3").member.members.is_voter("c5"), "members: a member that slept hears nobody, for ever")
+        must(case.group.ours("c3").member.members.is_voter("c5"), "members: a member that slept hears nobody, for ever")
 
 
 def removed_and_standing() -> None:
@@ -150,14 +145,14 @@ def learner_of_a_higher_term() -> None:
         case.group.start("c4")
         case.learn("c4")
         case.group.run_for(2_000)
-        leader, raft = case.leader, case.node("c4").member.raft
+        leader, raft = case.leader, case.group.ours("c4").member.raft
         other = next(name for name in ALL[:3] if name != leader.name)
         request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
         raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
         case.group.run_for(3_000)
         must(case.group.commit("after"), "the others go on")
         case.group.run_for(500)
-        must(case.node("c4").ids[-1] == "after", "members: one without a vote refuses an older term for ever")
+        must(case.group.ours("c4").ids[-1] == "after", "members: one without a vote refuses an older term for ever")
 
 
 def vote_too_early() -> None:

@@ -30,12 +30,6 @@ def _group(names: tuple[str, ...] = NAMES, **options: Any) -> Iterator[VirtualGr
         yield VirtualGroup(patch, partial(OurNode, **options), names)
 
 
-def _ours(group: VirtualGroup, name: str) -> OurNode:
-    node = group.nodes[name]
-    assert isinstance(node, OurNode)
-    return node
-
-
 def heartbeat_over_a_full_link() -> None:
     """
     c1 and c2 of five hold three entries that nobody else has. The others elect and commit; the link to c2 is full, so
@@ -44,7 +38,7 @@ def heartbeat_over_a_full_link() -> None:
     with _group(FIVE) as group:
         must(group.commit("first"), "an entry commits")
         old = group.elect()
-        follower = _ours(group, next(name for name in FIVE if name != old.name))
+        follower = group.ours(next(name for name in FIVE if name != old.name))
         majority = [name for name in FIVE if name not in (old.name, follower.name)]
         for cut_off in (old.name, follower.name):
             group.cut(cut_off, *majority)
@@ -58,14 +52,14 @@ def heartbeat_over_a_full_link() -> None:
         for number in range(6):
             must(group.commit(f"living-{number}"), "the majority commits")
         leader = group.elect()
-        transport: Any = _ours(group, leader.name).member.raft.node.transport
+        transport: Any = group.ours(leader.name).member.raft.node.transport
         transport.pending_bytes = lambda peer: 2**40 if peer.name == follower.name else 0
         group.heal()
         try:
             group.run_for(200)
         except Stopped as stopped:
             raise Violation(f"Raft: {follower.name} stops: {stopped}") from stopped
-        theirs = _ours(group, leader.name).ids
+        theirs = group.ours(leader.name).ids
         must(
             follower.ids == theirs[: len(follower.ids)],
             f"Raft: {follower.name} applied {follower.ids}, committed was {theirs}",
@@ -81,7 +75,7 @@ def cut_below_a_snapshot() -> None:
         for number in range(40):
             must(group.commit(f"id-{number}"), "an entry commits")
         leader = group.elect()
-        node = _ours(group, group.start(late).name)
+        node = group.ours(group.start(late).name)
         installed: list[int] = []
         listeners = node.member.raft.node.listeners
         listeners.append(lambda entry: installed.append(entry.index) if entry.is_snapshot else None)
@@ -200,16 +194,16 @@ def _hand_over(group: VirtualGroup, leader: str, target: str) -> None:
     """Until the message is under way, and nothing of it has arrived."""
     asked: list[object] = []
     group.on_send = lambda _source, message: asked.append(message) if isinstance(message, TimeoutNow) else None
-    _ours(group, leader).member.hand_over(ControllerName(target), lambda _how: None)
+    group.ours(leader).member.hand_over(ControllerName(target), lambda _how: None)
     for _ in range(20):
-        _ours(group, leader).tick()
+        group.ours(leader).tick()
         if asked:
             return
     raise Violation("Raft: no successor is asked though it has every entry")
 
 
 def _has_authority(group: VirtualGroup, name: str) -> bool:
-    leadership = _ours(group, name).member.leadership
+    leadership = group.ours(name).member.leadership
     return judge_authority(
         leadership,
         taken_term=leadership.term,

@@ -151,7 +151,7 @@ class Life:
             if node.is_leader:
                 self.counts.add("terms", int(node.term not in self._leaders))
                 assert self._leaders.setdefault(node.term, name) == name, f"two leaders in term {node.term}"
-                assert self._node(name).member.members.is_voter(name), f"{name} leads a group that it is not in"
+                assert self.group.ours(name).member.members.is_voter(name), f"{name} leads a group that it is not in"
 
     def _dies(self, _target: str) -> bool:
         dies = not self._is_calm and self.random.random() < 0.001
@@ -164,21 +164,16 @@ class Life:
         for shorter, longer in pairwise(histories):
             assert longer[: len(shorter)] == shorter, "two histories"
         for name in sorted(self._wiped & self.group.nodes.keys()):
-            if self._node(name).member.raft.is_voter:
+            if self.group.ours(name).member.raft.is_voter:
                 self._wiped.remove(name)
                 self.counts.add("disks lost that vote again")
 
     # --- the operator ---
 
-    def _node(self, name: str) -> OurNode:
-        node = self.group.nodes[name]
-        assert isinstance(node, OurNode)
-        return node
-
     @property
     def _leader(self) -> OurNode | None:
         leader = self.group.leader
-        return None if leader is None else self._node(leader.name)
+        return None if leader is None else self.group.ours(leader.name)
 
     def _order(self, goal: tuple[str, ...]) -> bool:
         """One order towards ``goal``; True once the group is there, on a majority's disks."""
@@ -331,7 +326,7 @@ class Life:
             ids = self.group.nodes[name].ids
             kept = [text for text in ids if text in set(self._acknowledged)]
             assert sorted(kept) == sorted(self._acknowledged), f"{name} lacks what was acknowledged"
-            self.counts.add("snapshots", self._node(name).member.raft.node.store.writes)
+            self.counts.add("snapshots", self.group.ours(name).member.raft.node.store.writes)
 
 
 @dataclass(frozen=True, slots=True)

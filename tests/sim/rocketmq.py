@@ -37,6 +37,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.frame import Frame
 from tests.sim.machine import Machine
 from tests.sim.violation import Violation
+from tests.support.frames import QuietHandler
 from tests.support.sim_kernel import Counts, Kernel, Process
 from tests.support.sim_loop import SimLoop
 from tests.support.sim_net import SimNet
@@ -142,7 +143,7 @@ class RocketmqLaws:
             raise Violation(f"C6: {name} registers as {broker_id}, known are {self._id_of}")
 
 
-class RocketmqBroker:
+class RocketmqBroker(QuietHandler):
     """One life of a broker. Made anew for each life of the process."""
 
     def __init__(
@@ -399,12 +400,6 @@ class RocketmqBroker:
         return msgspec.json.encode((self.disk.end, self.disk.epochs, self._confirm))
 
     # --- its listen port ---
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing is asked before the first frame."""
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Nothing is kept of a link."""
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         """1008, 906, and the model's own."""

@@ -6,7 +6,7 @@ Here: ``Fleet``, with a verb per command and evidence gathered from the state as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from rollcall_ha.controller.contract.commands import (
     ReportEntered,
     SayGoodbye,
 )
-from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
+from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, chain_of
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -457,3 +457,30 @@ def refusal(reply: AnyReply) -> Refused:
     """It is one."""
     assert isinstance(reply, Refused), reply
     return reply
+
+
+def failed_over() -> list[EventRecord]:
+    """First election, a failover, each with its start."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    fleet.elect(evidence=fleet.evidence({2: positions(900), 3: positions(1_000)}))
+    fleet.enter(900)
+    return fleet.records
+
+
+def gone_and_back() -> list[EventRecord]:
+    """Both slaves are found silent and come back, one after the other."""
+    fleet = Fleet().serving()
+    for broker_id in (2, 3):
+        fleet.silence(broker_id)
+        fleet.revive(broker_id)
+    return fleet.records
+
+
+def rechained(records: Sequence[EventRecord], chain: str = "") -> list[EventRecord]:
+    """The same events with hashes that continue ``chain``, by somebody who knows how they are made."""
+    made = []
+    for record in records:
+        chain = chain_of(chain, record)
+        made.append(replace(record, chain=chain))
+    return made

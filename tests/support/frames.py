@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, cut_frames, decode_frame
 
 
@@ -32,3 +33,11 @@ class FrameDecoder:
         if taken:
             del self._buffer[:taken]
         return frames
+
+
+class QuietHandler:
+    """A ``FrameHandler`` but for its frames: nothing is asked before the first one, and nothing is kept of a link."""
+
+    def connected(self, connection: RemotingConnection) -> None: ...
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None: ...

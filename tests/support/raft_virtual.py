@@ -224,6 +224,12 @@ class VirtualGroup:
             for source, target in list(self.queues):
                 self.deliver_one(source, target)
 
+    def ours(self, name: str) -> OurNode:
+        """Of a group that was made of ``OurNode``."""
+        node = self.nodes[name]
+        assert isinstance(node, OurNode)
+        return node
+
     @property
     def leader(self) -> VirtualNode | None:
         """Who leads in the highest term, if anybody does."""

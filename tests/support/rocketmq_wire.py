@@ -25,7 +25,7 @@ from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from rollcall_ha.node.remoting.secured import Door
-from tests.support.frames import FrameDecoder
+from tests.support.frames import FrameDecoder, QuietHandler
 from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"
@@ -112,7 +112,7 @@ def address_of(broker_id: int) -> str:
 
 
 @dataclass(slots=True)
-class JavaListener:
+class JavaListener(QuietHandler):
     """A Java broker's listen port: keeps what was pushed, and answers it as Java does."""
 
     ha_address: str = ""
@@ -132,12 +132,6 @@ class JavaListener:
         """Stop listening."""
         if self._server is not None:
             await self._server.stop()
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:

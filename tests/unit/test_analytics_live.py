@@ -12,7 +12,7 @@ from rollcall_ha.analytics.bronze.live import BEGINNING, LiveRecord, Mark, ReadF
 from rollcall_ha.client.errors import Unreachable
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.values import EventRef, Phase
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import gone_and_back
 from tests.support.event_pages import Journal
 
 
@@ -37,14 +37,6 @@ def live(*journals: Journal | None) -> LiveRecord:
     return LiveRecord([str(number) for number in range(len(journals))], client_of=lambda where: clients[int(where)])
 
 
-def history() -> list[EventRecord]:
-    fleet = Fleet().serving()
-    for broker_id in (2, 3):
-        fleet.silence(broker_id)
-        fleet.revive(broker_id)
-    return fleet.records
-
-
 def places(lines: Sequence[bytes]) -> list[tuple[int, int]]:
     records = [msgspec.json.decode(line, type=EventRecord) for line in lines]
     return [(record.index, record.ordinal) for record in records]
@@ -52,7 +44,7 @@ def places(lines: Sequence[bytes]) -> list[tuple[int, int]]:
 
 def test_every_event_once_page_by_page() -> None:
     """All of them, in order, as they were sent."""
-    records = history()
+    records = gone_and_back()
     with live(Journal(records)) as record:
         found = list(record.read(BEGINNING, record.end().mark))
 
@@ -66,7 +58,7 @@ def record_fleet(records: Sequence[EventRecord]) -> str:
 
 def test_ranges_meet_without_overlap() -> None:
     """Whatever the number of parts: together they are the whole, and an entry is never torn apart."""
-    records = history()
+    records = gone_and_back()
     journal = Journal(records)
     end = live(journal).end().mark
     for parts in (1, 2, 5, 1_000):
@@ -77,7 +69,7 @@ def test_ranges_meet_without_overlap() -> None:
 
 def test_who_is_behind_is_not_believed_to_be_the_end() -> None:
     """A follower that lacks the newest events answers with an empty page: another controller has them."""
-    records = history()
+    records = gone_and_back()
     behind = Journal(records[:5])
     end = live(Journal(records)).end().mark
 
@@ -89,7 +81,7 @@ def test_who_is_behind_is_not_believed_to_be_the_end() -> None:
 
 def test_a_hole_is_read_elsewhere_or_is_an_error() -> None:
     """What one controller cannot give another may have; if none has it, nothing is skipped in silence."""
-    records = history()
+    records = gone_and_back()
     holed = Journal(records[6:], gap="events up to index 4: a snapshot was installed")
     end = live(Journal(records)).end().mark
 
@@ -100,7 +92,7 @@ def test_a_hole_is_read_elsewhere_or_is_an_error() -> None:
 
 def test_a_dead_controller_costs_nothing_while_another_answers() -> None:
     """And if none answers, that is said."""
-    records = history()
+    records = gone_and_back()
 
     end = live(None, Journal(records)).end().mark
     assert len(list(live(None, Journal(records)).read(BEGINNING, end))) == len(records)
@@ -119,7 +111,7 @@ def test_an_empty_record_has_an_end_too() -> None:
 
 def test_events_of_a_newer_version_are_kept() -> None:
     """A kind that this program does not know passes as it was sent: only its place is looked at."""
-    line = msgspec.json.decode(msgspec.json.encode(history()[3]))
+    line = msgspec.json.decode(msgspec.json.encode(gone_and_back()[3]))
     line["event"] = {"kind": "moon-landed", "crater": Phase.SERVING.value}
     page = {"events": [line], "last": {"term": 1, "index": line["index"], "ordinal": line["ordinal"]}}
 

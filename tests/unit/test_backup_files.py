@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.backups import BackupHeader, encode_document
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected, chain_of
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.core.backups import WITHHELD
@@ -22,7 +22,7 @@ from rollcall_ha.controller.runtime import restore
 from rollcall_ha.controller.runtime.backup_files import read_backup
 from rollcall_ha.controller.runtime.verify import main, verify
 from tests.support.backup_files import FLEET_NAME, documents, header_for, rewrite, write_backup
-from tests.support.core_builders import FLEET, SET_A, Fleet, positions
+from tests.support.core_builders import FLEET, SET_A, Fleet, positions, rechained
 
 STRANGERS = FleetIncarnation("9" * 32)
 PASSPHRASE = b"correct horse"
@@ -171,14 +171,6 @@ def _line_out(line: int) -> Doctored:
     return make
 
 
-def _rechained(records: Sequence[EventRecord]) -> list[EventRecord]:
-    chain, made = "", []
-    for record in records:
-        chain = chain_of(chain, record)
-        made.append(replace(record, chain=chain))
-    return made
-
-
 LAST_ELECTION = max(at for at, one in enumerate(RECORDS) if isinstance(one.event, MasterElected))
 
 
@@ -188,7 +180,7 @@ def _two_masters(file: Path) -> Path:
     assert isinstance(elected.event, MasterElected)
     other = BrokerId(3 if elected.event.master == 2 else 2)
     second = replace(elected, event=replace(elected.event, master=other), ordinal=elected.ordinal + 1)
-    records = _rechained([*RECORDS[: LAST_ELECTION + 1], second])
+    records = rechained([*RECORDS[: LAST_ELECTION + 1], second])
     state = replace(STATE, chain_head=records[-1].chain)
     return write_backup(file, state, records)
 

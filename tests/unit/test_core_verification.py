@@ -12,15 +12,7 @@ from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.core.verification import ChainedEvent, Rule, begins_inside, election_violations, walk
 from rollcall_ha.controller.core.verification import link_of as link_of_line
-from tests.support.core_builders import Fleet, positions
-
-
-def history() -> list[EventRecord]:
-    fleet = Fleet().serving()
-    fleet.silence(1)
-    fleet.elect(evidence=fleet.evidence({2: positions(900), 3: positions(1_000)}))
-    fleet.enter(900)
-    return fleet.records
+from tests.support.core_builders import failed_over
 
 
 def link_of(record: EventRecord, line: bytes | None = None) -> ChainedEvent:
@@ -41,7 +33,7 @@ def broken(links: Sequence[ChainedEvent]) -> list[str]:
 
 def test_a_sound_record_breaks_nothing() -> None:
     """Chain, order, stamps and elections."""
-    records = history()
+    records = failed_over()
 
     assert broken([link_of(record) for record in records]) == []
     assert [each for record in records for each in election_violations(msgspec.json.encode(record))] == []
@@ -51,7 +43,7 @@ def test_a_sound_record_breaks_nothing() -> None:
 
 def test_a_changed_event_breaks_the_chain() -> None:
     """One letter of one event, its hash left as it was."""
-    records = history()
+    records = failed_over()
     line = msgspec.json.encode(records[4]).replace(b"controller:c1", b"controller:c9")
 
     assert broken([link_of(r, line if r is records[4] else None) for r in records]) == [Rule.CHAIN]
@@ -59,7 +51,7 @@ def test_a_changed_event_breaks_the_chain() -> None:
 
 def test_a_missing_event_breaks_the_chain_and_its_entry() -> None:
     """The one after it does not continue, and if it was inside an entry, an ordinal is missing too."""
-    records = history()
+    records = failed_over()
     inside = next(at for at, r in enumerate(records) if at and r.ordinal == 0 and records[at + 1].ordinal == 1)
     whole = next(at for at, r in enumerate(records) if at and r.ordinal == 0 and records[at + 1].ordinal == 0)
 
@@ -69,7 +61,7 @@ def test_a_missing_event_breaks_the_chain_and_its_entry() -> None:
 
 def test_an_event_that_was_written_twice_is_seen() -> None:
     """Even if the copy has another place."""
-    records = history()
+    records = failed_over()
     links = [link_of(record) for record in records]
 
     assert Rule.CHAIN in broken([*links, replaced(links[-1])])
@@ -81,7 +73,7 @@ def replaced(link: ChainedEvent) -> ChainedEvent:
 
 def test_falling_terms_and_stamps_are_named() -> None:
     """Both values are told."""
-    records = history()
+    records = failed_over()
     before, link = link_of(records[3]), link_of(records[4])
     older = replace(link, term=0)
 
@@ -91,7 +83,7 @@ def test_falling_terms_and_stamps_are_named() -> None:
 
 def test_a_last_event_without_a_hash_is_not_a_sound_one() -> None:
     """No event after it would tell."""
-    records = history()
+    records = failed_over()
     line = msgspec.json.encode(records[-1])
     without = line[: line.rfind(b',"chain":')] + b"}"
 
@@ -100,7 +92,7 @@ def test_a_last_event_without_a_hash_is_not_a_sound_one() -> None:
 
 def test_fields_of_a_later_version_are_part_of_the_chain() -> None:
     """A line with a field that this program does not know is hashed as it was written, by who knew it."""
-    records = history()
+    records = failed_over()
     fleet_line = msgspec.json.encode(records[0])
 
     assert walk(None, link_of(records[0], fleet_line.replace(b'"version":1', b'"version":1,"moon":1')))
@@ -120,7 +112,7 @@ def said(record: EventRecord, event: MasterElected) -> str:
 
 def test_an_election_that_its_evidence_does_not_give_is_found() -> None:
     """Another winner, other positions, another epoch, a stranger in the set: each is told by its own rule."""
-    record, event = elections(history())
+    record, event = elections(failed_over())
     other = BrokerId(5 - event.master)
     richer = tuple(replace(seen, max_offset=LogOffset(seen.max_offset + 1)) for seen in event.evidence.replicas)
 

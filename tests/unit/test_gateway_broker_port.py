@@ -44,6 +44,7 @@ from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause
+from tests.support.frames import QuietHandler
 from tests.support.runtime_controller import (
     NAMES,
     Controller,
@@ -61,14 +62,11 @@ KEY = set_key()
 
 
 @dataclass(slots=True)
-class Peer:
+class Peer(QuietHandler):
     """A broker's end of a link."""
 
     notices: list[RoleNotice] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         self.notices += [msgspec.json.decode(frame.body, type=RoleNotice) for frame in frames]
@@ -322,20 +320,14 @@ def test_a_thousand_sessions_that_close_at_once_are_all_probed(tmp_path: Path) -
 
 
 @dataclass(slots=True)
-class _Answers:
+class _Answers(QuietHandler):
     """A listen port that answers everything with one body."""
 
     body: bytes
 
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:
             connection.respond(frame, 0, body=self.body)
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
 
 def test_follower_names_the_leader_or_says_that_it_knows_none(tmp_path: Path) -> None:

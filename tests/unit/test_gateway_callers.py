@@ -27,6 +27,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingSer
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
+from tests.support.frames import QuietHandler
 from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
 from tests.support.runtime_controller import (
     NAMES,
@@ -181,13 +182,10 @@ def test_a_session_ends_with_its_certificate(tmp_path: Path) -> None:
     serving(tmp_path, scenario)
 
 
-class _Listens:
+class _Listens(QuietHandler):
     """A listen port that answers a probe."""
 
     asked = 0
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -196,9 +194,6 @@ class _Listens:
                 set_key=KEY, broker_id=BrokerId(1), incarnation=Incarnation("y"), state=BrokerState.BOOT
             )
             connection.respond(frame, 0, body=msgspec.json.encode(answer))
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
 
 def test_a_probe_believes_a_broker_of_the_set_and_nobody_else(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
+from tests.support.frames import QuietHandler
 from tests.support.rocketmq_wire import JavaListener
 from tests.support.runtime_controller import until
 from tests.support.set_views import shown, shown_member
@@ -46,16 +47,10 @@ MASTER = 1
 
 
 @dataclass(slots=True)
-class SilentListener:
+class SilentListener(QuietHandler):
     """Takes everything, answers nothing; ``told``: (set, epoch) of each 1008 that came."""
 
     told: set[tuple[int, int]] = field(default_factory=set)
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing is asked before the first frame."""
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Nothing is kept of a link."""
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import Unreachable
-from rollcall_ha.controller.contract.events import EventRecord, chain_of
+from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.hooks.following import (
@@ -23,7 +22,7 @@ from rollcall_ha.hooks.following import (
     judge,
     place_of,
 )
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import gone_and_back, rechained
 from tests.support.event_pages import Journal
 
 
@@ -54,23 +53,6 @@ def follower(fake: FakeControllers) -> Follower:
     return Follower(fake, list(fake.journals), draw=lambda _: 0)
 
 
-def history() -> list[EventRecord]:
-    fleet = Fleet().serving()
-    for broker_id in (2, 3):
-        fleet.silence(broker_id)
-        fleet.revive(broker_id)
-    return fleet.records
-
-
-def chained(records: Sequence[EventRecord], previous: str) -> list[EventRecord]:
-    """The same events with hashes that continue ``previous``."""
-    found = []
-    for record in records:
-        previous = chain_of(previous, record)
-        found.append(msgspec.structs.replace(record, chain=previous))
-    return found
-
-
 def behind(record: EventRecord) -> Cursor:
     return place_of(msgspec.json.encode(record))
 
@@ -90,7 +72,7 @@ def read_all(reading: Follower, cursor: Cursor) -> tuple[list[EventRecord], Curs
 
 
 def test_every_event_is_read_once_in_order_and_not_of_the_leader_if_others_are_there() -> None:
-    records = history()
+    records = gone_and_back()
     fake = FakeControllers(Journal(records), Journal(records), Journal(records))
     found, cursor = read_all(follower(fake), behind(records[0]))
     assert found == records[1:]
@@ -100,7 +82,7 @@ def test_every_event_is_read_once_in_order_and_not_of_the_leader_if_others_are_t
 
 
 def test_a_controller_that_is_away_or_behind_or_has_a_hole_is_passed_over_for_another() -> None:
-    records = history()
+    records = gone_and_back()
     with_hole = Journal(records[6:], gap="a snapshot was installed")
     fake = FakeControllers(None, Journal(records[:4]), with_hole, Journal(records))
     fake.cut_off = "c1:1"
@@ -109,7 +91,7 @@ def test_a_controller_that_is_away_or_behind_or_has_a_hole_is_passed_over_for_an
 
 
 def test_a_changed_event_is_not_read_and_another_controllers_is() -> None:
-    records = history()
+    records = gone_and_back()
     changed = [*records]
     changed[5] = msgspec.structs.replace(records[5], stamped_at_ms=1)
     fake = FakeControllers(Journal(changed), Journal(records), Journal(records))
@@ -119,7 +101,7 @@ def test_a_changed_event_is_not_read_and_another_controllers_is() -> None:
 
 
 def test_a_missing_event_in_the_middle_of_a_page_is_not_passed_over() -> None:
-    records = history()
+    records = gone_and_back()
     page = Journal([*records[:3], *records[4:]]).page(None, 100)
     judged = judge(msgspec.json.encode(msgspec.structs.replace(page, events=page.events[1:])), behind(records[0]))
     assert (judged.worth, judged.records) == (Worth.FOLLOWS, tuple(records[1:3]))
@@ -127,9 +109,9 @@ def test_a_missing_event_in_the_middle_of_a_page_is_not_passed_over() -> None:
 
 
 def test_another_fleets_record_is_refused_by_its_majority_with_its_name() -> None:
-    records = history()
+    records = gone_and_back()
     other = FleetIncarnation("a" * 32)
-    exchanged = chained([msgspec.structs.replace(record, fleet_incarnation=other) for record in records], "")
+    exchanged = rechained([msgspec.structs.replace(record, fleet_incarnation=other) for record in records], "")
     cursor = behind(records[3])
     reading = follower(FakeControllers(Journal(exchanged), Journal(records[:4]), None))
     assert reading.read(cursor, wait_ms=0) is not None
@@ -141,15 +123,15 @@ def test_another_fleets_record_is_refused_by_its_majority_with_its_name() -> Non
 
 def test_another_past_of_the_same_fleet_is_refused() -> None:
     """Controllers were restored, by hand, to a copy of their disks of yesterday, and went on from there."""
-    records = history()
-    other = [*records[:4], *chained(records[5:], records[3].chain)]
+    records = gone_and_back()
+    other = [*records[:4], *rechained(records[5:], records[3].chain)]
     reading = follower(FakeControllers(Journal(other), Journal(other), Journal(other)))
     with pytest.raises(RecordExchanged, match="does not continue"):
         reading.read(behind(records[4]), wait_ms=0)
 
 
 def test_a_record_that_was_taken_back_is_refused_when_its_leader_stays_behind() -> None:
-    records = history()
+    records = gone_and_back()
     fake = FakeControllers(Journal(records[:4]), Journal(records[:4]), Journal(records[:4]))
     reading = follower(fake)
     for _ in range(TAKEN_BACK_ROUNDS - 1):
@@ -159,7 +141,7 @@ def test_a_record_that_was_taken_back_is_refused_when_its_leader_stays_behind() 
 
 
 def test_a_hole_of_all_controllers_is_a_gap_and_one_that_is_down_is_waited_for() -> None:
-    records = history()
+    records = gone_and_back()
     holes = [Journal(records[number:], gap="removed by retention") for number in (6, 8, 7)]
     reading = follower(FakeControllers(holes[0], None, holes[2]))
     assert reading.read(behind(records[2]), wait_ms=0) is None
@@ -170,13 +152,13 @@ def test_a_hole_of_all_controllers_is_a_gap_and_one_that_is_down_is_waited_for()
 
 
 def test_an_event_of_a_newer_controller_is_passed_by_and_the_chain_goes_on_through_it() -> None:
-    records = history()
+    records = gone_and_back()
     cursor = behind(records[0])
     line = msgspec.json.decode(msgspec.json.encode(records[1]))
     line["event"] = {"kind": "of-next-year", "value": 7}
     blank = msgspec.json.encode({**line, "chain": ""})
     line["chain"] = hashlib.sha256(cursor.chain.encode() + blank).hexdigest()
-    following = chained(records[2:4], line["chain"])
+    following = rechained(records[2:4], line["chain"])
     page = msgspec.json.decode(msgspec.json.encode(Journal(following).page(None, 100)))
     page["events"].insert(0, line)
     judged = judge(msgspec.json.encode(page), cursor)

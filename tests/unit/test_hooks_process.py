@@ -23,12 +23,12 @@ from rollcall_ha.hooks.desk import DELIVERED, Desk, Outcome
 from rollcall_ha.hooks.server import HooksProcess, WrongFleet, now_ms
 from rollcall_ha.hooks.settings import HooksFile, load
 from rollcall_ha.hooks.store import Store
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import Fleet, rechained
 from tests.support.core_fleets import failed_over
 from tests.support.event_pages import Journal
 from tests.support.hook_files import webhook, write_hooks
 from tests.support.runtime_controller import until
-from tests.unit.test_hooks_following import FakeControllers, chained
+from tests.unit.test_hooks_following import FakeControllers
 
 OTHER = FleetIncarnation("a" * 32)
 
@@ -131,7 +131,7 @@ def test_a_record_that_was_exchanged_is_told_once_and_not_read_until_a_person_ac
     records = failed_over().records
     receiver = Receiver()
     life(tmp_path, Fake(*journals(records[:6])), receiver, reads)
-    exchanged = chained(
+    exchanged = rechained(
         [msgspec.structs.replace(record, fleet_incarnation=OTHER) for record in Fleet().serving().records], ""
     )
     fake = Fake(*journals([*exchanged[:3], *exchanged[3:]]))

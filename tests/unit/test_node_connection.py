@@ -20,18 +20,16 @@ from rollcall_ha.node.remoting.connection import (
 )
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+from tests.support.frames import QuietHandler
 
 
-class Echo:
+class Echo(QuietHandler):
     """Answers code 1 with the body, stays silent on code 2, and remembers."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.reasons: list[str] = []
         self.changed = asyncio.Event()
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing to do."""
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         self.batches.append(len(frames))

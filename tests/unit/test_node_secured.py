@@ -28,7 +28,7 @@ from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits
 from rollcall_ha.node.remoting.secured import HANDSHAKE_BYTES, Door, ExpectedPeer
 from rollcall_ha.node.tls import Credentials
-from tests.support.frames import FrameDecoder
+from tests.support.frames import FrameDecoder, QuietHandler
 from tests.support.raft_certs import (
     credentials_in,
     issue_more,
@@ -42,22 +42,16 @@ SET = "test/broker-a"
 BROKER = named(PeerKind.BROKER, "broker-a-1", set_key=SET)
 
 
-class Echo:
+class Echo(QuietHandler):
     """Answers every frame with its own body; remembers who asked."""
 
     def __init__(self) -> None:
         self.peers: list[str] = []
 
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         self.peers.append("" if connection.certificate is None else str(connection.certificate.name))
         for frame in frames:
             connection.respond(frame, 0, body=frame.body)
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
 
 class World:

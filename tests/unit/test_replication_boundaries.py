@@ -15,15 +15,9 @@ from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
 SMALL = partial(OurNode, compaction_entries=10)
 
 
-def ours(group: VirtualGroup, name: str) -> OurNode:
-    node = group.nodes[name]
-    assert isinstance(node, OurNode)
-    return node
-
-
 def leader_and_followers(group: VirtualGroup) -> tuple[OurNode, list[OurNode]]:
     leader = group.elect()
-    return ours(group, leader.name), [ours(group, name) for name in NAMES if name != leader.name]
+    return group.ours(leader.name), [group.ours(name) for name in NAMES if name != leader.name]
 
 
 def test_a_follower_commits_no_further_than_it_has_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +65,7 @@ def test_nothing_that_came_with_a_snapshot_is_ever_cut(monkeypatch: pytest.Monke
     group.crash(late.name)
     for number in range(40):
         assert group.commit(f"id-{number}")
-    late = ours(group, group.start(late.name).name)
+    late = group.ours(group.start(late.name).name)
     stops: list[Any] = []
 
     def installed(entry: Any) -> None:
@@ -94,7 +88,7 @@ def test_nothing_that_a_start_found_in_its_snapshot_is_ever_cut(monkeypatch: pyt
     for number in range(40):
         assert group.commit(f"id-{number}")
     group.crash(follower.name)
-    follower = ours(group, group.start(follower.name).name)
+    follower = group.ours(group.start(follower.name).name)
 
     with pytest.raises(Stopped) as stopped:
         follower.member.raft.node.journal.deleteEntriesFrom(0)

@@ -18,20 +18,15 @@ class Moving:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.group = VirtualGroup(patch, OurNode)
         assert self.group.commit("first")
-        self.leader = self.node(self.group.elect().name)
-        self.others = [self.node(name) for name in NAMES if name != self.leader.name]
+        self.leader = self.group.ours(self.group.elect().name)
+        self.others = [self.group.ours(name) for name in NAMES if name != self.leader.name]
         self.ends: list[HandoverEnd] = []
         self.authority_when_sent: list[int | None] = []
         self.group.on_send = self._sent
 
-    def node(self, name: str) -> OurNode:
-        node = self.group.nodes[name]
-        assert isinstance(node, OurNode)
-        return node
-
     def _sent(self, source: str, message: Any) -> None:
         if isinstance(message, TimeoutNow):
-            self.authority_when_sent.append(self.node(source).member.leadership.majority_asked_at_ns)
+            self.authority_when_sent.append(self.group.ours(source).member.leadership.majority_asked_at_ns)
 
     def order(self, target: str) -> None:
         self.leader.member.hand_over(ControllerName(target), self.ends.append)

@@ -22,12 +22,6 @@ from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 SMALL = partial(OurNode, compaction_entries=10)
 
 
-def _ours(group: VirtualGroup, name: str) -> OurNode:
-    node = group.nodes[name]
-    assert isinstance(node, OurNode)
-    return node
-
-
 def _fill(group: VirtualGroup, count: int, label: str = "id") -> None:
     leader = group.elect()
     for number in range(count):
@@ -77,11 +71,11 @@ def test_a_wiped_member_counts_only_after_it_has_caught_up(monkeypatch: pytest.M
     assert group.leader is None, "nobody follows the leader who may"
     group.crash(wiped)
     group.start(wiped)
-    assert not _ours(group, wiped).member.raft.is_voter
+    assert not group.ours(wiped).member.raft.is_voter
     group.heal()
     assert group.commit("all together")
     group.run_for(1_000)
-    assert _ours(group, wiped).member.raft.is_voter
+    assert group.ours(wiped).member.raft.is_voter
     assert not group.disks[wiped].exists(CATCHING_UP_FILE_NAME)
     group.crash(leader.name)
     assert group.commit("with the vote of the wiped one")
@@ -91,7 +85,7 @@ def _alone(patch: pytest.MonkeyPatch) -> tuple[VirtualGroup, int]:
     """One controller that has committed and crashed, and the index of its last entry."""
     group = VirtualGroup(patch, OurNode, names=NAMES[:1])
     _fill(group, 5)
-    last_index = _ours(group, NAMES[0]).last_index
+    last_index = group.ours(NAMES[0]).last_index
     group.crash(NAMES[0])
     return group, last_index
 
@@ -290,7 +284,7 @@ def test_a_conflicting_tail_is_replaced_within_a_few_round_trips(monkeypatch: py
 def test_authority_ages_from_the_send_time_and_ends_with_the_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: an isolated leader keeps its role for the fallback time, but the stamp stands still at once."""
     group = VirtualGroup(monkeypatch, OurNode)
-    leader = _ours(group, group.elect().name)
+    leader = group.ours(group.elect().name)
     asked_at_ns = leader.member.leadership.majority_asked_at_ns
     assert asked_at_ns is not None
     assert group.now_ns - asked_at_ns < 100_000_000
@@ -343,7 +337,7 @@ def test_r5_a_process_that_was_started_a_moment_ago_votes_for_nobody(monkeypatch
 def test_an_answer_of_another_term_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: a late answer would commit what that follower does not have."""
     group = VirtualGroup(monkeypatch, OurNode)
-    leader = _ours(group, group.elect().name)
+    leader = group.ours(group.elect().name)
     transport = leader.member.raft.node.transport
     follower = next(name for name in NAMES if name != leader.name)
     group.cut(leader.name)
@@ -378,7 +372,7 @@ def test_a_follower_forgets_a_leader_with_its_link(monkeypatch: pytest.MonkeyPat
     group = VirtualGroup(monkeypatch, OurNode)
     assert group.commit("first")
     leader = group.elect().name
-    follower = _ours(group, next(name for name in NAMES if name != leader))
+    follower = group.ours(next(name for name in NAMES if name != leader))
     assert follower.member.leadership.leader == leader
 
     group.crash(leader)
@@ -390,7 +384,7 @@ def test_a_follower_forgets_a_leader_with_its_link(monkeypatch: pytest.MonkeyPat
 def test_followers_propose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     group = VirtualGroup(monkeypatch, OurNode)
     leader = group.elect()
-    follower = _ours(group, next(name for name in NAMES if name != leader.name))
+    follower = group.ours(next(name for name in NAMES if name != leader.name))
     follower.propose("no", lambda _: None)
     assert follower.outcomes[0].status is ProposalStatus.NOT_PROPOSED
     assert leader.name in follower.outcomes[0].reason
@@ -412,7 +406,7 @@ def test_every_waiter_is_told_when_links_break_with_entries_in_flight(monkeypatc
 
 def test_a_stopping_member_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     group = VirtualGroup(monkeypatch, OurNode)
-    leader = _ours(group, group.elect().name)
+    leader = group.ours(group.elect().name)
     group.cut(leader.name)
     answers: list[bool | None] = []
     leader.propose("in the log", answers.append)
@@ -459,7 +453,7 @@ def test_an_entry_that_breaks_an_invariant_stops_the_node(monkeypatch: pytest.Mo
 def test_one_member_alone_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     group = VirtualGroup(monkeypatch, OurNode, names=("c1",))
     assert group.commit("alone")
-    leadership = _ours(group, "c1").member.leadership
+    leadership = group.ours("c1").member.leadership
     assert leadership.majority_asked_at_ns is not None
 
 
@@ -476,6 +470,6 @@ def test_five_members_survive_two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_trace_does_not_depend_on_the_order_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members are hashed by ordinal, so that the library's sets iterate alike under every hash seed."""
     group = VirtualGroup(monkeypatch, OurNode)
-    library = _ours(group, "c2").library
+    library = group.ours("c2").library
     assert [member.name for member in library._SyncObj__otherNodes] == ["c1", "c3"]
     assert [hash(member) for member in library._SyncObj__otherNodes] == [0, 2]

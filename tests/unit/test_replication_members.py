@@ -48,14 +48,9 @@ class Changed:
         assert self.group.commit("first")
         self.outcomes: list[ProposalOutcome] = []
 
-    def node(self, name: str) -> OurNode:
-        node = self.group.nodes[name]
-        assert isinstance(node, OurNode)
-        return node
-
     @property
     def leader(self) -> OurNode:
-        return self.node(self.group.elect().name)
+        return self.group.ours(self.group.elect().name)
 
     def ask(self, change: Change, *, of: OurNode | None = None) -> str:
         """The reason of the refusal; empty: it is in the log, if not yet committed."""
@@ -67,14 +62,14 @@ class Changed:
         return told[0].reason if told and told[0].status.value == "not-proposed" else ""
 
     def members_of(self, name: str) -> Membership:
-        return self.node(name).member.members
+        return self.group.ours(name).member.members
 
     def add(self, name: str) -> None:
         """Until it votes."""
         self.group.start(name)
         assert self.ask(partial(with_learner, seat=seat(name))) == ""
         self.group.run_for(2_000)
-        assert self.node(name).member.raft.is_voter
+        assert self.group.ours(name).member.raft.is_voter
         assert self.ask(partial(promoted, name=name)) == ""
         self.group.run_for(1_000)
 
@@ -132,7 +127,7 @@ def test_a_learner_takes_entries_and_votes_when_it_has_caught_up(monkeypatch: py
     assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
     assert "c4 has not caught up yet" in changed.ask(partial(promoted, name="c4")) or changed.outcomes[-1].reason
     changed.group.run_for(2_000)
-    assert changed.node("c4").ids == ["first"]
+    assert changed.group.ours("c4").ids == ["first"]
     assert names(changed.members_of("c4")) == FOUNDERS
     assert changed.ask(partial(promoted, name="c4")) == ""
     changed.group.run_for(1_000)
@@ -165,9 +160,9 @@ def test_no_change_before_an_entry_of_the_leaders_own_term_is_committed(monkeypa
     changed.group.cut(old.name)
     for _ in range(2_000):
         changed.group.run_slowly(1)
-        if any(changed.node(name).is_leader for name in others):
+        if any(changed.group.ours(name).is_leader for name in others):
             break
-    new = next(changed.node(name) for name in others if changed.node(name).is_leader)
+    new = next(changed.group.ours(name) for name in others if changed.group.ours(name).is_leader)
     changed.group.cut(new.name)
     assert "own term" in changed.ask(partial(with_learner, seat=seat("c4")), of=new)
     changed.group.heal()
@@ -206,7 +201,7 @@ def test_members_are_kept_over_restarts_and_snapshots(monkeypatch: pytest.Monkey
             assert changed.group.commit(f"{restart}-{number}")
         changed.group.run_for(1_000)
     # The entries are behind the snapshot by now.
-    assert min(changed.node(name).member.raft.node.journal.first_index for name in ALL) > 20
+    assert min(changed.group.ours(name).member.raft.node.journal.first_index for name in ALL) > 20
 
 
 def test_a_leader_does_not_remove_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +223,7 @@ def test_a_removed_member_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     changed.group.run_for(10_000)
     assert leader.is_leader
     assert leader.term == term
-    assert changed.node(gone).term > term, "it has stood"
+    assert changed.group.ours(gone).term > term, "it has stood"
 
 
 def test_a_member_that_slept_hears_a_leader_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +244,7 @@ def test_a_member_that_slept_hears_a_leader_that_it_does_not_know(monkeypatch: p
     assert changed.group.commit("after")
     changed.group.run_for(500)
     assert names(changed.members_of("c3")) == ("c3", "c4", "c5")
-    assert changed.node("c3").ids[-1] == "after"
+    assert changed.group.ours("c3").ids[-1] == "after"
 
 
 def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +254,7 @@ def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.
     leader = changed.leader
     assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
     changed.group.run_for(2_000)
-    raft = changed.node("c4").member.raft
+    raft = changed.group.ours("c4").member.raft
     # Its leader has been silent for a while: until then it heeds no request (R5).
     changed.group.cut("c4")
     changed.group.run_for(TIMING.raft_election_timeout_ms_min)
@@ -267,17 +262,17 @@ def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.
     other = next(name for name in FOUNDERS if name != leader.name)
     request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
     raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
-    assert changed.node("c4").term == leader.term + 5
+    assert changed.group.ours("c4").term == leader.term + 5
     changed.group.run_for(3_000)
     assert changed.group.commit("after")
     changed.group.run_for(500)
-    assert changed.node("c4").ids[-1] == "after"
+    assert changed.group.ours("c4").ids[-1] == "after"
 
 
 def test_a_stranger_is_heard_only_as_far_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = Changed(monkeypatch)
     leader = changed.leader
-    node = changed.node(next(name for name in FOUNDERS if name != leader.name))
+    node = changed.group.ours(next(name for name in FOUNDERS if name != leader.name))
     last_term = node.entry_at(node.last_index)[2]
     transport = node.member.raft.node.transport
     changed.group.now_ns += TIMING.raft_election_timeout_ms_min * 1_000_000
@@ -296,7 +291,7 @@ def test_a_learner_is_not_asked_to_lead_and_does_not_stand_if_it_is(monkeypatch:
     leader = changed.leader
     assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
     changed.group.run_for(2_000)
-    learner, ends = changed.node("c4"), list[HandoverEnd]()
+    learner, ends = changed.group.ours("c4"), list[HandoverEnd]()
     assert learner.member.raft.is_voter, "it has caught up"
     leader.member.hand_over(ControllerName("c4"), ends.append)
     changed.group.run_for(1_000)
@@ -365,7 +360,7 @@ def test_a_member_that_is_added_again_is_dialled_where_it_is_now(monkeypatch: py
     assert changed.ask(partial(with_learner, seat=elsewhere)) == ""
     changed.group.run_for(500)
     for name in FOUNDERS:
-        raft = changed.node(name).member.raft
+        raft = changed.group.ours(name).member.raft
         assert raft.member_named(ControllerName("c4")).address == "elsewhere:9"
         # What the fleet file names is where the file says.
         assert raft.member_named(ControllerName("c1")).address == "127.0.0.1:9000"

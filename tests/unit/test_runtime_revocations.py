@@ -32,6 +32,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
 from rollcall_ha.node.tls import Credentials
 from tests.support.core_builders import Fleet
+from tests.support.frames import QuietHandler
 from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
 from tests.support.runtime_controller import (
     NAMES,
@@ -194,15 +195,12 @@ def test_a_heartbeat_gets_the_list_only_if_it_has_another_one(tmp_path: Path) ->
 # --- on sockets ----------------------------------------------------------------------------------------------------------
 
 
-class Broker:
+class Broker(QuietHandler):
     """A broker's end of a link."""
 
     def __init__(self) -> None:
         self.told: list[RevokedSerials] = []
         self.closed: list[str] = []
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         self.told += [

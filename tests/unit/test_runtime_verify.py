@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered, chain_of
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -25,20 +25,10 @@ from rollcall_ha.controller.core.verification import Rule
 from rollcall_ha.controller.runtime.journal_retention import DROPPED_FILE_NAME, Dropped
 from rollcall_ha.controller.runtime.journal_segments import Gap, GapLine, segment_path
 from rollcall_ha.controller.runtime.verify import NothingToRead, main, verify
-from tests.support.core_builders import Fleet, positions
+from tests.support.core_builders import failed_over, rechained
 from tests.support.fake_controllers import freshness
 
-
-def history() -> list[EventRecord]:
-    """First election, two failovers, each with its start."""
-    fleet = Fleet().serving()
-    fleet.silence(1)
-    fleet.elect(evidence=fleet.evidence({2: positions(900), 3: positions(1_000)}))
-    fleet.enter(900)
-    return fleet.records
-
-
-RECORDS = history()
+RECORDS = failed_over()
 ELECTIONS = [place for place, record in enumerate(RECORDS) if isinstance(record.event, MasterElected)]
 STARTS = [place for place, record in enumerate(RECORDS) if isinstance(record.event, MasterEntered)]
 LAST = ELECTIONS[-1]
@@ -46,15 +36,6 @@ LAST = ELECTIONS[-1]
 
 def lines_of(records: Sequence[EventRecord]) -> list[bytes]:
     return [msgspec.json.encode(record) + b"\n" for record in records]
-
-
-def chained(records: Sequence[EventRecord]) -> list[EventRecord]:
-    """With hashes that fit: a forger who knows how they are made."""
-    chain, made = "", []
-    for record in records:
-        chain = chain_of(chain, record)
-        made.append(replace(record, chain=chain))
-    return made
 
 
 def journal(directory: Path, *segments: Sequence[bytes]) -> Path:
@@ -144,7 +125,7 @@ def _swap(lines: list[bytes]) -> list[bytes]:
 
 def _forged(place: int, change: Callable[[EventRecord], EventRecord]) -> list[bytes]:
     """One event changed, and every hash from there on made anew."""
-    return lines_of(chained([change(one) if at == place else one for at, one in enumerate(RECORDS)]))
+    return lines_of(rechained([change(one) if at == place else one for at, one in enumerate(RECORDS)]))
 
 
 def _verdict(record: EventRecord, **changes: object) -> EventRecord:
@@ -168,7 +149,7 @@ def _evidence(record: EventRecord) -> EventRecord:
 def _twice(place: int, change: Callable[[EventRecord], EventRecord]) -> list[bytes]:
     """A changed copy of one event, appended as an entry of its own."""
     copy = replace(change(RECORDS[place]), term=RECORDS[-1].term, index=RECORDS[-1].index + 1, ordinal=0)
-    return lines_of(chained([*RECORDS, copy]))
+    return lines_of(rechained([*RECORDS, copy]))
 
 
 DOCTORED: dict[str, tuple[Callable[[], list[bytes]], int, str]] = {

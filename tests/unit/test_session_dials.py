@@ -26,6 +26,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.names import addresses_of
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials
+from tests.support.frames import QuietHandler
 from tests.support.raft_certs import make_certificates, more_credentials, named
 from tests.support.runtime_controller import until
 
@@ -36,14 +37,11 @@ CONTROLLER = named(PeerKind.CONTROLLER, "c1")
 BROKER = named(PeerKind.BROKER, "broker-a-1", set_key=str(KEY))
 
 
-class Leaderless:
+class Leaderless(QuietHandler):
     """A controller that knows of no leader: each question for one is counted."""
 
     def __init__(self) -> None:
         self.asked = 0
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         hint = LeaderHint(controller=ControllerName("c1"), leader=None, leader_broker_address=None, term=1)
@@ -51,9 +49,6 @@ class Leaderless:
             assert frame.code == RequestCode.FIND_LEADER
             self.asked += 1
             connection.respond(frame, 0, body=msgspec.json.encode(hint))
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
 
 
 class Nobody:

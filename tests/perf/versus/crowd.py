@@ -27,6 +27,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
 from tests.perf.crowd_process import OtherProcess
+from tests.support.frames import QuietHandler
 
 HOST = "127.0.0.1"
 RPC_TIMEOUT_MS = 30_000
@@ -64,7 +65,7 @@ class Told(msgspec.Struct, frozen=True):
     """When those that were elected by a push heard of it."""
 
 
-class Replica:
+class Replica(QuietHandler):
     """One broker; also the handler of its listen port and of its connection."""
 
     def __init__(self, crowd: Crowd, name: str) -> None:
@@ -83,12 +84,6 @@ class Replica:
         self._link: RemotingConnection | None = None
 
     # --- FrameHandler ---
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing to do."""
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """A lost link to the controller is seen by whoever waits for an answer."""
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         """Pushes; whatever wants an answer gets success, as a Java broker's would."""
