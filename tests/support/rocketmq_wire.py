@@ -27,6 +27,7 @@ from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from rollcall_ha.node.remoting.secured import Door
 from tests.support.frames import FrameDecoder, QuietHandler
 from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
+from tests.support.scenarios import player
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"
 ANSWER_S_MAX = 30.0
@@ -239,6 +240,10 @@ def with_port(
                 await gateway.stop()
 
     asyncio.run(main())
+
+
+on_port = player(with_port)
+"""``@on_port()`` above a coroutine makes a test of it."""
 
 
 async def silenced(port: Port, replica: ReplicaState) -> None:

@@ -41,6 +41,7 @@ from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutc
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 from rollcall_ha.node.telemetry import Telemetry
 from tests.support.memory_log import MemoryGroup, MemoryLog
+from tests.support.scenarios import player
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))
@@ -240,6 +241,10 @@ def play_led(directory: Path, scenario: Callable[[Controller], Awaitable[None]],
         await scenario(await group.elect("c1"))
 
     play(directory, led, is_insecure=is_insecure)
+
+
+played, played_led = player(play), player(play_led)
+"""``@played(names=...)`` above a coroutine makes a test of it."""
 
 
 def _start(

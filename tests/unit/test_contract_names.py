@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.views import EventPage, Problem
 from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
 from tests.support.names_world import NameWorld
-from tests.support.rocketmq_wire import Port, with_port
+from tests.support.rocketmq_wire import Port, on_port
 from tests.support.runtime_controller import NAMES, Controller, broker_id_body, make_set, recorded, running_group
 
 SCREEN_CLEARED = "\x1b[2J"
@@ -99,20 +99,17 @@ def test_rest_refuses_an_order_whose_names_are_not_taken(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("code", [1012, 1013, 1003])
-def test_rocketmqs_codes_refuse_names_that_are_not_taken(tmp_path: Path, code: int) -> None:
+@on_port()
+async def test_rocketmqs_codes_refuse_names_that_are_not_taken(port: Port, code: int) -> None:
     """2005 with the rule as its remark: nothing is stored under such a name, and 1012 grants no hope of it."""
-
-    async def scenario(port: Port) -> None:
-        peer = await port.peer()
-        names = {"clusterName": "c1", "brokerName": f"b{SCREEN_CLEARED}"}
-        answer = await peer.request(
-            code, **names, brokerId=1, appliedBrokerId=1, registerCheckCode="10.0.0.1:1;u", brokerAddress="10.0.0.1:1"
-        )
-        assert answer.code == 2005
-        assert "broker name is 'b\\x1b[2J'" in str(answer.remark)
-        assert not port.leader.service.published.state.sets
-
-    with_port(tmp_path, scenario)
+    peer = await port.peer()
+    names = {"clusterName": "c1", "brokerName": f"b{SCREEN_CLEARED}"}
+    answer = await peer.request(
+        code, **names, brokerId=1, appliedBrokerId=1, registerCheckCode="10.0.0.1:1;u", brokerAddress="10.0.0.1:1"
+    )
+    assert answer.code == 2005
+    assert "broker name is 'b\\x1b[2J'" in str(answer.remark)
+    assert not port.leader.service.published.state.sets
 
 
 def test_103_refuses_names_that_are_not_taken() -> None:

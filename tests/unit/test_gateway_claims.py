@@ -20,7 +20,7 @@ from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials, TlsFiles
-from tests.support.rocketmq_wire import JavaPeer, Port, address_of, with_port
+from tests.support.rocketmq_wire import JavaPeer, Port, address_of, on_port, with_port
 from tests.support.runtime_controller import until
 
 NAMES = {"clusterName": "c1", "brokerName": "broker-z"}
@@ -50,38 +50,32 @@ async def pair(port: Port) -> tuple[JavaPeer, JavaPeer]:
 # --- an open port ----------------------------------------------------------------------------------------------------
 
 
-def test_words_from_another_host_move_nothing(tmp_path: Path) -> None:
+@on_port()
+async def test_words_from_another_host_move_nothing(port: Port) -> None:
     """A forged 1001 shrank the set to its master; a forged 904 kept a dead broker alive; a 1003 deposed the master."""
-
-    async def scenario(port: Port) -> None:
-        first, _ = await pair(port)
-        before = port.set()
-        stranger = await port.peer(ELSEWHERE)
-        for code, body, fields in (
-            (1001, ALONE, ALTER),
-            (1003, b"", {**NAMES, "brokerId": 1, "brokerAddress": f"{ELSEWHERE}:1", "invokeTime": 1}),
-            (1002, b"", {**ELECT, "brokerId": 1}),
-        ):
-            answer = await stranger.request(code, body, **fields)
-            assert (answer.code, "speaks from 127.0.0.1" in (answer.remark or "")) == (16, True), code
-        stranger.beat(2, epoch=1, maxOffset=7_000)
-        await until(lambda: port.rocketmq.replicas.ignored["another host or name"])
-        assert port.set() == before
-        assert port.rocketmq.replicas.claims.refused == {"1001": 1, "1002": 1, "1003": 1, "904": 1}
-        assert (await first.request(1001, ALONE, **ALTER)).code == 0
-
-    with_port(tmp_path, scenario)
+    first, _ = await pair(port)
+    before = port.set()
+    stranger = await port.peer(ELSEWHERE)
+    for code, body, fields in (
+        (1001, ALONE, ALTER),
+        (1003, b"", {**NAMES, "brokerId": 1, "brokerAddress": f"{ELSEWHERE}:1", "invokeTime": 1}),
+        (1002, b"", {**ELECT, "brokerId": 1}),
+    ):
+        answer = await stranger.request(code, body, **fields)
+        assert (answer.code, "speaks from 127.0.0.1" in (answer.remark or "")) == (16, True), code
+    stranger.beat(2, epoch=1, maxOffset=7_000)
+    await until(lambda: port.rocketmq.replicas.ignored["another host or name"])
+    assert port.set() == before
+    assert port.rocketmq.replicas.claims.refused == {"1001": 1, "1002": 1, "1003": 1, "904": 1}
+    assert (await first.request(1001, ALONE, **ALTER)).code == 0
 
 
-def test_a_broker_speaks_on_all_its_connections(tmp_path: Path) -> None:
+@on_port()
+async def test_a_broker_speaks_on_all_its_connections(port: Port) -> None:
     """Heartbeats go to the addresses of its configuration, orders to the one that the leader told: two connections."""
-
-    async def scenario(port: Port) -> None:
-        await pair(port)
-        other = await port.peer()
-        assert (await other.request(1001, ALONE, **ALTER)).code == 0
-
-    with_port(tmp_path, scenario)
+    await pair(port)
+    other = await port.peer()
+    assert (await other.request(1001, ALONE, **ALTER)).code == 0
 
 
 def open_caller(host: str) -> Principal:
@@ -121,41 +115,36 @@ def signed_access(*sets: str) -> RocketmqAccess:
     return RocketmqAccess(AccessRules(takes_plain=True, accounts={"broker-key": account}))
 
 
-def test_a_broker_that_signs_is_served_and_on_record(tmp_path: Path) -> None:
+@on_port(access=signed_access("broker-z"))
+async def test_a_broker_that_signs_is_served_and_on_record(port: Port) -> None:
     """All that a broker asks, signed; the same without a signature, or with another secret, is refused with 16."""
-
-    async def scenario(port: Port) -> None:
-        signing = await port.peer(secret=SECRET)
-        address = address_of(1)
-        for peer, code in ((signing, 0), (await port.peer(), 16), (await port.peer(secret="guessed"), 16)):
-            assert (await peer.request(1012, **NAMES)).code == code
-            fields = {"appliedBrokerId": 1, "registerCheckCode": f"{address};1"}
-            assert (await peer.request(1013, **NAMES, **fields)).code == code
-            fields = {"brokerId": 1, "brokerAddress": address, "invokeTime": 1}
-            assert (await peer.request(1003, **NAMES, **fields)).code == code
-        (await port.peer()).beat(1, maxOffset=7_000)
-        await until(lambda: port.access.refused["not signed"] == 4)
-        assert port.set().replicas[0].positions is None
-        signing.beat(1)
-        await until(lambda: port.set().replicas[0].positions is not None)
-        assert (await signing.request(1002, **ELECT, brokerId=1)).code == 0
-        elsewhere = await port.peer(ELSEWHERE, secret=SECRET)
-        assert (await elsewhere.request(1001, b'{"syncStateSet":[1],"syncStateSetEpoch":1}', **ALTER)).code != 16
-        assert port.access.refused == {"not signed": 4, "signature": 3}
-
-    with_port(tmp_path, scenario, access=signed_access("broker-z"))
+    signing = await port.peer(secret=SECRET)
+    address = address_of(1)
+    for peer, code in ((signing, 0), (await port.peer(), 16), (await port.peer(secret="guessed"), 16)):
+        assert (await peer.request(1012, **NAMES)).code == code
+        fields = {"appliedBrokerId": 1, "registerCheckCode": f"{address};1"}
+        assert (await peer.request(1013, **NAMES, **fields)).code == code
+        fields = {"brokerId": 1, "brokerAddress": address, "invokeTime": 1}
+        assert (await peer.request(1003, **NAMES, **fields)).code == code
+    (await port.peer()).beat(1, maxOffset=7_000)
+    await until(lambda: port.access.refused["not signed"] == 4)
+    assert port.set().replicas[0].positions is None
+    signing.beat(1)
+    await until(lambda: port.set().replicas[0].positions is not None)
+    assert (await signing.request(1002, **ELECT, brokerId=1)).code == 0
+    elsewhere = await port.peer(ELSEWHERE, secret=SECRET)
+    assert (await elsewhere.request(1001, b'{"syncStateSet":[1],"syncStateSetEpoch":1}', **ALTER)).code != 16
+    assert port.access.refused == {"not signed": 4, "signature": 3}
 
 
-def test_a_key_of_one_set_does_not_speak_for_another(tmp_path: Path) -> None:
-    async def scenario(port: Port) -> None:
-        peer = await port.peer(secret=SECRET)
-        answer = await peer.request(1013, **NAMES, appliedBrokerId=1, registerCheckCode="x;1")
-        assert (answer.code, answer.remark) == (
-            16,
-            "broker:broker-key may speak for broker-y; this request names broker-z",
-        )
-
-    with_port(tmp_path, scenario, access=signed_access("broker-y"))
+@on_port(access=signed_access("broker-y"))
+async def test_a_key_of_one_set_does_not_speak_for_another(port: Port) -> None:
+    peer = await port.peer(secret=SECRET)
+    answer = await peer.request(1013, **NAMES, appliedBrokerId=1, registerCheckCode="x;1")
+    assert (answer.code, answer.remark) == (
+        16,
+        "broker:broker-key may speak for broker-y; this request names broker-z",
+    )
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------

@@ -310,9 +310,9 @@ def test_r5_who_hears_a_leader_votes_for_nobody_beside_it(monkeypatch: pytest.Mo
 
     group.run_for(5_000)
 
-    stood = _ours(group, lonely).term - term
+    stood = group.ours(lonely).term - term
     assert stood > 3, "the lonely one stands again and again"
-    assert (leader.is_leader, leader.term, _ours(group, third).term) == (True, term, term)
+    assert (leader.is_leader, leader.term, group.ours(third).term) == (True, term, term)
     group.crash(leader.name)
     assert group.elect().name in (lonely, third), "nobody waits for a leader that is gone"
 
@@ -324,7 +324,7 @@ def test_r5_a_process_that_was_started_a_moment_ago_votes_for_nobody(monkeypatch
     candidate, voter = (name for name in NAMES if name != leader.name)
     group.crash(voter)
     group.start(voter)
-    node = _ours(group, voter)
+    node = group.ours(voter)
     asked = RequestVote(term=leader.term + 1, last_index=node.last_index + 1, last_term=leader.term)
 
     node.receive(candidate, asked)

@@ -23,7 +23,7 @@ from rollcall_ha.node.certified import PeerKind
 from tests.support.cli import CliRunner
 from tests.support.rest_callers import caller, certificate
 from tests.support.rest_server import RestThread
-from tests.support.runtime_controller import NAMES, Controller, Group, make_set, play, recorded, running_group
+from tests.support.runtime_controller import NAMES, Controller, Group, make_set, play, played, recorded, running_group
 
 Ran = Callable[..., tuple[int, str]]
 
@@ -63,22 +63,19 @@ def test_pages_are_of_one_index_on_every_controller_while_entries_go_on(
     play(tmp_path, scenario, names=NAMES)
 
 
-def test_a_page_may_be_asked_for_twice_and_no_backup_stays_open_for_ever(tmp_path: Path) -> None:
+@played(names=NAMES)
+async def test_a_page_may_be_asked_for_twice_and_no_backup_stays_open_for_ever(group: Group) -> None:
     """The answer may be lost; a state that nobody reads on would stay in memory."""
-
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        first = await page_of(leader)
-        assert await page_of(leader, backup=first.backup, page=0) == first
-        for page in (1, 7):
-            answer = await leader.http.get("/v1/backup", params={"backup": first.backup, "page": page})
-            assert answer.status_code == 404
-            assert "begin the backup again" in answer.text
-        # One that was read to its end makes room for another.
-        opened = [(await page_of(leader)).backup for _ in range(backups.OPEN_MAX + 1)]
-        assert len(set(opened)) == backups.OPEN_MAX + 1
-
-    play(tmp_path, scenario, names=NAMES)
+    leader = await group.elect("c1")
+    first = await page_of(leader)
+    assert await page_of(leader, backup=first.backup, page=0) == first
+    for page in (1, 7):
+        answer = await leader.http.get("/v1/backup", params={"backup": first.backup, "page": page})
+        assert answer.status_code == 404
+        assert "begin the backup again" in answer.text
+    # One that was read to its end makes room for another.
+    opened = [(await page_of(leader)).backup for _ in range(backups.OPEN_MAX + 1)]
+    assert len(set(opened)) == backups.OPEN_MAX + 1
 
 
 def test_a_backup_that_nobody_reads_on_makes_room_and_kept_the_fifth_one_out(

@@ -11,39 +11,34 @@ import pytest
 from rollcall_ha.api.rest.console import HEADERS, MEDIA_TYPES, POLICY, load_files
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.problems import PROBLEMS
-from tests.support.runtime_controller import Controller, play_led
+from tests.support.runtime_controller import Controller, played_led
 
 FOLDER = Path(__file__).resolve().parents[2] / "api" / "console"
 SCRIPTS = sorted(FOLDER.glob("*.js"))
 
 
-def test_nobody_needs_a_right_for_the_page_and_everybody_for_what_it_shows(tmp_path: Path) -> None:
+@played_led(is_insecure=False)
+async def test_nobody_needs_a_right_for_the_page_and_everybody_for_what_it_shows(leader: Controller) -> None:
     """A browser has no token before there is a page to type it into."""
-
-    async def scenario(leader: Controller) -> None:
-        for path in ("/console", "/console/", *(f"/console/{file.name}" for file in sorted(FOLDER.iterdir()))):
-            answer = await leader.http.get(path)
-            assert answer.status_code == 200, path
-            assert answer.headers["content-security-policy"] == POLICY
-            assert {name: answer.headers[name] for name in HEADERS} == dict(HEADERS)
-            kind = MEDIA_TYPES[path.rpartition(".")[2]] if "." in path else MEDIA_TYPES["html"]
-            assert answer.headers["content-type"] == kind
-            again = await leader.http.get(path, headers={"If-None-Match": answer.headers["etag"]})
-            assert (again.status_code, again.content) == (304, b"")
-        for path in ("/v1/overview", "/v1/events/stream", "/v1/status"):
-            assert (await leader.http.get(path)).status_code == 401
-
-    play_led(tmp_path, scenario, is_insecure=False)
+    for path in ("/console", "/console/", *(f"/console/{file.name}" for file in sorted(FOLDER.iterdir()))):
+        answer = await leader.http.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-security-policy"] == POLICY
+        assert {name: answer.headers[name] for name in HEADERS} == dict(HEADERS)
+        kind = MEDIA_TYPES[path.rpartition(".")[2]] if "." in path else MEDIA_TYPES["html"]
+        assert answer.headers["content-type"] == kind
+        again = await leader.http.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for path in ("/v1/overview", "/v1/events/stream", "/v1/status"):
+        assert (await leader.http.get(path)).status_code == 401
 
 
 @pytest.mark.parametrize("name", ["missing.js", "..%2Fserver.py", "%2e%2e/server.py", "app.js%00.html", "__init__.py"])
-def test_no_path_reaches_another_file(tmp_path: Path, name: str) -> None:
-    async def scenario(leader: Controller) -> None:
-        answer = await leader.http.get(f"/console/{name}")
-        assert answer.status_code in (401, 404)
-        assert b"import" not in answer.content
-
-    play_led(tmp_path, scenario, is_insecure=False)
+@played_led(is_insecure=False)
+async def test_no_path_reaches_another_file(leader: Controller, name: str) -> None:
+    answer = await leader.http.get(f"/console/{name}")
+    assert answer.status_code in (401, 404)
+    assert b"import" not in answer.content
 
 
 def test_the_policy_lets_nothing_in_but_our_own_files() -> None:

@@ -27,6 +27,7 @@ from tests.support.runtime_controller import (
     listen,
     make_set,
     play_led,
+    played_led,
     recorded,
     register_body,
     running_group,
@@ -235,37 +236,34 @@ def test_the_tail_of_the_record_in_memory_is_bounded_by_its_bytes(monkeypatch: p
     assert tail.after((20, 0), limit=500) == []
 
 
-def test_the_overview_has_the_worst_sets_first_by_pages(tmp_path: Path) -> None:
+@played_led()
+async def test_the_overview_has_the_worst_sets_first_by_pages(leader: Controller) -> None:
     """No answer is larger than a page, and the pages together are every set once."""
+    for name in ("alpha", "beta", "gamma", "delta"):
+        await make_set(leader, name)
+    # Of two that are expected one is there: it waits for the other one.
+    for path, body in (("broker-ids", broker_id_body(1, "zeta")), ("replicas", register_body(1, "zeta", 2))):
+        assert (await leader.http.post(f"/v1/{path}", json=body)).status_code == 200
 
-    async def scenario(leader: Controller) -> None:
-        for name in ("alpha", "beta", "gamma", "delta"):
-            await make_set(leader, name)
-        # Of two that are expected one is there: it waits for the other one.
-        for path, body in (("broker-ids", broker_id_body(1, "zeta")), ("replicas", register_body(1, "zeta", 2))):
-            assert (await leader.http.post(f"/v1/{path}", json=body)).status_code == 200
+    async def ask(query: str) -> Overview:
+        answer = await leader.http.get(f"/v1/overview?{query}")
+        assert answer.status_code == 200, answer.text
+        return msgspec.json.decode(answer.content, type=Overview)
 
-        async def ask(query: str) -> Overview:
-            answer = await leader.http.get(f"/v1/overview?{query}")
-            assert answer.status_code == 200, answer.text
-            return msgspec.json.decode(answer.content, type=Overview)
-
-        worst = await ask("limit=2")
-        assert worst.sets[0].set_key.name == "zeta"
-        assert worst.sets[0].condition == "waiting-for-replicas"
-        names, page = [one.set_key.name for one in worst.sets], worst
-        while page.next_after is not None:
-            page = await ask(f"limit=2&after={page.next_after}")
-            names += [one.set_key.name for one in page.sets]
-        assert sorted(names) == sorted({"alpha", "beta", "gamma", "delta", "zeta"})
-        found = await ask("order=name&name=ETA")
-        assert [one.set_key.name for one in found.sets] == ["beta", "zeta"]
-        assert (found.sets_matching, found.sets_total) == (2, 5)
-        assert found.problems == (await ask("problem=any")).problems
-        assert [one.set_key.name for one in (await ask("problem=WAITING_FOR_REPLICAS")).sets] == ["zeta"]
-        assert (await leader.http.get("/v1/overview?order=best")).status_code == 422
-
-    play_led(tmp_path, scenario)
+    worst = await ask("limit=2")
+    assert worst.sets[0].set_key.name == "zeta"
+    assert worst.sets[0].condition == "waiting-for-replicas"
+    names, page = [one.set_key.name for one in worst.sets], worst
+    while page.next_after is not None:
+        page = await ask(f"limit=2&after={page.next_after}")
+        names += [one.set_key.name for one in page.sets]
+    assert sorted(names) == sorted({"alpha", "beta", "gamma", "delta", "zeta"})
+    found = await ask("order=name&name=ETA")
+    assert [one.set_key.name for one in found.sets] == ["beta", "zeta"]
+    assert (found.sets_matching, found.sets_total) == (2, 5)
+    assert found.problems == (await ask("problem=any")).problems
+    assert [one.set_key.name for one in (await ask("problem=WAITING_FOR_REPLICAS")).sets] == ["zeta"]
+    assert (await leader.http.get("/v1/overview?order=best")).status_code == 422
 
 
 def test_twenty_that_ask_the_same_are_answered_by_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,19 +293,16 @@ def test_twenty_that_ask_the_same_are_answered_by_one_look(tmp_path: Path, monke
     play_led(tmp_path, scenario)
 
 
-def test_the_first_frames_come_without_waiting_for_more(tmp_path: Path) -> None:
+@played_led()
+async def test_the_first_frames_come_without_waiting_for_more(leader: Controller) -> None:
     """A listener without a mark has the whole record, from the files and from memory, each event once."""
-
-    async def scenario(leader: Controller) -> None:
-        await make_set(leader)
-        await recorded(leader)
-        total = len(leader.journal.read(None, limit=500).records)
-        began = time.monotonic()
-        heard = b"".join(await listen(leader.app, {}, total))
-        assert time.monotonic() - began < 10
-        assert len(_events(heard)) == len(set(_events(heard))) == total
-
-    play_led(tmp_path, scenario)
+    await make_set(leader)
+    await recorded(leader)
+    total = len(leader.journal.read(None, limit=500).records)
+    began = time.monotonic()
+    heard = b"".join(await listen(leader.app, {}, total))
+    assert time.monotonic() - began < 10
+    assert len(_events(heard)) == len(set(_events(heard))) == total
 
 
 def test_followers_answer_listeners_from_their_own_record(tmp_path: Path) -> None:
