@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import httpx
 import msgspec
@@ -41,6 +41,7 @@ from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutc
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 from rollcall_ha.node.telemetry import Telemetry
 from tests.support.memory_log import MemoryGroup, MemoryLog
+from tests.support.runtime_records import fails
 from tests.support.scenarios import player
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
@@ -179,10 +180,6 @@ def settings_of(
     )
 
 
-def _fail(reason: str) -> NoReturn:
-    raise AssertionError(reason)
-
-
 @asynccontextmanager
 async def running_group(
     directory: Path,
@@ -265,7 +262,7 @@ def _start(
     journal: EventJournal[FleetState] = EventJournal(
         directory,
         chain_head_of=lambda state: state.chain_head,
-        fail=_fail,
+        fail=fails,
         on_synced=wake_readers,
     )
     service = ControllerService(settings=settings, log=log, journal=journal, metrics=metrics)

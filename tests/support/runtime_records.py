@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import msgspec
 
 from rollcall_ha.controller.contract.events import EventRecord, LeadershipTaken, chain_of
@@ -58,3 +60,8 @@ class History:
     def refs(self) -> list[EventRef]:
         """Names of all events so far."""
         return [record.ref for entry in self.entries for record in entry.records]
+
+
+def fails(reason: str) -> NoReturn:
+    """What a journal tells when it cannot go on."""
+    raise AssertionError(reason)

@@ -40,6 +40,7 @@ from tests.support.runtime_controller import (
     until,
 )
 from tests.support.runtime_world import set_key
+from tests.support.scenarios import player
 
 KEY = set_key()
 OWN = named(PeerKind.BROKER, "b-1", set_key=str(KEY))
@@ -85,6 +86,9 @@ def serving(directory: Path, scenario: Callable[[World], Awaitable[None]]) -> No
     asyncio.run(main())
 
 
+served = player(serving)
+
+
 async def ask(link: RemotingConnection, code: RequestCode, body: object) -> AnyReply:
     answer = await link.request(code, body=msgspec.json.encode(body), timeout_ms=5_000)
     reply: AnyReply = msgspec.json.decode(answer.body, type=AnyReply)
@@ -103,83 +107,74 @@ async def beats(link: RemotingConnection) -> None:
     msgspec.json.decode(answer.body, type=HeartbeatAck)
 
 
-def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@served()
+async def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: World) -> None:
-        link = await world.link()
-        seen: list[Principal | None] = []
-        submit = broker_requests.submit
+    link = await world.link()
+    seen: list[Principal | None] = []
+    submit = broker_requests.submit
 
-        async def spy(*arguments: object, principal: Principal | None = None, **named: object) -> AnyReply:
-            seen.append(principal)
-            return await submit(*arguments, principal=principal, **named)  # type: ignore[arg-type]
+    async def spy(*arguments: object, principal: Principal | None = None, **named: object) -> AnyReply:
+        seen.append(principal)
+        return await submit(*arguments, principal=principal, **named)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(broker_requests, "submit", spy)
-        await open_session(link)
-        await beats(link)
-        assert seen[0] == Principal(
-            name="b-1",
-            role=Role.BROKER,
-            proved_by=ProvedBy.CERTIFICATE,
-            serial=seen[0].serial if seen[0] else "",
-            address=seen[0].address if seen[0] else "",
-            set_key=KEY,
-        )
-        assert seen[0].serial
-        assert seen[0].address.startswith("127.0.0.1:")
-
-    serving(tmp_path, scenario)
+    monkeypatch.setattr(broker_requests, "submit", spy)
+    await open_session(link)
+    await beats(link)
+    assert seen[0] == Principal(
+        name="b-1",
+        role=Role.BROKER,
+        proved_by=ProvedBy.CERTIFICATE,
+        serial=seen[0].serial if seen[0] else "",
+        address=seen[0].address if seen[0] else "",
+        set_key=KEY,
+    )
+    assert seen[0].serial
+    assert seen[0].address.startswith("127.0.0.1:")
 
 
-def test_a_broker_of_another_set_speaks_for_nobody_of_this_one(tmp_path: Path) -> None:
+@served()
+async def test_a_broker_of_another_set_speaks_for_nobody_of_this_one(world: World) -> None:
     """Each order is refused with both names; the real broker's session goes on."""
-
-    async def scenario(world: World) -> None:
-        real, stranger = await world.link(), await world.link(name="x-1", key=OF_ANOTHER_SET.set_key)
-        await open_session(real)
-        for code, body in (
-            (RequestCode.SESSION_APPLY_ID, broker_id_body(2)),
-            (RequestCode.SESSION_REGISTER, register_body(1, expected=1)),
-            (RequestCode.SESSION_HEARTBEAT, heartbeat_body(1)),
-        ):
-            reply = await ask(stranger, code, body)
-            assert isinstance(reply, Refused), code
-            assert reply.code is RefusalCode.FORBIDDEN
-            assert (reply.requested, reply.current) == (str(KEY), OF_ANOTHER_SET.set_key)
-            assert str(OF_ANOTHER_SET) in reply.reason
-        assert world.gateway.requests["forbidden"] == 3
-        await beats(real)
-
-    serving(tmp_path, scenario)
+    real, stranger = await world.link(), await world.link(name="x-1", key=OF_ANOTHER_SET.set_key)
+    await open_session(real)
+    for code, body in (
+        (RequestCode.SESSION_APPLY_ID, broker_id_body(2)),
+        (RequestCode.SESSION_REGISTER, register_body(1, expected=1)),
+        (RequestCode.SESSION_HEARTBEAT, heartbeat_body(1)),
+    ):
+        reply = await ask(stranger, code, body)
+        assert isinstance(reply, Refused), code
+        assert reply.code is RefusalCode.FORBIDDEN
+        assert (reply.requested, reply.current) == (str(KEY), OF_ANOTHER_SET.set_key)
+        assert str(OF_ANOTHER_SET) in reply.reason
+    assert world.gateway.requests["forbidden"] == 3
+    await beats(real)
 
 
-def test_only_brokers_open_sessions_and_every_certificate_hears_who_leads(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        for kind in (PeerKind.CLIENT, PeerKind.ADMIN, PeerKind.CONTROLLER):
-            link = await world.link(kind, f"any-{kind}")
-            reply = await ask(link, RequestCode.SESSION_APPLY_ID, broker_id_body(1))
-            assert isinstance(reply, Refused)
-            assert reply.code is RefusalCode.FORBIDDEN
-            answer = await link.request(RequestCode.FIND_LEADER, timeout_ms=5_000)
-            assert msgspec.json.decode(answer.body, type=LeaderHint).leader == "c1"
-
-    serving(tmp_path, scenario)
+@served()
+async def test_only_brokers_open_sessions_and_every_certificate_hears_who_leads(world: World) -> None:
+    for kind in (PeerKind.CLIENT, PeerKind.ADMIN, PeerKind.CONTROLLER):
+        link = await world.link(kind, f"any-{kind}")
+        reply = await ask(link, RequestCode.SESSION_APPLY_ID, broker_id_body(1))
+        assert isinstance(reply, Refused)
+        assert reply.code is RefusalCode.FORBIDDEN
+        answer = await link.request(RequestCode.FIND_LEADER, timeout_ms=5_000)
+        assert msgspec.json.decode(answer.body, type=LeaderHint).leader == "c1"
 
 
-def test_a_session_ends_with_its_certificate(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        link = await world.link()
-        await open_session(link)
-        assert link.certificate is not None
-        (served,) = world.gateway.links.snapshot()
-        assert served.certificate is not None
-        assert world.gateway._door is not None
-        world.gateway._door.credentials.revoke({served.certificate.serial})
-        await until(lambda: world.gateway.links.closed_by_cause[CloseCause.REVOKED] == 1)
-        assert len(world.gateway.links) == 0
-
-    serving(tmp_path, scenario)
+@served()
+async def test_a_session_ends_with_its_certificate(world: World) -> None:
+    link = await world.link()
+    await open_session(link)
+    assert link.certificate is not None
+    (served,) = world.gateway.links.snapshot()
+    assert served.certificate is not None
+    assert world.gateway._door is not None
+    world.gateway._door.credentials.revoke({served.certificate.serial})
+    await until(lambda: world.gateway.links.closed_by_cause[CloseCause.REVOKED] == 1)
+    assert len(world.gateway.links) == 0
 
 
 class _Listens(QuietHandler):
@@ -196,28 +191,25 @@ class _Listens(QuietHandler):
             connection.respond(frame, 0, body=msgspec.json.encode(answer))
 
 
-def test_a_probe_believes_a_broker_of_the_set_and_nobody_else(tmp_path: Path) -> None:
+@served()
+async def test_a_probe_believes_a_broker_of_the_set_and_nobody_else(world: World, tmp_path: Path) -> None:
     """Whoever took over the address of a dead master would keep its set without one (R13)."""
-
-    async def scenario(world: World) -> None:
-        found = []
-        for whose in (OWN, OF_ANOTHER_SET, named(PeerKind.CLIENT, "client")):
-            listens = _Listens()
-            door = Door(credentials=more_credentials(tmp_path, whose), kinds=CONTROLLER)
-            port = RemotingServer(listens, door=door)
-            (number,) = free_ports(1)
-            await port.start("127.0.0.1", number)
-            outcome, _ = await world.gateway.probe(
-                SendProbe(
-                    set_key=KEY,
-                    broker_id=BrokerId(1),
-                    incarnation=Incarnation("x"),
-                    session_ordinal=SessionOrdinal(1),
-                    address=f"127.0.0.1:{number}",
-                )
+    found = []
+    for whose in (OWN, OF_ANOTHER_SET, named(PeerKind.CLIENT, "client")):
+        listens = _Listens()
+        door = Door(credentials=more_credentials(tmp_path, whose), kinds=CONTROLLER)
+        port = RemotingServer(listens, door=door)
+        (number,) = free_ports(1)
+        await port.start("127.0.0.1", number)
+        outcome, _ = await world.gateway.probe(
+            SendProbe(
+                set_key=KEY,
+                broker_id=BrokerId(1),
+                incarnation=Incarnation("x"),
+                session_ordinal=SessionOrdinal(1),
+                address=f"127.0.0.1:{number}",
             )
-            found.append((outcome, listens.asked))
-            await port.stop()
-        assert found == [(ProbeOutcome.ANSWERED, 1), (ProbeOutcome.NO_ANSWER, 0), (ProbeOutcome.NO_ANSWER, 0)]
-
-    serving(tmp_path, scenario)
+        )
+        found.append((outcome, listens.asked))
+        await port.stop()
+    assert found == [(ProbeOutcome.ANSWERED, 1), (ProbeOutcome.NO_ANSWER, 0), (ProbeOutcome.NO_ANSWER, 0)]

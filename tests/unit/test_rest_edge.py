@@ -27,6 +27,7 @@ from tests.support.runtime_controller import (
     register_body,
     running_group,
 )
+from tests.support.scenarios import player
 
 ELECT = "/v1/sets/demo/broker-a/elect"
 ORDER = b'{"to":2}'
@@ -40,6 +41,9 @@ def _run(directory: Path, scenario: Callable[[Controller], Awaitable[None]]) -> 
             await scenario(await _leader(group))
 
     asyncio.run(main())
+
+
+played = player(_run)
 
 
 async def _leader(group: Group) -> Controller:
@@ -70,31 +74,28 @@ def _epoch(leader: Controller) -> int:
         None,
     ],
 )
-def test_a_body_that_a_form_of_another_site_can_send_moves_no_master(tmp_path: Path, content_type: str | None) -> None:
+@played()
+async def test_a_body_that_a_form_of_another_site_can_send_moves_no_master(
+    leader: Controller, content_type: str | None
+) -> None:
     """``text/plain`` with JSON in it elected: a page needs no leave to send that."""
-
-    async def scenario(leader: Controller) -> None:
-        before = _epoch(leader)
-        headers = {} if content_type is None else {"Content-Type": content_type}
-        answer = await leader.http.post(ELECT, content=ORDER, headers=headers)
-        problem = _problem(answer)
-        assert (answer.status_code, problem.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
-        assert "application/json" in problem.hint
-        assert _epoch(leader) == before
-        refused = 'rollcall_rest_requests_refused_total{reason="media-type"} 1.0'
-        assert refused in (await leader.http.get("/metrics")).text
-
-    _run(tmp_path, scenario)
+    before = _epoch(leader)
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    answer = await leader.http.post(ELECT, content=ORDER, headers=headers)
+    problem = _problem(answer)
+    assert (answer.status_code, problem.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert "application/json" in problem.hint
+    assert _epoch(leader) == before
+    refused = 'rollcall_rest_requests_refused_total{reason="media-type"} 1.0'
+    assert refused in (await leader.http.get("/metrics")).text
 
 
-def test_json_with_parameters_is_json(tmp_path: Path) -> None:
-    async def scenario(leader: Controller) -> None:
-        before = _epoch(leader)
-        headers = {"Content-Type": "Application/JSON; charset=utf-8"}
-        assert (await leader.http.post(ELECT, content=ORDER, headers=headers)).status_code == 200
-        assert _epoch(leader) == before + 1
-
-    _run(tmp_path, scenario)
+@played()
+async def test_json_with_parameters_is_json(leader: Controller) -> None:
+    before = _epoch(leader)
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert (await leader.http.post(ELECT, content=ORDER, headers=headers)).status_code == 200
+    assert _epoch(leader) == before + 1
 
 
 @pytest.mark.parametrize(
@@ -109,19 +110,16 @@ def test_json_with_parameters_is_json(tmp_path: Path) -> None:
         {"Origin": "http://127.0.0.1:3000.evil.example"},
     ],
 )
-def test_an_order_for_a_page_of_another_site_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
+@played()
+async def test_an_order_for_a_page_of_another_site_is_refused(leader: Controller, headers: dict[str, str]) -> None:
     """Also by a neighbour on another port of this machine, and by a sandboxed frame."""
-
-    async def scenario(leader: Controller) -> None:
-        before = _epoch(leader)
-        answer = await leader.http.post(ELECT, content=ORDER, headers=JSON | headers)
-        assert (answer.status_code, _problem(answer).code) == (403, "CROSS_SITE")
-        assert _epoch(leader) == before
-        assert (await leader.http.delete("/v1/sets", headers=headers)).status_code == 403
-        refused = 'rollcall_rest_requests_refused_total{reason="cross-site"} 2.0'
-        assert refused in (await leader.http.get("/metrics", headers=headers)).text
-
-    _run(tmp_path, scenario)
+    before = _epoch(leader)
+    answer = await leader.http.post(ELECT, content=ORDER, headers=JSON | headers)
+    assert (answer.status_code, _problem(answer).code) == (403, "CROSS_SITE")
+    assert _epoch(leader) == before
+    assert (await leader.http.delete("/v1/sets", headers=headers)).status_code == 403
+    refused = 'rollcall_rest_requests_refused_total{reason="cross-site"} 2.0'
+    assert refused in (await leader.http.get("/metrics", headers=headers)).text
 
 
 @pytest.mark.parametrize(
@@ -133,31 +131,26 @@ def test_an_order_for_a_page_of_another_site_is_refused(tmp_path: Path, headers:
         {},
     ],
 )
-def test_a_page_of_ours_and_programs_may_order(tmp_path: Path, headers: dict[str, str]) -> None:
-    async def scenario(leader: Controller) -> None:
-        before = _epoch(leader)
-        assert (await leader.http.post(ELECT, content=ORDER, headers=JSON | headers)).status_code == 200
-        assert _epoch(leader) == before + 1
-
-    _run(tmp_path, scenario)
+@played()
+async def test_a_page_of_ours_and_programs_may_order(leader: Controller, headers: dict[str, str]) -> None:
+    before = _epoch(leader)
+    assert (await leader.http.post(ELECT, content=ORDER, headers=JSON | headers)).status_code == 200
+    assert _epoch(leader) == before + 1
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:3000", "127.0.0.1.evil.example", "", "127.0.0.1:x"])
-def test_a_rebound_name_neither_reads_nor_orders(tmp_path: Path, host: str) -> None:
+@played()
+async def test_a_rebound_name_neither_reads_nor_orders(leader: Controller, host: str) -> None:
     """DNS rebinding: the page is of the same origin as the controller; its name in ``Host`` is what gives it away."""
-
-    async def scenario(leader: Controller) -> None:
-        before = _epoch(leader)
-        rebound = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
-        for path in ("/v1/status", "/v1/events", "/v1/events/stream", "/metrics", "/livez", "/openapi.json"):
-            answer = await leader.http.get(path, headers=rebound)
-            assert (path, answer.status_code, _problem(answer).code) == (path, 421, "MISDIRECTED_REQUEST")
-        assert (await leader.http.post(ELECT, content=ORDER, headers=JSON | rebound)).status_code == 421
-        assert _epoch(leader) == before
-        refused = 'rollcall_rest_requests_refused_total{reason="host"} 7.0'
-        assert refused in (await leader.http.get("/metrics")).text
-
-    _run(tmp_path, scenario)
+    before = _epoch(leader)
+    rebound = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+    for path in ("/v1/status", "/v1/events", "/v1/events/stream", "/metrics", "/livez", "/openapi.json"):
+        answer = await leader.http.get(path, headers=rebound)
+        assert (path, answer.status_code, _problem(answer).code) == (path, 421, "MISDIRECTED_REQUEST")
+    assert (await leader.http.post(ELECT, content=ORDER, headers=JSON | rebound)).status_code == 421
+    assert _epoch(leader) == before
+    refused = 'rollcall_rest_requests_refused_total{reason="host"} 7.0'
+    assert refused in (await leader.http.get("/metrics")).text
 
 
 @pytest.mark.parametrize(
@@ -195,19 +188,16 @@ def test_names_of_a_proxy_are_configured_without_port_and_scheme() -> None:
             hosts(name)
 
 
-def test_no_answer_lets_a_page_of_another_site_read_it(tmp_path: Path) -> None:
+@played()
+async def test_no_answer_lets_a_page_of_another_site_read_it(leader: Controller) -> None:
     """No CORS header, also not on the question that a browser asks before an order."""
-
-    async def scenario(leader: Controller) -> None:
-        foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-        asked = await leader.http.options(ELECT, headers=foreign | {"Access-Control-Request-Headers": "content-type"})
-        read = await leader.http.get("/v1/status", headers=foreign)
-        ordered = await leader.http.post(ELECT, content=ORDER, headers=JSON | foreign)
-        assert (asked.status_code, read.status_code, ordered.status_code) == (405, 200, 403)
-        for answer in (asked, read, ordered):
-            assert [name for name in answer.headers if name.startswith("access-control")] == []
-
-    _run(tmp_path, scenario)
+    foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    asked = await leader.http.options(ELECT, headers=foreign | {"Access-Control-Request-Headers": "content-type"})
+    read = await leader.http.get("/v1/status", headers=foreign)
+    ordered = await leader.http.post(ELECT, content=ORDER, headers=JSON | foreign)
+    assert (asked.status_code, read.status_code, ordered.status_code) == (405, 200, 403)
+    for answer in (asked, read, ordered):
+        assert [name for name in answer.headers if name.startswith("access-control")] == []
 
 
 def test_no_register_code_leaves_a_controller(tmp_path: Path) -> None:
@@ -244,30 +234,27 @@ def _example(path: str) -> str:
     return path.replace("{cluster}", "demo").replace("{set}", "broker-a").replace("{epoch}", "1")
 
 
-def test_every_operation_refuses_as_the_document_says(tmp_path: Path) -> None:
+@played()
+async def test_every_operation_refuses_as_the_document_says(leader: Controller) -> None:
     """A route that is added without these refusals, or without their lines in the document, fails here."""
-
-    async def scenario(leader: Controller) -> None:
-        paths: dict[str, dict[str, Any]] = (await leader.http.get("/openapi.json")).json()["paths"]
-        operations = [
-            (method.upper(), path, operation["responses"])
-            for path, methods in paths.items()
-            for method, operation in methods.items()
-        ]
-        assert {method for method, _, _ in operations} == {"GET", "POST"}
-        for method, path, responses in operations:
-            sent: dict[str, dict[str, Any]] = {"421": {"headers": {"Host": "evil.example"}}}
-            if method == "POST":
-                sent["403"] = {"headers": {"Sec-Fetch-Site": "cross-site"}}
-                sent["415"] = {"headers": {"Content-Type": "text/plain"}, "content": b"{}"}
-                sent["413"] = {"headers": JSON, "content": b" " * (BODY_BYTES_MAX + 1)}
-            for status, request in sent.items():
-                answer = await leader.http.request(method, _example(path), **request)
-                assert (path, str(answer.status_code)) == (path, status)
-                assert _problem(answer).status == int(status)
-                assert list(responses[status]["content"]) == ["application/problem+json"]
-        # Reads are refused by role alone, and these by nothing.
-        is_open = [path for _, path, responses in operations if "403" not in responses]
-        assert is_open == ["/console", "/console/{file}", "/livez", "/readyz", "/leader"]
-
-    _run(tmp_path, scenario)
+    paths: dict[str, dict[str, Any]] = (await leader.http.get("/openapi.json")).json()["paths"]
+    operations = [
+        (method.upper(), path, operation["responses"])
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    ]
+    assert {method for method, _, _ in operations} == {"GET", "POST"}
+    for method, path, responses in operations:
+        sent: dict[str, dict[str, Any]] = {"421": {"headers": {"Host": "evil.example"}}}
+        if method == "POST":
+            sent["403"] = {"headers": {"Sec-Fetch-Site": "cross-site"}}
+            sent["415"] = {"headers": {"Content-Type": "text/plain"}, "content": b"{}"}
+            sent["413"] = {"headers": JSON, "content": b" " * (BODY_BYTES_MAX + 1)}
+        for status, request in sent.items():
+            answer = await leader.http.request(method, _example(path), **request)
+            assert (path, str(answer.status_code)) == (path, status)
+            assert _problem(answer).status == int(status)
+            assert list(responses[status]["content"]) == ["application/problem+json"]
+    # Reads are refused by role alone, and these by nothing.
+    is_open = [path for _, path, responses in operations if "403" not in responses]
+    assert is_open == ["/console", "/console/{file}", "/livez", "/readyz", "/leader"]

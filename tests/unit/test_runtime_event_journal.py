@@ -15,15 +15,11 @@ from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
-from tests.support.runtime_records import SET_A, SET_B, History
-
-
-def _fail(reason: str) -> NoReturn:
-    raise AssertionError(reason)
+from tests.support.runtime_records import SET_A, SET_B, History, fails
 
 
 def _open(
-    directory: Path, *, fail: Callable[[str], NoReturn] = _fail, segment_bytes: int = 1 << 20
+    directory: Path, *, fail: Callable[[str], NoReturn] = fails, segment_bytes: int = 1 << 20
 ) -> EventJournal[str]:
     return EventJournal(directory, chain_head_of=lambda head: head, fail=fail, segment_bytes_max=segment_bytes)
 
@@ -181,7 +177,7 @@ def test_the_newest_events_are_read_from_the_end(tmp_path: Path) -> None:
 def test_thread_syncs_groups_and_tells(tmp_path: Path) -> None:
     """``synced_index`` follows what was appended, and readers are woken after the sync."""
     told = threading.Event()
-    journal = EventJournal[str](tmp_path, chain_head_of=lambda head: head, fail=_fail, on_synced=told.set)
+    journal = EventJournal[str](tmp_path, chain_head_of=lambda head: head, fail=fails, on_synced=told.set)
     history = History()
     journal.start()
     for _ in range(10):

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -15,7 +14,7 @@ from rollcall_ha.controller.runtime import event_journal, journal_retention
 from rollcall_ha.controller.runtime.event_journal import RETENTION_INTERVAL_MS, EventJournal
 from rollcall_ha.controller.runtime.journal_retention import Dropped, Retention
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, JournalSegment
-from tests.support.runtime_records import SET_A, SET_B, History
+from tests.support.runtime_records import SET_A, SET_B, History, fails
 
 NOW_MS = 2_000_000_000_000
 HOUR_MS = 3_600_000
@@ -32,17 +31,13 @@ class Clock:
         return self.now_ms
 
 
-def _fail(reason: str) -> NoReturn:
-    raise AssertionError(reason)
-
-
 @contextmanager
 def _opened(directory: Path, retention: Retention | None) -> Iterator[EventJournal[str]]:
     """One segment for each group of events."""
     journal: EventJournal[str] = EventJournal(
         directory,
         chain_head_of=lambda head: head,
-        fail=_fail,
+        fail=fails,
         segment_bytes_max=1,
         retention=retention,
         wall_ms=Clock(),
@@ -175,7 +170,7 @@ def test_an_unreadable_note_of_what_was_dropped_is_refused(tmp_path: Path) -> No
     """Without it the journal would seem to begin where it does not."""
     (tmp_path / journal_retention.DROPPED_FILE_NAME).write_bytes(b"{")
     with pytest.raises(JournalDamaged, match="which events were dropped"):
-        EventJournal(tmp_path, chain_head_of=str, fail=_fail)
+        EventJournal(tmp_path, chain_head_of=str, fail=fails)
 
 
 def test_nothing_is_noted_of_segments_without_events(tmp_path: Path) -> None:

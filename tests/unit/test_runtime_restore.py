@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -23,6 +22,7 @@ from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.files import DirectoryError
 from tests.support.backup_files import write_backup
 from tests.support.core_builders import FLEET
+from tests.support.runtime_records import fails
 from tests.unit.test_backup_files import PASSPHRASE, RECORDS, STATE, STRANGERS, fleet_file
 
 TOKEN = "1750000000000-0123456789abcdef"
@@ -39,10 +39,6 @@ def begun_with(data: Path) -> FleetState:
 
 def run(file: Path, config: Path, *options: str) -> int:
     return restore.main([str(file), "--config", str(config), *options])
-
-
-def ended(reason: str) -> NoReturn:
-    raise AssertionError(reason)
 
 
 def test_r7_restored_controllers_are_another_fleet_in_which_every_set_awaits_its_replicas(tmp_path: Path) -> None:
@@ -78,7 +74,7 @@ def test_a_restored_directory_may_be_started_on_and_found(tmp_path: Path) -> Non
     assert (found.wrong, found.notes) == ((), ())
     assert (found.events, found.last_index, found.chain) == (len(RECORDS) + 1, state.index, state.chain_head)
     journal: EventJournal[FleetState] = EventJournal(
-        data / "events", chain_head_of=lambda one: one.chain_head, fail=ended
+        data / "events", chain_head_of=lambda one: one.chain_head, fail=fails
     )
     newest = journal.read_newest(limit=1).records[0].event
     assert isinstance(newest, FleetRestored)
