@@ -499,6 +499,8 @@ class ControllerService:
                 self._note_leadership(record.event)
             if isinstance(record.event, ClockStepped):
                 self.clock_step = record
+            if isinstance(record.event, LeadershipTaken | ClockStepped) and self._taken_term is None:
+                self._clock_watch.forget()
         if entry.records and self._taken_term is None:
             self._clock_watch.applied(entry.records[-1].stamped_at_ms, applied_ns=applied_ns)
         # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.

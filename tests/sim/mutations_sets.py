@@ -91,6 +91,14 @@ def _waits_for_the_lost_index(original: Function) -> Function:
     return mutated
 
 
+def _newest_entry_counts(original: Function) -> Function:
+    def mutated(self: Any, stamped_at_ms: int, **at: int) -> None:
+        self.forget()
+        original(self, stamped_at_ms, **at)
+
+    return mutated
+
+
 def _adopts_another_epoch(original: Function) -> Function:
     def mutated(self: Any, view: Any, now_ms: int) -> Any:
         reign = self.reign
@@ -469,6 +477,16 @@ SETS: tuple[Mutation, ...] = (
         mutate=_any_evidence,
         case="evidence-moved",
         tests=("tests/unit/test_core_safety.py::test_r14_evidence_that_moved_is_refused",),
+    ),
+    Mutation(
+        name="R14-lateness-is-a-step",
+        what="a follower that applied its newest entry late reports a step of the clock when it leads",
+        target="rollcall_ha.controller.runtime.clock_watch:ClockWatch.applied",
+        mutate=_newest_entry_counts,
+        tests=(
+            "tests/unit/test_runtime_clock_watch.py::test_a_follower_that_applies_late_takes_the_delay_for_no_step",
+            "tests/unit/test_runtime_clock_watch.py::test_the_largest_offset_of_two_windows_counts",
+        ),
     ),
     Mutation(
         name="R5",
