@@ -226,8 +226,8 @@ def _obstacle(facts: WriteFacts) -> tuple[StopReason, str] | None:
     if facts.disk_trouble:
         return StopReason.DISK_FULL, facts.disk_trouble
     if not facts.is_min_in_sync:
-        members = ", ".join(map(str, facts.in_sync)) or "nobody"
-        return StopReason.TOO_FEW_IN_SYNC, f"in sync: {members}; min_in_sync is {facts.min_in_sync}"
+        members = _brokers([*map(str, facts.in_sync)]) if facts.in_sync else "nobody"
+        return StopReason.TOO_FEW_IN_SYNC, f"{len(facts.in_sync)} in sync of {facts.min_in_sync} needed: {members}"
     away = [str(one.broker_id) for one in facts.members if one.acked is None]
     if away:
         return StopReason.NOT_ACKNOWLEDGED, f"no link of {_brokers(away)}"

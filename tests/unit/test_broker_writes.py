@@ -186,7 +186,7 @@ def test_a_set_that_shrinks_below_min_in_sync_stops_where_its_members_went_silen
     reign.set(is_min_in_sync=False, in_sync=(BrokerId(1),), members=())
     reign.run(300)
     assert (reign.one.reason, reign.one.began_us) == (StopReason.TOO_FEW_IN_SYNC, began_us)
-    assert reign.one.detail == "in sync: 1; min_in_sync is 2"
+    assert reign.one.detail == "1 in sync of 2 needed: broker 1"
     reign.run(3_000)
     reign.set(is_min_in_sync=True)
     assert reign.one.ended_us == reign.now_us
