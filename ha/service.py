@@ -67,6 +67,7 @@ _log = structlog.get_logger("ha")
 
 _ENDS_OF_THE_PEER = (CloseCause.PEER, CloseCause.PROBE, CloseCause.BROKEN)
 """Ends of a link that transferred which its other end made: said, closed, or reset."""
+_MISBEHAVIOUR = (ErrorCode.PROTOCOL, ErrorCode.WRONG_PEER)
 _REFUSALS = (CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED)
 """Ends for lack of a good certificate: the operator hears of them."""
 
@@ -299,12 +300,12 @@ class HaServer:
             told = {"peer": connection.peer, "cause": connection.close_cause, "detail": detail}
             _warn(self._refusals, self._clock_ms(), "ha_peer_refused", **told)
         else:
-            _log.info("ha_connection_closed", peer=connection.peer, code=code.name if code else None, detail=detail)
+            _say_closed("ha_connection_closed", code, detail, peer=connection.peer)
 
     def _tell_closed(
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
     ) -> None:
-        _log.info("ha_slave_closed", slave=broker_id, code=code.name if code else None, detail=detail)
+        _say_closed("ha_slave_closed", code, detail, slave=broker_id)
         self._events.slave_closed(broker_id, connection.link.link_generation, code, detail)
 
     def _tick(self) -> None:
@@ -512,7 +513,7 @@ class HaClient:
             if code is ErrorCode.CERTIFICATE_REFUSED or connection.close_cause in _REFUSALS:
                 self._tell_refused(target, detail)
             else:
-                _log.info("ha_master_closed", master=target.master, code=code.name if code else None, detail=detail)
+                _say_closed("ha_master_closed", code, detail, master=target.master)
             self._events.link_closed(target, code, detail)
 
         connection = SlaveConnection(
@@ -631,6 +632,13 @@ class HaClient:
         if connection is not None:
             connection.guarded_tick(self._clock_ms())
             self._renew_if_due(connection)
+
+
+def _say_closed(event: str, code: ErrorCode | None, detail: str, **peer: object) -> None:
+    # A slave that acknowledges bytes which were never sent is broken or forged: nobody looks for that among the lines
+    # of replicas that come and go.
+    say = _log.warning if code in _MISBEHAVIOUR else _log.info
+    say(event, code=code.name if code else None, detail=detail, **peer)
 
 
 def _warn(lines: FewLines, now_ms: int, event: str, **values: object) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 import rollcall_ha.ha.transport
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
@@ -205,7 +206,11 @@ def test_foreign_protocols_and_nonsense_close_their_own_connection_only(
         world.master.server.log_extended()
         await until(lambda: world.master.acks.get(2) == 10)  # type: ignore[call-overload]
 
-    play(logs, scene)
+    with capture_logs() as lines:
+        play(logs, scene)
+    closed = [line for line in lines if line["event"] == "ha_connection_closed"]
+    # Ours spoken wrong is warned of; who speaks another protocol has the wrong port.
+    assert [line["log_level"] for line in closed] == ["warning" if first.startswith(b"RCHA") else "info"], closed
 
 
 def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, MappedLog], tmp_path: Path) -> None:
