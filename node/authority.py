@@ -27,8 +27,9 @@ from rollcall_ha.node.files import atomic_replace
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 90
-BACKDATED = timedelta(minutes=5)
-"""Clocks of machines differ: a certificate of this second would not be valid yet elsewhere."""
+BACKDATED = timedelta(days=1)
+"""Clocks of machines differ, and are set: by five minutes alone, a leader whose clock went back by an hour refused each
+certificate of the last hour, a whole fleet right after ``certs renew --all``."""
 _PEM = serialization.Encoding.PEM
 
 

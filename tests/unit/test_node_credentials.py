@@ -65,6 +65,13 @@ def test_a_process_does_not_start_with_what_its_peers_would_refuse(
         credentials(tmp_path)
 
 
+def test_a_clock_that_is_hours_behind_takes_a_certificate_of_this_minute(authority: Authority) -> None:
+    """A leader whose clock was set back refused every certificate younger than that, and led on."""
+    issued = x509.load_pem_x509_certificate(authority.issue(C1).certificate)
+    behind = datetime.now(UTC) - timedelta(hours=23)
+    assert issued.not_valid_before_utc < behind
+
+
 def test_a_foreign_authority_with_the_right_names_is_refused(tmp_path: Path, authority: Authority) -> None:
     """Names are anybody's to write; the signature is not."""
     put(tmp_path, Authority.create("demo"))
