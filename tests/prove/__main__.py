@@ -41,6 +41,8 @@ def run_command(
         # is born deaf to the keyboard: a part that hung was told to end, and went on.
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT, start_new_session=True,
+            # Into a file a program prints by pages: for an hour nobody would see how far it is.
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
         )  # fmt: skip
         told = False
