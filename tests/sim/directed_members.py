@@ -17,7 +17,7 @@ from rollcall_ha.controller.replication.membership import Change, Seat, promoted
 from rollcall_ha.controller.replication.ports import ProposalOutcome
 from rollcall_ha.controller.replication.raft.messages import RequestVote
 from tests.sim.violation import Violation, must
-from tests.support.raft_virtual import OurNode, VirtualGroup
+from tests.support.raft_virtual import TIMING, OurNode, VirtualGroup
 
 ALL = ("c1", "c2", "c3", "c4", "c5")
 
@@ -146,6 +146,10 @@ def learner_of_a_higher_term() -> None:
         case.learn("c4")
         case.group.run_for(2_000)
         leader, raft = case.leader, case.group.ours("c4").member.raft
+        # Until its leader has been silent for a while it heeds no request (R5).
+        case.group.cut("c4")
+        case.group.run_for(TIMING.raft_election_timeout_ms_min)
+        case.group.heal()
         other = next(name for name in ALL[:3] if name != leader.name)
         request = RequestVote(term=leader.term + 5, last_index=1, last_term=0)
         raft.node.transport.deliver(raft.member_named(ControllerName(other)), request)
@@ -182,6 +186,9 @@ def learner_stands() -> None:
         term = leader.term
         case.group.cut("c4", leader.name)
         case.group.run_for(10_000)
+        # The others heed no candidate beside their leader (R5); the leader itself has to.
+        case.group.heal()
+        case.group.run_for(1_000)
         must(leader.is_leader and leader.term == term, "members: one without a vote stands for election")
 
 
