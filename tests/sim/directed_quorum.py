@@ -155,9 +155,9 @@ def successor_beside_an_asking_leader() -> None:
         old = group.elect()
         target, other = (name for name in NAMES if name != old.name)
         _hand_over(group, old.name, target)
-        group.deliver_one(old.name, target)
-        while group.deliver_one(old.name, target):
-            pass
+        for name in (target, other):
+            while group.deliver_one(old.name, name):
+                pass
         group.cut(old.name)
         for _ in range(40):
             for name in (target, other):
