@@ -76,6 +76,7 @@ from rollcall_ha.node.files import (
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.standard_error import leave, say
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 from rollcall_ha.node.tls import Credentials
 
@@ -105,15 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(code: ExitCode, reason: str) -> int:
-    sys.stderr.write(f"rollcall: {reason}\n")
+    say(f"rollcall: {reason}")
     return int(code)
 
 
 def _exit_storage(reason: str) -> NoReturn:
     """From the journal's thread: end the process, without running anything else of ours (``node.files``)."""
-    sys.stderr.write(f"rollcall: {reason}\n")
-    sys.stderr.flush()
-    os._exit(ExitCode.STORAGE)
+    leave(ExitCode.STORAGE, f"rollcall: {reason}")
 
 
 async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.Event) -> int:
@@ -383,8 +382,7 @@ class _Node:
             )
         self._logger.error("watchdog", reason=watch.reason)
         # The log's thread may never come back: a clean stop would wait for it for ever.
-        sys.stderr.flush()
-        os._exit(ExitCode.WATCHDOG)
+        leave(ExitCode.WATCHDOG)
 
     async def _backfill(self) -> None:
         """Ask the other controllers for the events that the journal has never seen."""

@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +47,7 @@ from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.standard_error import leave
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 
 DIRECTORY_KIND = "broker"
@@ -129,7 +129,7 @@ async def serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Ev
         return _complain(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, error)
 
 
-async def release(disk: Executor, *, exit_now: Callable[[int], object] = os._exit) -> None:
+async def release(disk: Executor, *, exit_now: Callable[[int], object] = leave) -> None:
     """The last write is over. One that never ends would keep the process for ever: it is left behind."""
     last = asyncio.get_running_loop().run_in_executor(disk, lambda: None)
     disk.shutdown(wait=False)

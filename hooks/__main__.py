@@ -37,6 +37,7 @@ from rollcall_ha.hooks.store import DeadLetter, Store
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.files import DirectoryError
 from rollcall_ha.node.process import ExitCode, StopAsked, run
+from rollcall_ha.node.standard_error import say
 from rollcall_ha.node.telemetry import configure_logs
 
 REFUSED, WRONG_USE = 1, 2
@@ -92,7 +93,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _fail(code: int, reason: str) -> int:
-    sys.stderr.write(f"rollcall: {reason}\n")
+    say(f"rollcall: {reason}")
     return code
 
 

@@ -19,6 +19,8 @@ from enum import IntEnum
 
 import uvloop
 
+from rollcall_ha.node.standard_error import say
+
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Hand-over between threads: with the default of 5 ms, busy threads cost elections (docs/pysyncobj.md)."""
 
@@ -101,10 +103,12 @@ def tell_supervisor(state: str) -> None:
         return
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+            # A supervisor that hangs takes no message, and would hold up the loop.
+            link.setblocking(False)
             # "@" stands for the zero byte with which a name outside of the file system begins.
             link.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
     except OSError as error:
-        sys.stderr.write(f"rollcall: {state} could not be sent to NOTIFY_SOCKET {address!r}: {error}\n")
+        say(f"rollcall: {state} could not be sent to NOTIFY_SOCKET {address!r}: {error}")
 
 
 def _raise_open_files_limit() -> None:

@@ -3,7 +3,9 @@ Logs, metrics and the loop's lag, the same in every process.
 
 Rule 1: a log line is an event with keys; JSON unless stderr is a terminal; UTC; one line per decision, none per
 heartbeat or message.
-Rule 2: metric names and labels use the glossary; the registry is the process's own.
+Rule 2: no line raises, for a decision stands right behind many a line: what cannot be rendered is shown as ``repr``
+does, what cannot be written is dropped and counted (``standard_error``).
+Rule 3: metric names and labels use the glossary; the registry is the process's own.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
+import reprlib
 import sys
 import time
-from typing import Any, cast
+from collections.abc import MutableMapping
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -21,6 +25,11 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rollcall_ha import __version__
+from rollcall_ha.node.standard_error import LINES_DROPPED, open_standard_error
+
+_READABLE = reprlib.Repr()
+"""Also shows values whose own words raise."""
+_READABLE.maxdict, _READABLE.maxlong, _READABLE.maxstring, _READABLE.maxother = 64, 100, 1_000, 1_000
 
 Logger = structlog.stdlib.BoundLogger
 
@@ -28,29 +37,50 @@ Logger = structlog.stdlib.BoundLogger
 def configure_logs(*, process: str, level: int = logging.INFO, is_json: bool | None = None) -> None:
     """Set up structlog for this process; standard logging of libraries goes the same way, from WARNING on."""
     if is_json is None:
-        is_json = not sys.stderr.isatty()
-    renderer: Any = (
+        is_json = sys.stderr is not None and not sys.stderr.isatty()
+    render: Any = (
         structlog.processors.JSONRenderer(
             serializer=lambda value, **_: msgspec.json.encode(value, enc_hook=str).decode()
         )
         if is_json
         else structlog.dev.ConsoleRenderer()
     )
+
+    def rendered(logger: Any, name: str, event: MutableMapping[str, Any]) -> str:
+        try:
+            return str(render(logger, name, dict(event)))
+        except Exception as error:  # noqa: BLE001 (a name that is no Unicode, a number of 70 bits: rule 2)
+            shown = _READABLE.repr(event).encode("ascii", "backslashreplace").decode()
+            return str(render(logger, name, {"event": shown, "process": process, "unrendered": type(error).__name__}))
+
+    def with_process(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        # Not by a context variable, which the lines of other threads do not have.
+        event.setdefault("process", process)
+        return event
+
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        with_process,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
+
+    def dropped(count: int, error: str) -> str:
+        event: Any = {"event": "log_lines_dropped", "component": "logs", "count": count, "error": error}
+        for step in (*shared, rendered):
+            event = step(None, "warning", event)
+        return f"{event}\n"
+
+    lines = cast("TextIO", open_standard_error(dropped))
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[*shared, rendered],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(lines),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(process=process)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=rendered, foreign_pre_chain=shared))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
@@ -68,6 +98,7 @@ class Telemetry:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.registry.register(LINES_DROPPED)
         build = Gauge(
             "rollcall_build_info",
             "1; the labels say what runs here.",

@@ -3,18 +3,17 @@ Ending the process because going on would be worse.
 
 Rule 1: a failed write or sync is never retried: a second sync may report success for pages that the kernel has
 dropped.
-Rule 2: the end is a port. The real one leaves by ``os._exit``, so that no handler, buffer or thread of ours runs on.
-Simulations raise instead.
+Rule 2: the end is a port. The real one leaves by ``node.standard_error.leave``, so that no handler, buffer or thread of
+ours runs on. Simulations raise instead.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import IntEnum
 from typing import NoReturn, Protocol
 
 from rollcall_ha.node.process import ExitCode
+from rollcall_ha.node.standard_error import leave
 
 
 class FailStop(IntEnum):
@@ -44,6 +43,4 @@ class FailStopPort(Protocol):
 
 def exit_process(code: FailStop, reason: str) -> NoReturn:
     """The real end: one line on stderr, then out, from any thread."""
-    sys.stderr.write(f"rollcall: raft stops this process ({code.name}, exit {code.value}): {reason}\n")
-    sys.stderr.flush()
-    os._exit(code)
+    leave(code, f"rollcall: raft stops this process ({code.name}, exit {code.value}): {reason}")
