@@ -125,7 +125,7 @@ def parse_frame(part: memoryview) -> SendRequest | Frame:
     if word >> 24 == 0 and word + 4 <= len(part) and bytes(part[4:16]) in _FAST_STARTS:
         try:
             return SendRequest(_decode_fast(part[4 : 4 + word]), part[4 + word :])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             # Not the form that is expected: the general way finds the error.
             pass
     frame = decode_frame(part)
