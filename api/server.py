@@ -32,7 +32,7 @@ from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import PeerDoor
-from rollcall_ha.api.rocketmq.access.accounts import watch_accounts
+from rollcall_ha.api.rocketmq.access.accounts import AccountsFile, watch_accounts
 from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, accounts_of, rules_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.metrics import NameMetrics, RocketmqMetrics
@@ -50,6 +50,9 @@ from rollcall_ha.controller.runtime.directories import (
     EVENTS_DIRECTORY,
     RAFT_DIRECTORY,
     RESTORING_FILE_NAME,
+    Owner,
+    own,
+    refuse_other_owner,
 )
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
@@ -66,11 +69,8 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, loa
 from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports, watch_files
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import (
-    LOCK_FILE_NAME,
-    VERSION_FILE_NAME,
     DataDirectory,
     DirectoryError,
-    atomic_replace,
     fsync_directory,
 )
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
@@ -117,16 +117,22 @@ def _exit_storage(reason: str) -> NoReturn:
 
 async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.Event) -> int:
     path = document.path(document.controller(settings.name).data)
+    owner = Owner(fleet=document.fleet.name, incarnation=settings.fleet_incarnation, controller=settings.name)
     try:
+        # BEFORE the directory, which a start that is refused leaves as it was.
+        credentials = credentials_of(document, controller_name(document, settings.name))
+        accounts = accounts_of(document)
+        rules = rules_of(document, accounts)
+    except ConfigError as error:
+        return _fail(ExitCode.CONFIG, str(error))
+    try:
+        refuse_other_owner(path, owner)
         _accept_founded(path, settings.fleet_incarnation)
         directory = DataDirectory.claim(path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except (DirectoryError, OSError) as error:
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
-        credentials = credentials_of(document, controller_name(document, settings.name))
-        node = _Node(document, settings, path, credentials)
-    except ConfigError as error:
-        return _fail(ExitCode.CONFIG, str(error))
+        node = _Node(document, settings, owner, credentials=credentials, accounts=accounts, rules=rules)
     except JournalDamaged as error:
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
@@ -157,17 +163,19 @@ def _accept_founded(path: Path, incarnation: FleetIncarnation) -> None:
             f"{path} was founded for fleet incarnation {founded!r}, the fleet file says {incarnation!r}; if this fleet "
             "was restored from a backup, restore this controller, too: rollcall restore FILE --name NAME --token TOKEN"
         )
-    version = path / VERSION_FILE_NAME
-    # With anything else in it the directory is not fresh: without a version file the claim that follows refuses it.
-    others = {entry.name for entry in path.iterdir()} - {FOUNDING_FILE_NAME, LOCK_FILE_NAME, RAFT_DIRECTORY}
-    if not version.exists() and not others:
-        atomic_replace(version, f"{DIRECTORY_KIND} {DIRECTORY_VERSION}\n".encode())
-    # The mark moves LAST: killed before, the next start does all of this again.
-    raft = path / RAFT_DIRECTORY
-    raft.mkdir(mode=0o700, exist_ok=True)
-    mark.rename(raft / FOUNDING_FILE_NAME)
-    fsync_directory(raft)
-    fsync_directory(path)
+    # Judged whole before the mark moves: it is the right to found, and a start that is refused must not spend it.
+    claimed = DataDirectory.claim(
+        path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION, fresh=(FOUNDING_FILE_NAME, RAFT_DIRECTORY)
+    )
+    try:
+        # The mark moves LAST: killed before, the next start does all of this again.
+        raft = path / RAFT_DIRECTORY
+        raft.mkdir(mode=0o700, exist_ok=True)
+        mark.rename(raft / FOUNDING_FILE_NAME)
+        fsync_directory(raft)
+        fsync_directory(path)
+    finally:
+        claimed.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +188,18 @@ class _Node:
     """The parts of one controller."""
 
     def __init__(
-        self, document: FleetFile, settings: ServiceSettings, path: Path, credentials: Credentials | None
+        self,
+        document: FleetFile,
+        settings: ServiceSettings,
+        owner: Owner,
+        *,
+        credentials: Credentials | None,
+        accounts: AccountsFile | None,
+        rules: AccessRules,
     ) -> None:
         self._settings = settings
+        self._owner = owner
+        self._path = path = document.path(document.controller(settings.name).data)
         self._credentials = credentials
         self._logger = get_logger("server")
         self._telemetry = Telemetry()
@@ -214,8 +231,7 @@ class _Node:
             service.revocations.listeners.append(credentials.revoke)
         self._calls = AsyncCalls(self._log)
         self._peers = Peers(settings, self._calls)
-        self._accounts = accounts_of(document)
-        rules = rules_of(document, self._accounts)
+        self._accounts = accounts
         self._access = RocketmqAccess(rules)
         self._gateway = BrokerPortServer(
             service,
@@ -322,6 +338,7 @@ class _Node:
     def _background(self) -> Iterator[Coroutine[None, None, None]]:
         yield self._watch()
         yield self._disk.run()
+        yield self._own()
         yield self._backfill()
         if self._service is not None:
             yield tell_of_file(self._log, self._service.live)
@@ -331,6 +348,21 @@ class _Node:
         if self._accounts is not None:
             yield watch_accounts(self._accounts, self._access.take_accounts)
 
+    async def _own(self) -> None:
+        """Write into the data directory whose it is, once what was applied says so."""
+        assert self._service is not None
+        while self._service.published.state.fleet_incarnation != self._owner.incarnation:
+            if self._service.strange_fleet:
+                raise DirectoryError(
+                    f"{self._path} is of fleet incarnation {self._service.strange_fleet}, the fleet file says "
+                    f"{self._owner.incarnation} (fleet {self._owner.fleet!r}); name the directory of this fleet"
+                )
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+        try:
+            await asyncio.to_thread(own, self._path, self._owner)
+        except OSError as error:
+            self._logger.warning("owner_not_written", reason=str(error))
+
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
         """
         End the process if a task failed: none of them ends before ``stop``.
@@ -338,8 +370,9 @@ class _Node:
         Without the watchdog or the REST port it would go on leading, and nobody would see what is missing.
         """
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._logger.error("task_failed", error=repr(error))
-            self._exit_code = int(ExitCode.FAILED)
+            is_wrong = isinstance(error, DirectoryError)
+            self._logger.error("task_failed", error=str(error) if is_wrong else repr(error))
+            self._exit_code = int(ExitCode.DIRECTORY if is_wrong else ExitCode.FAILED)
             stop.set()
 
     async def _stop(self, started: _Started) -> None:

@@ -161,7 +161,8 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
                 subject=one.name,
                 found=f"controller does not answer: {one.trouble}",
                 expected=f"{total} of {total} answer; {alive} do, and {needed} are needed",
-                remedy=f"start it on its machine (rollcall controller {one.name}), and read its log",
+                remedy=f"start it on its machine (rollcall controller {one.name}); its log says why it ended: "
+                "exit code 64 is its fleet file, 65 its data directory",
             )
         elif one.status.controller.differing:
             names = ", ".join(one.status.controller.differing)

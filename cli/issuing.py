@@ -25,7 +25,7 @@ from rollcall_ha.node.authority import read_certificate as read
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import FleetFile, split_address
 from rollcall_ha.node.credentials import node_name
-from rollcall_ha.node.files import atomic_replace
+from rollcall_ha.node.files import atomic_replace, read_secret
 
 AUTHORITY_DIRECTORY = "authority"
 AUTHORITY_FILE = "ca.pem"
@@ -104,7 +104,7 @@ def read_passphrase(file: Path | None) -> bytes | None:
     if file is None:
         return os.environ.get(PASSPHRASE_VARIABLE, "").encode() or None
     try:
-        found = file.read_bytes().rstrip(b"\r\n")
+        found = read_secret(file).rstrip(b"\r\n")
     except OSError as error:
         raise AuthorityError(f"the passphrase's file {file} cannot be read: {error.strerror}") from error
     if not found:

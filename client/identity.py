@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.node.files import read_secret
 
 AUTHORITY_VARIABLE = "ROLLCALL_AUTHORITY"
 IDENTITY_VARIABLE = "ROLLCALL_IDENTITY"
@@ -65,7 +66,7 @@ class Identity:
         if self.certificate is not None and self.key is not None:
             for file in (self.certificate, self.key):
                 try:
-                    file.read_bytes()
+                    (read_secret if file == self.key else Path.read_bytes)(file)
                 except OSError as error:
                     remedy = "name a certificate with its key beside it by --identity; rollcall certs issue makes them"
                     raise _unusable(file, error, remedy) from error
@@ -80,7 +81,7 @@ class Identity:
         if self.token_file is None:
             return ""
         try:
-            text = self.token_file.read_text(encoding="ascii")
+            text = read_secret(self.token_file).decode("ascii")
         except (OSError, UnicodeDecodeError) as error:
             raise _unusable(self.token_file, error, "rollcall tokens issue --out FILE makes it") from error
         return checked_token(text, str(self.token_file))

@@ -4,8 +4,8 @@ The settings of the hooks: ``hooks.toml``, as one checked value.
 Here: the keys, what is wrong with them, secrets. Not here: what is delivered when (``notices``, ``desk``), the callers'
 files (``client.identity``).
 
-Rule 1: a secret is in a file of its owner alone, or in the environment: never in the settings, which lie beside code,
-nor on a command line, which every user of a machine can read.
+Rule 1: a secret is in a file that not everybody may read (``node.files.read_secret``), or in the environment: never in
+the settings, which lie beside code, nor on a command line, which every user of a machine can read.
 Rule 2: a payload leaves this machine through TLS only. Signed, it could still be read, held back and sent again.
 Rule 3: a command runs as a user that the settings name, if this process is root: else every hook is root's by
 oversight.
@@ -20,7 +20,6 @@ import pwd
 import re
 import shutil
 import ssl
-import stat
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -33,6 +32,7 @@ from rollcall_ha.client.addresses import base_url
 from rollcall_ha.client.identity import Identity
 from rollcall_ha.hooks.notices import Kind, Notice
 from rollcall_ha.node.config import ConfigError, is_loopback, split_address
+from rollcall_ha.node.files import read_secret
 
 FILE_NAME = "hooks.toml"
 FILE_VERSION = 1
@@ -296,14 +296,9 @@ def _check_command(hook: HookSection) -> None:
 
 def _private_text(name: str, file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return read_secret(file).decode("ascii", "replace")
     except OSError as error:
         raise ConfigError(f"hook {name}: secret_file {file} cannot be read: {error.strerror}") from error
-    with open(descriptor, encoding="ascii", errors="replace") as opened:  # noqa: PTH123 (judged and read is one file)
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"hook {name}: {file} has mode {mode:04o}, so others can use it: chmod 600 {file}")
-        return opened.read(4096)
 
 
 def _secret(name: str, where: str, text: str) -> bytes:

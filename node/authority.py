@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rollcall_ha.node.certified import CertifiedName, parse_certified_name, serial_text
-from rollcall_ha.node.files import atomic_replace
+from rollcall_ha.node.files import atomic_replace, read_secret
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 90
@@ -139,7 +139,7 @@ class Authority:
                 raise AuthorityError(f"{file} is not there; name the folder with the authority's ca.pem and ca.key")
         try:
             certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-            key = serialization.load_pem_private_key(key_file.read_bytes(), passphrase)
+            key = serialization.load_pem_private_key(read_secret(key_file), passphrase)
         except TypeError as error:
             remedy = "it is encrypted: give its passphrase" if passphrase is None else "it is not: give no passphrase"
             raise AuthorityError(f"{key_file}: {remedy}") from error

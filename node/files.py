@@ -7,13 +7,18 @@ caller stops (a second fsync would report success for pages that the kernel has 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 VERSION_FILE_NAME = "VERSION"
 LOCK_FILE_NAME = "LOCK"
+VOLUME_ENTRIES = frozenset({"lost+found", ".snapshot"})
+"""What a file system itself has in the root of a volume, which a data directory may be."""
+NAMED_MAX = 5
 
 
 class DirectoryError(RuntimeError):
@@ -34,6 +39,21 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def read_secret(path: Path) -> bytes:
+    """
+    A private key, a token, a passphrase: the one rule for the modes of all of them.
+
+    Raises ``OSError``; also if everybody on this machine may use it. A group may: a Secret volume of Kubernetes with an
+    ``fsGroup`` belongs to root, and is read by group.
+    """
+    with path.open("rb") as opened:
+        mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+        if mode & stat.S_IRWXO:
+            why = f"its mode is {mode:04o}, so everybody on this machine can use it: chmod 0640, or 0600 (a volume of "
+            raise PermissionError(errno.EACCES, f"{why}Kubernetes: defaultMode 0440)", str(path))
+        return opened.read()
 
 
 def atomic_replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -81,36 +101,56 @@ class DataDirectory:
         self._lock_descriptor = lock_descriptor
 
     @classmethod
-    def claim(cls, path: Path, *, kind: str, version: int) -> DataDirectory:
+    def claim(cls, path: Path, *, kind: str, version: int, fresh: Collection[str] = ()) -> DataDirectory:
         """
         Create if needed (0700), lock, and check that it holds ``kind`` in a version that this program reads.
 
+        ``fresh``: what a directory without a version may hold, and become ours.
+
         Raises:
-            DirectoryError: another process has it, or it belongs to another kind or version.
+            DirectoryError: another process has it, or it belongs to another kind or version; nothing was changed.
         """
+        mark = f"{kind} {version}\n"
+        # Judged before the lock file is made, for a refused start changes nothing; and again when nobody else can.
+        _refuse_foreign(path, mark, fresh)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            _refuse_foreign(path, mark, fresh)
+            was_empty = not entries_of(path)
+            if not (path / VERSION_FILE_NAME).exists():
+                atomic_replace(path / VERSION_FILE_NAME, mark.encode())
+        except BlockingIOError:
             os.close(descriptor)
             raise DirectoryError(f"{path} is in use by another process; stop that one first") from None
-        mark = f"{kind} {version}\n"
-        version_file = path / VERSION_FILE_NAME
-        was_empty = not any(entry.name not in (LOCK_FILE_NAME, VERSION_FILE_NAME) for entry in path.iterdir())
-        try:
-            found = version_file.read_text()
-        except FileNotFoundError:
-            if not was_empty:
-                os.close(descriptor)
-                raise DirectoryError(f"{path} is not empty and has no {VERSION_FILE_NAME}; it is not ours") from None
-            atomic_replace(version_file, mark.encode())
-            found = mark
-        if found != mark:
+        except BaseException:
             os.close(descriptor)
-            raise DirectoryError(f"{path} holds {found.strip()!r}, this program needs {mark.strip()!r}")
+            raise
         return cls(path, descriptor, was_empty=was_empty)
 
     def release(self) -> None:
         """Give up the lock."""
         os.close(self._lock_descriptor)
+
+
+def entries_of(path: Path) -> frozenset[str]:
+    """What is in a data directory besides our own two files and what the file system keeps there."""
+    return frozenset(entry.name for entry in path.iterdir()) - {LOCK_FILE_NAME, VERSION_FILE_NAME} - VOLUME_ENTRIES
+
+
+def _refuse_foreign(path: Path, mark: str, fresh: Collection[str]) -> None:
+    try:
+        others = sorted(entries_of(path) - {*fresh}) if path.exists() else []
+        found = (path / VERSION_FILE_NAME).read_text()
+    except NotADirectoryError:
+        raise DirectoryError(f"{path} is no folder; name one that is, or does not exist yet") from None
+    except FileNotFoundError:
+        if others:
+            raise DirectoryError(
+                f"{path} is not empty ({', '.join(others[:NAMED_MAX])}) and has no {VERSION_FILE_NAME}; it is not "
+                "ours. Name another folder, or move away what is in it"
+            ) from None
+        return
+    if found != mark:
+        raise DirectoryError(f"{path} holds {found.strip()!r}, this program needs {mark.strip()!r}")

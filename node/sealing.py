@@ -21,6 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from rollcall_ha.node.files import read_secret
+
 METHOD = "aes-256-gcm, scrypt 2^16/8/1"
 SALT_BYTES = 16
 _COST = 2**16
@@ -40,7 +42,7 @@ def new_salt() -> str:
 def read_passphrase(file: Path) -> bytes:
     """From the file, without its line end. Raises ``SealError``."""
     try:
-        found = file.read_bytes().rstrip(b"\r\n")
+        found = read_secret(file).rstrip(b"\r\n")
     except OSError as error:
         raise SealError(f"the passphrase's file {file} cannot be read: {error.strerror}") from error
     if not found:

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer, no_longer
+from rollcall_ha.node.files import read_secret
 
 LOOK_INTERVAL_MS = 1_000
 """Between two looks for files that were replaced, wherever some are watched."""
@@ -162,7 +163,7 @@ class Credentials:
         files = self.files
         for file in (files.authority, files.certificate, files.key):
             try:
-                file.read_bytes()
+                (read_secret if file == files.key else Path.read_bytes)(file)
             except OSError as error:
                 raise TlsFilesError(f"{file} cannot be read: {error.strerror}") from error
         # Before the files are read: replaced in between, they are read again at the next look.

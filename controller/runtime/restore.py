@@ -54,6 +54,7 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, loa
 from rollcall_ha.node.files import (
     LOCK_FILE_NAME,
     VERSION_FILE_NAME,
+    VOLUME_ENTRIES,
     DataDirectory,
     DirectoryError,
     atomic_replace,
@@ -171,6 +172,7 @@ def complaint_of(directory: Path) -> str:
     names = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
     # What a controller has voted and acknowledged is in its directory. Written over, it would vote a second time.
     allowed = _OURS if RESTORING_FILE_NAME in names else _EMPTY
+    names -= VOLUME_ENTRIES
     if names <= allowed:
         return ""
     return (

@@ -120,6 +120,8 @@ class ControllerService:
         self._taken_term: int | None = None
         self._taking_term: int | None = None
         self._founded_term: int | None = None
+        self.strange_fleet = ""
+        """The incarnation in the log, if this one was elected to lead by the log of another fleet: it does not."""
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
         self.states = StateWatch(len(settings.controllers), self._logger)
@@ -522,6 +524,7 @@ class ControllerService:
             return
         if self._must_initialise():
             # The directory of another fleet: leading would hand its brokers the epochs of ours (R7).
+            self.strange_fleet = self._log.published.state.fleet_incarnation
             self._logger.error(
                 "wrong_fleet",
                 stored=self._log.published.state.fleet_incarnation,

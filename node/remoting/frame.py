@@ -6,8 +6,8 @@ whole frames (``receive``), sockets (``connection``), the meaning of codes.
 Layout (docs/wire.md, the frame): int32 length of the rest, 8 bits header form + 24 bits header length, header, body.
 
 Rule 1: nonsense raises ``FrameError`` and nothing else; the owner of the link closes it.
-Rule 2: a header field of JSON that is no text becomes one, and null none, as RocketMQ reads them: clients in C++, Lua and
-JavaScript write numbers and truth values.
+Rule 2: a header field of JSON that is no text becomes one, and null none, as RocketMQ reads them: clients in C++, Lua
+and JavaScript write numbers and truth values.
 Rule 3: a frame as Java writes it encodes to the bytes that it was decoded from; key order in extFields is kept.
 """
 
@@ -101,7 +101,7 @@ class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class _OtherHeaderIn(_JsonHeaderIn):
-    extFields: dict[str, Any] | None = None  # type: ignore[assignment]  # noqa: N815 (name on the wire)
+    extFields: dict[str, Any] | None = None  # noqa: N815 (name on the wire)
 
 
 _decode_json_header = msgspec.json.Decoder(_JsonHeaderIn, strict=True).decode

@@ -25,21 +25,33 @@ LONG = {
     "reconsumeTimes": 0,
     "unitMode": False,
 }
-SHORT = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 1, "f": 0, "g": 1_700_000_000_000, "h": 0, "i": "TAGS\x01a\x02", "j": 0, "k": False}  # fmt: skip
+SHORT = {
+    "a": "g",
+    "b": "T",
+    "c": "TBW102",
+    "d": 4,
+    "e": 1,
+    "f": 0,
+    "g": 1_700_000_000_000,
+    "h": 0,
+    "i": "TAGS\x01a\x02",
+    "j": 0,
+    "k": False,
+}
 FIRST = {"version": 357, "language": "CPP", "flag": 0, "opaque": 5}
 CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     # jsoncpp sorts; rocketmq-client-cpp before 2.0 sends code 10, later 310.
     "C++, code 10": (
         {"code": 10, "extFields": LONG, "flag": 0, "language": "CPP", "opaque": 5, "remark": "", "version": 357},
         "",
-    ),  # fmt: skip
+    ),
     "C++, code 310": ({"code": 310, "extFields": SHORT, "flag": 0, "language": "CPP", "opaque": 5, "version": 357}, ""),
     "Node": ({"code": 310, "language": "JAVA", "opaque": 5, "flag": 0, "version": 121, "extFields": SHORT}, ""),
     "Lua": ({"extFields": SHORT, **FIRST, "code": 310, "language": "OTHER"}, "1.7e+12"),
     "PHP": (
         {"code": 310, "extFields": {**SHORT, "m": None}, "flag": 0, "language": "PHP", "opaque": 5, "remark": None},
         "",
-    ),  # fmt: skip
+    ),
 }
 
 
@@ -49,7 +61,11 @@ def frame(header: str) -> memoryview:
 
 def texts(fields: dict[str, Any]) -> dict[str, str]:
     """As Java writes the same."""
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in fields.items() if value is not None}  # fmt: skip
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in fields.items()
+        if value is not None
+    }
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -69,8 +85,17 @@ def test_a_send_with_numbers_is_understood_as_its_twin_with_texts(client: str) -
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("1", "1"), ("-7", "-7"), ("true", "true"), ("false", "false"), ("1.5", "1.5"), ("1.7e+12", "1700000000000")]
-    + [('{"a":[1]}', '{"a":[1]}'), ("18446744073709551616", "18446744073709551616"), ('"as it is"', "as it is")],
+    [
+        ("1", "1"),
+        ("-7", "-7"),
+        ("true", "true"),
+        ("false", "false"),
+        ("1.5", "1.5"),
+        ("1.7e+12", "1700000000000"),
+        ('{"a":[1]}', '{"a":[1]}'),
+        ("18446744073709551616", "18446744073709551616"),
+        ('"as it is"', "as it is"),
+    ],
 )
 def test_a_field_that_is_no_text_becomes_one(value: str, text: str) -> None:
     found = decode_frame(frame(f'{{"code":105,"opaque":1,"extFields":{{"x":{value}}}}}'))

@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.values import RevokedCertificate
 from rollcall_ha.controller.contract.views import CertificatesAnswer, Freshness
 from rollcall_ha.node.authority import Authority, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, parse_certified_name
+from rollcall_ha.node.files import atomic_replace
 from rollcall_ha.node.tls import Credentials, TlsFiles
 from tests.support.cli import CliRunner
 
@@ -121,7 +122,7 @@ def test_an_encrypted_key_is_opened_by_file_or_environment(
 
     without = certs(fleet, "renew", "c1")
     assert (without.exit_code, "it is encrypted: give its passphrase" in without.stderr) == (2, True)
-    (tmp_path / "secret").write_text("wintergreen\n")
+    atomic_replace(tmp_path / "secret", b"wintergreen\n")
     assert certs(fleet, "renew", "c1", "--passphrase-file", str(tmp_path / "secret")).exit_code == 0
     monkeypatch.setenv("ROLLCALL_AUTHORITY_PASSPHRASE", "wintergreen")
     assert certs(fleet, "renew", "c1").exit_code == 0

@@ -12,6 +12,7 @@ import typer
 from rollcall_ha.cli import context, contexts
 from rollcall_ha.cli.main import app
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.files import atomic_replace
 from tests.support.cli import CliRunner, Ran, Run
 from tests.support.fleet_certs import FleetCertificates
 
@@ -126,7 +127,7 @@ def test_credentials_are_those_of_the_context(
     """By absolute paths, so from any directory; the file itself holds none of them."""
     admin = certificates.issue(PeerKind.ADMIN, "admin")
     token = tmp_path / "robot.token"
-    token.write_text(TOKEN + "\n")
+    atomic_replace(token, f"{TOKEN}\n".encode())
     monkeypatch.chdir(tmp_path)
     arguments = ["--authority", "tls/ca.pem", "--identity", "tls/admin.pem", "--token-file", "robot.token"]
     assert rollcall("context", "add", "prod", "--controllers", "p1:1", *arguments).code == 0

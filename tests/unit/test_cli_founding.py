@@ -17,6 +17,7 @@ from rollcall_ha.cli import founding
 from rollcall_ha.cli.main import app
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
+from rollcall_ha.node.files import atomic_replace
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
 from tests.docs.transcripts import assert_shown
 from tests.support.cli import CliRunner
@@ -273,13 +274,13 @@ def test_the_page_shows_what_init_prints(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_passphrase_encrypts_the_authoritys_key_and_its_lack_is_told(tmp_path: Path) -> None:
     """From a file; a warning on standard error where there is none."""
-    (tmp_path / "secret").write_text("wintergreen\n")
+    atomic_replace(tmp_path / "secret", b"wintergreen\n")
     encrypted = lay_out(tmp_path / "a", "--brokers", "a=1", "--passphrase-file", str(tmp_path / "secret"))
     plain = lay_out(tmp_path / "b", "--brokers", "a=1")
 
     assert ("WARNING" in encrypted.stderr, "ca.key is not encrypted" in plain.stderr) == (False, True)
     assert b"ENCRYPTED" in (tmp_path / "a" / "authority" / "ca.key").read_bytes()
-    (tmp_path / "empty").write_text("\n")
+    atomic_replace(tmp_path / "empty", b"\n")
     refused = lay_out(tmp_path / "c", "--passphrase-file", str(tmp_path / "empty"))
     assert (refused.exit_code, "is empty" in refused.stderr, (tmp_path / "c").exists()) == (2, True, False)
 

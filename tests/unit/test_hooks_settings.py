@@ -64,13 +64,13 @@ def test_metrics_stay_on_loopback_and_the_version_is_ours(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("lines", "mode", "told"),
     [
-        ((SECRET,), 0o640, "mode 0640"),
+        ((SECRET,), 0o644, "mode is 0644"),
         (("plain-text-secret",), 0o600, "rollcall hooks secret"),
         (("whsec_c2hvcnQ=",), 0o600, "24 to 64 random bytes"),
         ((SECRET, SECRET, SECRET), 0o600, "holds 3 secrets"),
     ],
 )
-def test_a_secret_that_others_can_read_or_that_is_none_is_refused_and_not_shown(
+def test_a_secret_that_everybody_can_read_or_that_is_none_is_refused_and_not_shown(
     tmp_path: Path, lines: tuple[str, ...], mode: int, told: str
 ) -> None:
     write_secret(tmp_path, *lines).chmod(mode)

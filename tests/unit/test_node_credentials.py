@@ -18,6 +18,7 @@ from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile, FleetSection, load_fleet_file
 from rollcall_ha.node.credentials import broker_name, controller_name, credentials_of, of_ports
+from rollcall_ha.node.files import atomic_replace
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
 from tests.support.fleet_certs import FleetCertificates
 
@@ -119,7 +120,7 @@ def test_half_of_a_renewed_pair_changes_nothing_until_it_is_whole(tmp_path: Path
     told: list[str] = []
     running.listeners.append(lambda: told.append(running.own.serial))
     issued = authority.issue(C1)
-    (tmp_path / "c1.key").write_bytes(issued.key)
+    atomic_replace(tmp_path / "c1.key", issued.key)
     assert not running.renew_if_changed()
     assert (running.own.serial, "belong together" in running.complaint, told) == (old, True, [])
     (tmp_path / "c1.pem").write_bytes(issued.certificate)
@@ -228,7 +229,7 @@ def test_an_own_authority_signs_through_an_intermediate_one(tmp_path: Path, uris
     chain = _signed("middle", keys[1], ("root", keys[0]), [is_authority])
     (tmp_path / "c1.pem").write_bytes(_signed("c1", keys[2], ("middle", keys[1]), [names]) + chain)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
-    (tmp_path / "c1.key").write_bytes(keys[2].private_bytes(encoding, form, serialization.NoEncryption()))
+    atomic_replace(tmp_path / "c1.key", keys[2].private_bytes(encoding, form, serialization.NoEncryption()))
     expected = CertifiedName(fleet="demo", kind=PeerKind.BROKER, name="c1", set_key="demo/broker-a")
 
     if words is None:

@@ -71,3 +71,34 @@ def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DirectoryError, match="not ours"):
         DataDirectory.claim(tmp_path, kind="broker", version=1)
+
+
+@pytest.mark.parametrize("entry", ["precious", "VERSION"])
+def test_a_claim_that_is_refused_changes_nothing(tmp_path: Path, entry: str) -> None:
+    """Not even by a lock file, in a folder of somebody else's."""
+    (tmp_path / entry).write_text("database 7\n")
+
+    with pytest.raises(DirectoryError):
+        DataDirectory.claim(tmp_path, kind="broker", version=1)
+
+    assert [file.name for file in tmp_path.iterdir()] == [entry]
+
+
+@pytest.mark.parametrize("entry", ["lost+found", ".snapshot"])
+def test_the_root_of_a_volume_is_empty_but_for_what_its_file_system_keeps_there(tmp_path: Path, entry: str) -> None:
+    """A claim of a volume in Kubernetes is mounted so."""
+    (tmp_path / entry).mkdir()
+
+    claimed = DataDirectory.claim(tmp_path, kind="broker", version=1)
+
+    assert claimed.was_empty
+    claimed.release()
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_data_directory_that_is_a_file_is_refused_with_the_remedy(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "data"
+    file.write_text("x")
+
+    with pytest.raises(DirectoryError, match="is no folder"):
+        DataDirectory.claim(Path(f"{file}{below}"), kind="broker", version=1)

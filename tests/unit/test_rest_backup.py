@@ -20,6 +20,7 @@ from rollcall_ha.controller.core.snapshot import decode_state
 from rollcall_ha.controller.runtime import backups
 from rollcall_ha.controller.runtime.backup_files import read_backup
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.files import atomic_replace
 from tests.support.cli import CliRunner
 from tests.support.rest_callers import caller, certificate
 from tests.support.rest_server import RestThread
@@ -144,7 +145,7 @@ def rollcall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
 def test_the_command_writes_a_file_that_holds(tmp_path: Path, rollcall: Ran) -> None:
     """Without history, with it, and encrypted with secrets; never over another file."""
     word = tmp_path / "word"
-    word.write_text("correct horse\n")
+    atomic_replace(word, b"correct horse\n")
     with RestThread(tmp_path / "server") as server:
         for name, options, passphrase in (
             ("plain", (), None),

@@ -130,7 +130,7 @@ def test_accounts_are_read_and_show_no_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
     [
-        (FILE, 0o644, "mode 0644.*chmod 0600"),
+        (FILE, 0o644, "mode is 0644.*chmod 0640"),
         (FILE.replace("secret-of-brokers", "short"), 0o600, "5 characters, at least 8"),
         (FILE.replace('["broker-z"]', "[]"), 0o600, "needs sets"),
         (FILE.replace('"broker"', '"admin"'), 0o600, "sets belong to the role broker, this one is admin"),
@@ -174,7 +174,7 @@ def test_a_key_that_was_taken_away_was_believed_until_the_controller_was_restart
 
         assert thief() == "believed"
         write(tmp_path, FILE, 0o644)
-        await until(lambda: "mode 0644" in file.complaint)
+        await until(lambda: "mode is 0644" in file.complaint)
         assert thief() == "believed", "a file that cannot be used changes nothing"
         (tmp_path / "rocketmq.toml").unlink()
         await until(lambda: "cannot be read" in file.complaint)

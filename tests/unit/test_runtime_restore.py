@@ -19,7 +19,7 @@ from rollcall_ha.controller.runtime.directories import RESTORING_FILE_NAME
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.verify import verify
 from rollcall_ha.node.config import load_fleet_file
-from rollcall_ha.node.files import DirectoryError
+from rollcall_ha.node.files import DirectoryError, atomic_replace
 from tests.support.backup_files import write_backup
 from tests.support.core_builders import FLEET
 from tests.support.runtime_records import fails
@@ -209,7 +209,7 @@ def test_tokens_come_back_only_with_the_secrets(tmp_path: Path) -> None:
 
     config = fleet_file(tmp_path / "with")
     word = tmp_path / "word"
-    word.write_bytes(PASSPHRASE + b"\n")
+    atomic_replace(word, PASSPHRASE + b"\n")
     file = write_backup(tmp_path / "sealed", STATE, passphrase=PASSPHRASE)
     assert run(file, config) == 1, "without its passphrase"
     assert run(file, config, "--passphrase-file", str(word)) == 0

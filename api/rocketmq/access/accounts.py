@@ -5,7 +5,7 @@ Here: the file that ``rocketmq.credentials`` of the fleet file names, and lookin
 signatures (``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a
 secret.
 
-Rule 1: the file is refused if others than its owner can read it.
+Rule 1: the file is refused if everybody on its machine can read it (``node.files.read_secret``).
 Rule 2: it is read at the start of a controller and whenever it was changed; while a changed one cannot be used, the
 accounts of before count.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import msgspec
 from rollcall_ha.controller.contract.names import text_complaint
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.config import ConfigError
+from rollcall_ha.node.files import read_secret
 from rollcall_ha.node.telemetry import get_logger
 from rollcall_ha.node.tls import LOOK_INTERVAL_MS
 
@@ -71,14 +71,7 @@ def new_accounts() -> str:
 def read_accounts(path: Path) -> Mapping[str, Account]:
     """By access key. Blocks. Raises ``ConfigError``."""
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        # Before it is read: whoever can read a secret can speak for its brokers.
-        if mode & 0o077:
-            raise ConfigError(
-                f"rocketmq.credentials: {path} has mode {mode:04o}, so others than its owner can use its secrets; "
-                f"chmod 0600 {path}"
-            )
-        found = msgspec.toml.decode(path.read_bytes(), type=_File)
+        found = msgspec.toml.decode(read_secret(path), type=_File)
     except OSError as error:
         raise ConfigError(f"rocketmq.credentials: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
