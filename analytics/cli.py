@@ -23,6 +23,7 @@ from rollcall_ha.analytics.checks.alerts import Limits
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.timing import Preset
+from rollcall_ha.node.terminal import keep_printing
 
 LAKE = Path("lake")
 CANNOT_RUN = 2
@@ -371,4 +372,5 @@ def generate(
 
 
 if __name__ == "__main__":
+    keep_printing()
     app(prog_name="rollcall analytics")

@@ -197,10 +197,9 @@ class _Node:
         accounts: AccountsFile | None,
         rules: AccessRules,
     ) -> None:
-        self._settings = settings
-        self._owner = owner
+        self._settings, self._owner = settings, owner
         self._path = path = document.path(document.controller(settings.name).data)
-        self._credentials = credentials
+        self._credentials, self._accounts = credentials, accounts
         self._logger = get_logger("server")
         self._telemetry = Telemetry()
         self._lag = LoopLag(self._telemetry)
@@ -231,7 +230,6 @@ class _Node:
             service.revocations.listeners.append(credentials.revoke)
         self._calls = AsyncCalls(self._log)
         self._peers = Peers(settings, self._calls)
-        self._accounts = accounts
         self._access = RocketmqAccess(rules)
         self._gateway = BrokerPortServer(
             service,

@@ -34,6 +34,7 @@ from rollcall_ha.cli.output import CommandExit, Format, fail
 from rollcall_ha.cli.shells import Shell
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.node.terminal import keep_printing
 
 app = typer.Typer(
     name="rollcall",
@@ -549,6 +550,7 @@ def run_demo(
 def main() -> None:
     """Entry point. ``--watch`` alone means ``--watch=2s``: options with an optional value are not in typer."""
     arguments = ["--watch=2s" if argument == "--watch" else argument for argument in sys.argv[1:]]
+    keep_printing()
     stdout = sys.stdout
     try:
         try:

@@ -28,7 +28,7 @@ from typing import TextIO
 import msgspec
 import typer
 
-from rollcall_ha.node.terminal import OBEYED, harmless
+from rollcall_ha.node.terminal import OBEYED, can_show, for_stream, harmless, json_for
 
 
 class CommandExit(IntEnum):
@@ -164,19 +164,21 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
     if form is Format.JSON:
         text = msgspec.json.format(msgspec.json.encode(for_programs(report.document)), indent=2).decode()
         # Only texts have them, and these are quoted: a program reads what was sent, and a terminal obeys nothing.
-        stream.write(text.translate(_ESCAPED_IN_QUOTES) + "\n")
+        stream.write(json_for(text.translate(_ESCAPED_IN_QUOTES), stream) + "\n")
     elif form is Format.YAML:
-        stream.write(_as_yaml(report.document))
+        text = _as_yaml(report.document)
+        stream.write(text if can_show(text, stream) else _as_yaml(report.document, is_ascii=True))
     elif form is Format.NAME:
-        stream.write("".join(f"{_raw(name)}\n" for name in dict.fromkeys(report.names)))
+        stream.write(for_stream("".join(f"{_raw(name)}\n" for name in dict.fromkeys(report.names)), stream))
     elif form is Format.TSV:
         for part in report.parts:
             if isinstance(part, Table):
                 rows = (tuple(map(_raw, row)) for row in part.rows)
                 lines = (tuple(column.title for column in part.columns), *rows)
-                stream.write("".join("\t".join(line) + "\n" for line in lines))
+                stream.write(for_stream("".join("\t".join(line) + "\n" for line in lines), stream))
     else:
-        stream.write(render_text(report, has_colour=stream.isatty() and not os.environ.get("NO_COLOR")))
+        text = render_text(report, has_colour=stream.isatty() and not os.environ.get("NO_COLOR"))
+        stream.write(for_stream(text, stream))
     stream.flush()
 
 
@@ -236,7 +238,7 @@ def _aligned(table: Table) -> list[str]:
     return ["  ".join(map(cell, line, widths, table.columns)) for line in lines]
 
 
-def _as_yaml(document: object) -> str:
+def _as_yaml(document: object, *, is_ascii: bool = False) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -247,7 +249,7 @@ def _as_yaml(document: object) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent)
-    text = str(yaml.dump(for_programs(document), Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    text = str(yaml.dump(for_programs(document), Dumper=Dumper, sort_keys=False, allow_unicode=not is_ascii))
     return text.translate(_ESCAPED_IN_QUOTES)
 
 

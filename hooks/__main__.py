@@ -39,6 +39,7 @@ from rollcall_ha.node.files import DirectoryError
 from rollcall_ha.node.process import ExitCode, StopAsked, run
 from rollcall_ha.node.standard_error import say
 from rollcall_ha.node.telemetry import configure_logs
+from rollcall_ha.node.terminal import keep_printing, print_json
 
 REFUSED, WRONG_USE = 1, 2
 SECRET_BYTES = 32
@@ -51,6 +52,7 @@ _decode_alert = msgspec.json.Decoder(AlertNotice).decode
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
+    keep_printing()
     asked = _parsed(arguments)
     try:
         if asked.verb == "run":
@@ -119,7 +121,8 @@ def _check(asked: argparse.Namespace) -> int:
     made = load(asked.file)
     check_surroundings(made, os.environ)
     if asked.json:
-        return _print({"file": str(asked.file), "hooks": [hook.name for hook in made.hooks]})
+        print_json({"file": str(asked.file), "hooks": [hook.name for hook in made.hooks]})
+        return 0
     sys.stdout.write(f"OK  {asked.file}: {len(made.hooks)} hooks\n")
     for hook in made.hooks:
         goes_to = hook.url or " ".join(hook.command)
@@ -134,7 +137,7 @@ def _test(asked: argparse.Namespace) -> int:
     notice = trial_notice(hook.name, secrets.token_hex(8), now_ms=now_ms())
     outcome = asyncio.run(_delivered(made, hook, notice.id, msgspec.json.encode(notice)))
     if asked.json:
-        _print({"id": notice.id, "isDelivered": outcome.is_delivered, "reason": outcome.reason})
+        print_json({"id": notice.id, "isDelivered": outcome.is_delivered, "reason": outcome.reason})
     elif outcome.is_delivered:
         sys.stdout.write(f"OK  {hook.name} took {notice.id}\n")
     else:
@@ -157,7 +160,8 @@ def _dead_letters(asked: argparse.Namespace) -> int:
     finally:
         store.close()
     if asked.json:
-        return _print(found)
+        print_json(found)
+        return 0
     sys.stdout.write(f"{len(found)} dead letters{', the oldest' if len(found) == SHOWN_MAX else ''}\n")
     sys.stdout.writelines(_line(letter) for letter in found)
     return 0
@@ -178,7 +182,7 @@ def _retry(asked: argparse.Namespace) -> int:
     finally:
         store.close()
     if asked.json:
-        _print({"retried": count})
+        print_json({"retried": count})
     else:
         sys.stdout.write(f"{'OK' if count else 'NOTHING'}  {count} dead letters wait again\n")
     return 0 if count or asked.all else REFUSED
@@ -207,7 +211,7 @@ def _take(asked: argparse.Namespace) -> int:
     finally:
         store.close()
     if asked.json:
-        _print({"taken": taken, "deliveries": deliveries})
+        print_json({"taken": taken, "deliveries": deliveries})
     else:
         sys.stdout.write(f"OK  {taken} notices taken, {deliveries} deliveries wait\n")
     return 0
@@ -243,11 +247,6 @@ def _visited(file: Path) -> Store:
 def _shown(text: str) -> str:
     """What a receiver answered, without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _print(found: object) -> int:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
-    return 0
 
 
 if __name__ == "__main__":

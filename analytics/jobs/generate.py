@@ -6,12 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.synthetic.files import generate, prepare
 from rollcall_ha.analytics.synthetic.plan import Plan
+from rollcall_ha.node.terminal import print_json
 
 
 def run(folder: Path, plan: Plan, *, failovers: int | None, compression: str, master: str, is_json: bool) -> None:
@@ -31,7 +30,7 @@ def run(folder: Path, plan: Plan, *, failovers: int | None, compression: str, ma
         counts = generate(spark, plan, folder.absolute(), compression=compression)
     counts["elapsed_ms"] = round((time.monotonic() - began) * 1000)
     if is_json:
-        print(msgspec.json.encode(counts).decode())
+        print_json(counts, is_line=True)
         return
     print(f"WROTE {counts['reigns']:,} elections in {counts['events']:,} events to {folder}")
     print(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items() if name != "reigns"))

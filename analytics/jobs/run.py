@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from rollcall_ha.analytics.bronze.lines import find_journals
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
@@ -18,6 +16,7 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.summary import TABLES, print_summary, summary_of
+from rollcall_ha.node.terminal import print_json
 
 LAYERS = ("ingest", "silver", "gold")
 
@@ -55,6 +54,6 @@ def run(
         if "gold" in layers:
             found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))
             if is_json:
-                print(msgspec.json.encode(found).decode())
+                print_json(found, is_line=True)
             else:
                 print_summary(found)

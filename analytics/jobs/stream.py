@@ -20,7 +20,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -36,6 +35,7 @@ from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
 from rollcall_ha.client.identity import Identity
+from rollcall_ha.node.terminal import print_json
 
 FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
@@ -126,7 +126,7 @@ def tell(
         key = tuple(row[name] for name in COLUMNS if name not in ("lasts_ms", "count", "since_ms"))
         lasting.add(key)
         if key not in told:
-            print(msgspec.json.encode(notice_of(row.asDict(), now_ms=now_ms)).decode(), flush=True)
+            print_json(notice_of(row.asDict(), now_ms=now_ms), is_line=True)
     return lasting
 
 

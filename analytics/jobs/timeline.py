@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -26,6 +25,7 @@ from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES
+from rollcall_ha.node.terminal import print_json
 
 ROWS_MAX = 500
 """Rows that are shown; the lake's tables have them all."""
@@ -84,7 +84,7 @@ def _print(spark: SparkSession, files: Sequence[Path], *, is_json: bool) -> int:
         "failovers": sum(row["is_failover"] for row in rows),
     }
     if is_json:
-        print(msgspec.json.encode({"counts": counts, "rows": rows}).decode())
+        print_json({"counts": counts, "rows": rows}, is_line=True)
     else:
         Console(width=None if sys.stdout.isatty() else 200).print(_rendered(rows))
         print(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()))

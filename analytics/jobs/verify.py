@@ -11,12 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from rollcall_ha.analytics.bronze.inputs import Source
 from rollcall_ha.analytics.checks.verify import verify
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.core.verification import Rule
+from rollcall_ha.node.terminal import print_json
 
 SHOWN_MAX = 100
 """Violations that are printed; all are counted."""
@@ -56,7 +55,7 @@ def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int
             "violations": {rule: counts.get(rule, 0) for rule in Rule.ALL},
         }
     if is_json:
-        print(msgspec.json.encode({**facts, "shown": shown}).decode())
+        print_json({**facts, "shown": shown}, is_line=True)
     else:
         _print(facts, shown)
     return 0 if facts["verdict"] is RecordVerdict.SOUND else 1

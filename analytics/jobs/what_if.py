@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -21,6 +20,7 @@ from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.checks.what_if import OUTCOMES, PERCENTS, SAME, UNKNOWN, WhatIf, counts, what_if
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.node.terminal import print_json
 
 SHOWN_MAX = 20
 """Failovers that are printed: those that change most. All are in --rows."""
@@ -56,7 +56,7 @@ def run(paths: Sequence[Path], question: Question, *, lake: Path, rows: Path | N
         facts["added"] = None
     claims = (*filter(None, [answer.doubt]), *MAY_NOT_CLAIM)
     if is_json:
-        print(msgspec.json.encode({**facts, "shown": shown, "may_not_claim": claims}).decode())
+        print_json({**facts, "shown": shown, "may_not_claim": claims}, is_line=True)
     else:
         _print(facts, shown, question, claims)
     return 0 if facts["failovers"] else 1

@@ -62,6 +62,7 @@ from rollcall_ha.node.files import (
     fsync_directory,
 )
 from rollcall_ha.node.sealing import SealError, read_passphrase
+from rollcall_ha.node.terminal import keep_printing, print_json
 
 _TOKEN = re.compile(r"(?P<ms>[1-9][0-9]{12})-[0-9a-f]{16}")
 _EMPTY = frozenset({FOUNDING_FILE_NAME, LOCK_FILE_NAME})
@@ -335,6 +336,7 @@ def text_of_outcome(outcome: Outcome, file: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
+    keep_printing()
     asked = _parsed(arguments)
     try:
         if not looks_like_backup(asked.file):
@@ -360,7 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     outcome = outcome_of(doing, is_dry_run=asked.dry_run)
     if asked.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n")
+        print_json(outcome)
     else:
         sys.stdout.write(shown(text_of_outcome(outcome, asked.file)))
     return 0

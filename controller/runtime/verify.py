@@ -30,6 +30,7 @@ from rollcall_ha.controller.runtime.journal_retention import load_dropped
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, list_segments
 from rollcall_ha.controller.runtime.record_lines import GAP_PREFIX, SHOWN_MAX, Line, Wrong, judged, lines_of
 from rollcall_ha.node.sealing import SealError, read_passphrase
+from rollcall_ha.node.terminal import keep_printing, print_json
 
 
 class _Exported(msgspec.Struct):
@@ -194,6 +195,7 @@ def shown(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
+    keep_printing()
     parser = argparse.ArgumentParser(prog="rollcall verify", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("path", type=Path, help="A controller's data directory, a file of events, or a backup.")
     parser.add_argument("--passphrase-file", type=Path, help="Of an encrypted backup.")
@@ -209,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"rollcall: {asked.path} cannot be read: {error.strerror}\n")
         return 2
     if asked.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        print_json(found)
     else:
         sys.stdout.write(shown(text_of(found)))
     return 1 if found.wrong else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,9 +73,7 @@ def secured(tmp_path: Path) -> Credentials:
     make_certificates(tmp_path / "tls", ["c1"])
     credentials = more_credentials(tmp_path / "tls", NODE)
     for suffix in (".pem", ".key"):
-        (tmp_path / "tls" / f"broker-a-1{suffix}").write_bytes(
-            credentials.files.certificate.with_suffix(suffix).read_bytes()
-        )
+        shutil.copy(credentials.files.certificate.with_suffix(suffix), tmp_path / "tls" / f"broker-a-1{suffix}")
     return credentials
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,8 @@ import yaml
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Column, Report, Table
+from rollcall_ha.deploy.local.processes import our_environment, python_module
+from rollcall_ha.node.terminal import for_stream
 
 FIGURES: dict[str, list[tuple[int | None, str]]] = json.loads(Path("tests/unit/figures.json").read_text())
 FORMATS = {"duration": output.duration_us, "size": output.size, "age": output.age_ms}
@@ -150,3 +154,80 @@ def test_instants_of_programs_are_integers_and_dates() -> None:
         "lastElectionMs": 2**60,
         "lastElectionAt": None,
     }
+
+
+NAMES = ("订单", "é", "\U0001f600", "mixed-订-é-\U0001f600", "not Unicode: \udcff")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk", "utf-8"])
+@pytest.mark.parametrize("form", output.Format)
+def test_a_name_that_standard_output_cannot_encode_is_printed(form: output.Format, encoding: str, name: str) -> None:
+    """A job of cron has an ASCII locale: it ended in a traceback, in JSON and YAML, too."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    rows = (output.Table(columns=output.columns("NAME"), rows=((name,),)),)
+    document = {"name": name} if name.isprintable() else {"name": "x"}
+
+    output.print_report(
+        Report(document=document, verdict=f"OK  {name}", names=(name,), parts=rows), form, stream=stream
+    )
+
+    text = raw.getvalue().decode(encoding)
+    if form is output.Format.JSON:
+        assert json.loads(text)["name"] == document["name"]
+    elif form is output.Format.YAML:
+        assert yaml.safe_load(text)["name"] == document["name"]
+    else:
+        assert for_stream(name, stream) in text
+
+
+def rollcall(*arguments: str, redirect: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f'exec "$@" {redirect}', "-", *python_module("rollcall_ha.cli.main", *arguments)],
+        env={**our_environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_command_keeps_printing_where_characters_are_lacking() -> None:
+    """Not reports alone: a plain ``write`` and the texts of help go the same way."""
+    text = (
+        "import sys\nfrom rollcall_ha.node.terminal import *\nkeep_printing()\nprint('订单')\nprint_json({'n': '订单'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        env={**our_environment(), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    shown, _, document = done.stdout.partition("\n")
+    assert (shown, json.loads(document)) == ("\\u8ba2\\u5355", {"n": "订单"})
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("status", "--controllers", "127.0.0.1:1")])
+def test_a_closed_standard_output_is_no_traceback(arguments: tuple[str, ...]) -> None:
+    done = rollcall(*arguments, redirect=">&-")
+
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("elect", "broker-\udcff", "--yes"),
+        ("status", "\udcff"),
+        ("status", "--config", "/tmp/\udcff"),
+        ("verify", "/tmp/\udcff"),
+    ],
+)
+def test_an_argument_that_is_no_unicode_is_no_traceback(arguments: tuple[str, ...]) -> None:
+    done = rollcall(*arguments, ROLLCALL_CONTROLLERS="127.0.0.1:1")
+
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (1, 2, 3, 4)
