@@ -1,8 +1,9 @@
 """
 The command ``rollcall``: names, options and help of every command.
 
-Here: the surface, for groups only their names. Not here: what commands do (``reads``, ``orders``, ``run``,
-``founding``), the verbs of groups (``groups`` imports them late), how answers look (``tables``, ``decisions``).
+Here: the surface, for groups only their names. Not here: verbs that look or order (``reads``, ``orders``), what the
+others do (``run``, ``founding``), the verbs of groups (``groups`` imports them late), how answers look (``tables``,
+``decisions``).
 Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
 """
 
@@ -15,25 +16,22 @@ from typing import Annotated
 import typer
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import context, reads, waiting
+from rollcall_ha.cli import context, orders, reads, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
     ConfigOption,
     LagOption,
-    LastingOption,
     OperatorOptions,
     OutputOption,
     PassphraseOption,
     PlainOption,
     PlainOutput,
-    SetArgument,
     takes_order,
 )
 from rollcall_ha.cli.output import CommandExit, Format, fail
 from rollcall_ha.cli.shells import Shell
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
-from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.node.terminal import keep_printing
 
 app = typer.Typer(
@@ -108,125 +106,9 @@ def doctor(output: OutputOption = Format.TABLE) -> None:
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(expects=True)
-def elect(
-    name: SetArgument,
-    *,
-    order: OperatorOptions,
-    to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
-    unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
-    accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
-) -> None:
-    """Elect a master now, by policy or the one you name. Clean, unless --unclean --accept-loss BYTES are given."""
-    if unclean != (accept_loss is not None):
-        raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
-    from rollcall_ha.cli import orders
-
-    orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
-
-
-FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
-OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help="broker-a, or cluster/broker-a.")]
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(yes=False)
-def pause(
-    name: OptionalSetArgument = None,
-    *,
-    order: OperatorOptions,
-    fleet: FleetOption = False,
-    lasting: LastingOption,
-) -> None:
-    """No automatic elections until TIME; an order still elects. What would have been elected is on record."""
-    from rollcall_ha.cli import orders
-
-    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
-    orders.pause(name, order, is_fleet=fleet, seconds=seconds)
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(yes=False)
-def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
-    """End a pause early; sets without a master get one at once."""
-    from rollcall_ha.cli import orders
-
-    orders.resume(name, order, is_fleet=fleet)
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(yes=False)
-def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
-    """Unblock a set that failed over too often. The setting flap_failovers says what is too often."""
-    from rollcall_ha.cli import orders
-
-    orders.acknowledge(name, order)
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(expects=True)
-def switchover(
-    name: SetArgument,
-    *,
-    order: OperatorOptions,
-    to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
-    deadline_ms: Annotated[
-        int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
-    ] = SWITCHOVER_DEADLINE_MS,
-    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
-) -> None:
-    """Hand mastership over to another member, without loss. The old master drains and follows, or serves again."""
-    from rollcall_ha.cli import orders
-
-    orders.switch_over(
-        name, order, to=None if to is None else BrokerId(to), deadline_ms=deadline_ms, max_lag_bytes=max_lag
-    )
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order(dry_run="")
-def bootstrap(
-    name: SetArgument,
-    *,
-    order: OperatorOptions,
-    master: Annotated[int, typer.Option(help="Broker id of the first master.")],
-) -> None:
-    """Name the first master of a set that may elect none itself."""
-    from rollcall_ha.cli import orders
-
-    orders.bootstrap(name, order, master=BrokerId(master))
-
-
-@app.command(rich_help_panel=Panel.ORDER)
-@takes_order()
-def clean(
-    name: SetArgument,
-    *,
-    order: OperatorOptions,
-    broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
-    unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
-) -> None:
-    """Forget replicas, or a whole set; epochs never go down."""
-    from rollcall_ha.cli import orders
-
-    orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
-
-
-@app.command("raise-level", rich_help_panel=Panel.MAINTAIN)
-@takes_order(dry_run="")
-def raise_level(
-    level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
-    *,
-    order: OperatorOptions,
-    assume_upgraded: Annotated[
-        bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
-    ] = False,
-) -> None:
-    """Allow what a newer version brought; there is no way back. Every controller has to run it."""
-    from rollcall_ha.cli import orders
-
-    orders.raise_level(order, level=level, assume_upgraded=assume_upgraded)
+for act in orders.VERBS:
+    app.command(rich_help_panel=Panel.ORDER)(act)
+app.command("raise-level", rich_help_panel=Panel.MAINTAIN)(orders.raise_level)
 
 
 # --- admin -----------------------------------------------------------------------------------------------------------

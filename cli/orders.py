@@ -4,6 +4,8 @@ Commands that change something: elect, switchover, bootstrap, clean, raise-level
 Here: the orders and their answers, and what all commands that give one share (``give``, ``is_looked_at``, ``confirm``).
 Not here: which orders there are (``controller.contract.orders``), how decisions look (``decisions``).
 
+``main`` imports this module: heavy ones are imported inside the functions, so that ``rollcall --help`` is fast.
+
 Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose messages; it and ``clean`` need ``--yes`` or an answer.
 Rule 2: a script is never asked: without a terminal, an order that needs a confirmation is refused as wrong use.
 Rule 3: every order carries a request id, which is printed if the outcome is unknown.
@@ -13,16 +15,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import LagOption, LastingOption, OperatorOptions, SetArgument, takes_order
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
-from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import (
+    SWITCHOVER_DEADLINE_MS,
+    SWITCHOVER_LAG_BYTES,
     Bootstrap,
     CleanReplicas,
     ElectMaster,
@@ -31,59 +34,123 @@ from rollcall_ha.controller.contract.commands import (
     PauseElections,
     ResumeElections,
 )
-from rollcall_ha.controller.contract.orders import RaiseLevel
+from rollcall_ha.controller.contract.ids import BrokerId
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
-    from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+    from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.replies import AnsweredBy, Done
 
 
-def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
-    """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
+FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
+OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help="broker-a, or cluster/broker-a.")]
+
+
+@takes_order(expects=True)
+def elect(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
+    accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
+) -> None:
+    """Elect a master now, by policy or the one you name. Clean, unless --unclean --accept-loss BYTES are given."""
+    if unclean != (accept_loss is not None):
+        raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
     from rollcall_ha.cli import decisions
 
     with context.client(order.form) as asking:
         wanted: ElectMaster | ElectUnclean = ElectMaster(
             set_key=context.set_key(asking, name),
-            to=to,
+            to=None if to is None else BrokerId(to),
             expected_master=order.expected_master,
             expected_epoch=order.expected_epoch,
             reason=order.reason,
         )
-        if accept_loss_bytes is not None:
+        if accept_loss is not None:
             wanted = ElectUnclean(
                 set_key=wanted.set_key,
-                accepted_loss_bytes=accept_loss_bytes,
-                to=to,
+                accepted_loss_bytes=accept_loss,
+                to=wanted.to,
                 expected_master=order.expected_master,
                 expected_epoch=order.expected_epoch,
                 reason=order.reason,
             )
         if is_looked_at(order, lambda: decisions.preview_report(asking.preview(wanted)), "Elect?"):
             return
-        if accept_loss_bytes is not None and not may_ask():
+        if accept_loss is not None and not may_ask():
             # A clean election loses nothing, so a script may hold it without --yes; this one can.
             confirm("Elect outside the SyncStateSet?", order)
         answer = asking.order(wanted, request_id=order.request_id)
         print_report(decisions.elected_report(answer), order.form)
 
 
-def switch_over(
-    name: str, order: OperatorOptions, *, to: BrokerId | None, deadline_ms: int, max_lag_bytes: int
+@takes_order(yes=False)
+def pause(
+    name: OptionalSetArgument = None,
+    *,
+    order: OperatorOptions,
+    fleet: FleetOption = False,
+    lasting: LastingOption,
 ) -> None:
-    """Let the master hand over, ``to`` this broker or by policy, and wait for the end."""
+    """No automatic elections until TIME; an order still elects. What would have been elected is on record."""
+    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
+    expires_at_ms = int((time.time() + seconds) * 1000)
+    with context.client(order.form) as asking:
+        key = _whose(asking, name, is_fleet=fleet)
+        until, whose = output.utc(expires_at_ms), _named(key)
+        give(
+            asking,
+            order,
+            PauseElections(set_key=key, expires_at_ms=expires_at_ms, reason=order.reason),
+            would=f"Would pause elections of {whose} until {until}.",
+            done=f"elections of {whose} are paused until {until}; a master that dies has no successor meanwhile",
+        )
+
+
+@takes_order(yes=False)
+def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
+    """End a pause early; sets without a master get one at once."""
+    with context.client(order.form) as asking:
+        key = _whose(asking, name, is_fleet=fleet)
+        would, done = f"Would end the pause of {_named(key)}.", f"elections of {_named(key)} are held again"
+        give(asking, order, ResumeElections(set_key=key, reason=order.reason), would=would, done=done)
+
+
+@takes_order(yes=False)
+def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
+    """Unblock a set that failed over too often. The setting flap_failovers says what is too often."""
+    reason = f"acknowledged: {order.reason}" if order.reason else "acknowledged"
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        would, done = f"Would let {key} fail over again.", f"{key} fails over again, and failovers are counted anew"
+        give(asking, order, ResumeElections(set_key=key, reason=reason), would=would, done=done)
+
+
+@takes_order(expects=True)
+def switchover(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
+    deadline_ms: Annotated[
+        int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
+    ] = SWITCHOVER_DEADLINE_MS,
+    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
+) -> None:
+    """Hand mastership over to another member, without loss. The old master drains and follows, or serves again."""
     from rollcall_ha.cli import decisions
     from rollcall_ha.controller.contract.values import SwitchoverEnd
 
     with context.client(order.form) as asking:
         wanted = OrderSwitchover(
             set_key=context.set_key(asking, name),
-            to=to,
+            to=None if to is None else BrokerId(to),
             expected_master=order.expected_master,
             expected_epoch=order.expected_epoch,
             deadline_ms=deadline_ms,
-            max_lag_bytes=max_lag_bytes,
+            max_lag_bytes=max_lag,
             reason=order.reason,
         )
         if is_looked_at(order, lambda: decisions.switchover_preview_report(asking.preview(wanted)), "Switch over?"):
@@ -95,26 +162,40 @@ def switch_over(
             raise typer.Exit(CommandExit.REFUSED)
 
 
-def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
-    """Hold the first election of a set by an operator's decision."""
+@takes_order(dry_run="")
+def bootstrap(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    master: Annotated[int, typer.Option(help="Broker id of the first master.")],
+) -> None:
+    """Name the first master of a set that may elect none itself."""
     from rollcall_ha.cli import decisions
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         if may_ask():
             confirm(f"Make broker {master} the first master of {key}?", order)
-        wanted = Bootstrap(set_key=key, master=master, reason=order.reason)
+        wanted = Bootstrap(set_key=key, master=BrokerId(master), reason=order.reason)
         print_report(decisions.elected_report(asking.order(wanted, request_id=order.request_id)), order.form)
 
 
-def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
-    """Forget replicas, or the whole set if none is named; its epochs stay."""
+@takes_order()
+def clean(
+    name: SetArgument,
+    *,
+    order: OperatorOptions,
+    broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
+) -> None:
+    """Forget replicas, or a whole set; epochs never go down."""
     from rollcall_ha.cli import decisions
 
+    brokers = tuple(map(BrokerId, broker or ()))
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         whom = "broker " + ", ".join(map(str, brokers)) if brokers else "every replica"
-        wanted = CleanReplicas(set_key=key, broker_ids=tuple(brokers), is_unclean=is_unclean, reason=order.reason)
+        wanted = CleanReplicas(set_key=key, broker_ids=brokers, is_unclean=unclean, reason=order.reason)
         if order.is_dry_run:
             print_report(decisions.clean_preview_report(asking.preview(wanted)), order.form)
             return
@@ -122,8 +203,18 @@ def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_
         give(asking, order, wanted, done=f"forgot {whom} of {key}; its epochs stay")
 
 
-def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: bool) -> None:
-    """Raise the feature level of the fleet."""
+@takes_order(dry_run="")
+def raise_level(
+    level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
+    *,
+    order: OperatorOptions,
+    assume_upgraded: Annotated[
+        bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
+    ] = False,
+) -> None:
+    """Allow what a newer version brought; there is no way back. Every controller has to run it."""
+    from rollcall_ha.controller.contract.orders import RaiseLevel
+
     with context.client(order.form) as asking:
         wanted = "that of the leader's program" if level is None else str(level)
         confirm(f"Raise the feature level to {wanted}? An older controller can not join any more.", order)
@@ -131,36 +222,8 @@ def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: b
         give(asking, order, asked, done="the feature level is raised; see it with: rollcall controllers")
 
 
-def pause(name: str | None, order: OperatorOptions, *, is_fleet: bool, seconds: float) -> None:
-    """Hold no automatic election, in one set or in all, from now on for so long."""
-    expires_at_ms = int((time.time() + seconds) * 1000)
-    with context.client(order.form) as asking:
-        key = _whose(asking, name, is_fleet=is_fleet)
-        until, whose = output.utc(expires_at_ms), _named(key)
-        give(
-            asking,
-            order,
-            PauseElections(set_key=key, expires_at_ms=expires_at_ms, reason=order.reason),
-            would=f"Would pause elections of {whose} until {until}.",
-            done=f"elections of {whose} are paused until {until}; a master that dies has no successor meanwhile",
-        )
-
-
-def resume(name: str | None, order: OperatorOptions, *, is_fleet: bool) -> None:
-    """End a pause; sets without a master get one at once."""
-    with context.client(order.form) as asking:
-        key = _whose(asking, name, is_fleet=is_fleet)
-        would, done = f"Would end the pause of {_named(key)}.", f"elections of {_named(key)} are held again"
-        give(asking, order, ResumeElections(set_key=key, reason=order.reason), would=would, done=done)
-
-
-def acknowledge(name: str, order: OperatorOptions) -> None:
-    """End the block of a set that failed over again and again; the count begins anew."""
-    reason = f"acknowledged: {order.reason}" if order.reason else "acknowledged"
-    with context.client(order.form) as asking:
-        key = context.set_key(asking, name)
-        would, done = f"Would let {key} fail over again.", f"{key} fails over again, and failovers are counted anew"
-        give(asking, order, ResumeElections(set_key=key, reason=reason), would=would, done=done)
+VERBS = (elect, pause, resume, acknowledge, switchover, bootstrap, clean)
+"""Those of the panel of orders, in the order of the help."""
 
 
 def _whose(asking: Client, name: str | None, *, is_fleet: bool) -> SetKey | None:
@@ -192,6 +255,8 @@ def give(
     ``hints``: what to do next, asked for when it is done.
     """
     if order.is_dry_run:
+        from rollcall_ha.cli.tables import read_line
+
         found = asking.preview(asked)
         verdict = would if found.events else "Would change nothing."
         print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), order.form)
