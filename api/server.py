@@ -19,7 +19,6 @@ import os
 import socket
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,6 +39,7 @@ from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, Name
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
@@ -178,8 +178,7 @@ def _accept_founded(path: Path, incarnation: FleetIncarnation) -> None:
         claimed.release()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Started:
+class _Started(Frozen):
     serving: asyncio.Task[None]
     background: tuple[asyncio.Task[None], ...]
 

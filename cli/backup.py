@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ from rollcall_ha.controller.contract.backups import (
     encode_document,
     line_of,
 )
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.node.files import fsync_directory
 from rollcall_ha.node.sealing import METHOD, Seal, SealError, new_salt, read_passphrase
 
@@ -49,8 +48,7 @@ _WAIT_MS = 1_000
 _PAGE_EVENTS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Frozen):
     """The options of the command."""
 
     by: str = ""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +41,7 @@ from rollcall_ha.cli.options import FLEET_FILE, ConfigOption, OperatorOptions, O
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import Column, CommandExit, Format, Mood, Report, Table, columns, fail, number, print_report
 from rollcall_ha.controller.contract.commands import RevokeCertificate
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.node.authority import AUTHORITY_DAYS, AuthorityError, FoundCertificate, Issued, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, serial_text, utc_text
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file
@@ -62,7 +62,7 @@ ASKING_MS_MAX = 2_000
 COLUMNS: tuple[Column, ...] = columns("NAME", "KIND", "SERIAL", "EXPIRES", ">DAYS LEFT", "REVOKED?", "FILES?")
 
 
-class CertificateRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CertificateRow(Value):
     """One certificate, as ``json`` prints it."""
 
     name: str
@@ -78,8 +78,7 @@ class CertificateRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None: no controller was asked, or none answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workshop:
+class Workshop(msgspec.Struct, frozen=True):
     """Options that these commands share."""
 
     config: Path

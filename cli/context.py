@@ -21,7 +21,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -47,8 +46,7 @@ FLEET_FILES = (Path("rollcall.toml"), Path(".demo") / "rollcall.toml")
 """Where a fleet file is looked for, in the current directory; the first that is there counts."""
 
 
-@dataclass(slots=True)
-class CommonOptions:
+class CommonOptions(msgspec.Struct):
     """Options of all commands; tests replace ``make_client``."""
 
     controllers: str = ""

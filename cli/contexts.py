@@ -24,6 +24,7 @@ import typer
 
 from rollcall_ha.cli.options import OutputOption
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, columns, fail, print_report
+from rollcall_ha.controller.contract.values import Value
 
 FILE_VARIABLE = "ROLLCALL_CONTEXTS"
 CONTEXT_VARIABLE = "ROLLCALL_CONTEXT"
@@ -38,7 +39,7 @@ class ContextError(ValueError):
     """The contexts cannot be used; the message names the file, the reason and the remedy."""
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class Context(Value, forbid_unknown_fields=True):
     """One fleet. Paths are absolute, or empty where there is none."""
 
     name: str
@@ -50,7 +51,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     token_file: str = ""
 
 
-class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class Contexts(Value, forbid_unknown_fields=True):
     """The whole file."""
 
     version: int = FILE_VERSION

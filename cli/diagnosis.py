@@ -11,16 +11,13 @@ Rule 3: names, addresses and serial numbers only. A page that is attached to a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-
-import msgspec
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, Severity, lost_entries_words
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen, Value
 from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
 from rollcall_ha.node.certified import WARNING_DAYS, utc_text
 
@@ -33,7 +30,7 @@ FREE_BYTES_CRITICAL = 100_000_000
 DAY_MS = 86_400_000
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Finding(Value):
     """One thing that is not as it should be."""
 
     severity: Severity
@@ -44,8 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerFacts:
+class ControllerFacts(Frozen):
     """One controller; ``status`` None: it did not answer, and ``trouble`` says why."""
 
     name: str
@@ -62,8 +58,7 @@ class ControllerFacts:
     """Why its journal could not be read, or what it lacks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFacts:
+class DiskFacts(Frozen):
     """The disk under a data directory of this machine."""
 
     node: str
@@ -75,8 +70,7 @@ class DiskFacts:
     journal_limit_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateFacts:
+class CertificateFacts(Frozen):
     """A certificate that some process shows, or the caller's own."""
 
     name: str
@@ -86,8 +80,7 @@ class CertificateFacts:
     """By the clock of who told it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
+class FileFacts(Frozen):
     """What the fleet file here says."""
 
     path: str
@@ -96,8 +89,7 @@ class FileFacts:
     is_insecure: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Frozen):
     """Everything that was gathered."""
 
     now_ms: int

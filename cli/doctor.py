@@ -38,6 +38,7 @@ from rollcall_ha.client.errors import ClientError
 from rollcall_ha.client.identity import Identity, IdentityError
 from rollcall_ha.controller.contract.problems import Severity
 from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.node.authority import AuthorityError, read_certificate
 from rollcall_ha.node.config import ConfigError, FleetFile, split_address
@@ -47,7 +48,7 @@ CONTROLLER_PORTS = ("raft", "broker", "rest")
 BROKER_PORTS = ("listen", "ha", "health")
 
 
-class DoctorPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DoctorPage(Value):
     """What ``json`` prints."""
 
     looked_at_ms: int

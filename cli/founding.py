@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import tomli_w
+from msgspec.structs import replace
 
 from rollcall_ha.api.rocketmq.access.accounts import new_accounts
 from rollcall_ha.cli.issuing import (
@@ -37,6 +37,7 @@ from rollcall_ha.cli.machines import Placement, any_address, laid_out, place, ta
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.authority import AuthorityError
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
@@ -75,8 +76,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _BROKER_NAME = re.compile(r"(?P<set>[A-Za-z0-9][A-Za-z0-9_-]{0,59})-(?P<number>[0-9]{1,3})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Founding:
+class Founding(Frozen):
     """The options of ``rollcall init``: settings of all brokers; the fleet file may be edited afterwards."""
 
     name: str

@@ -15,11 +15,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-import msgspec
 
 from rollcall_ha.cli.output import Figure, Table, columns
+from rollcall_ha.controller.contract.values import Frozen, Value
 from rollcall_ha.node.config import UNSPECIFIED_HOSTS, ConfigError, FleetFile, split_address
 
 CONTROLLER_PORTS = {"raft": 9300, "broker": 9100, "rest": 9200}
@@ -32,7 +30,7 @@ _SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]{0,59})=(?P<replicas>[1-9][
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})*")
 
 
-class PortUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PortUse(Value):
     """A port that somebody must reach."""
 
     node: str
@@ -43,7 +41,7 @@ class PortUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     authentication: str
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Placed(Value):
     """A process on its machine."""
 
     node: str
@@ -52,7 +50,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     command: str
 
 
-class LaidOut(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LaidOut(Value):
     """What ``rollcall init -o json`` prints."""
 
     fleet: str
@@ -61,8 +59,7 @@ class LaidOut(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ports: tuple[PortUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Frozen):
     """Nodes with their addresses, as the options of the explicit form would say it."""
 
     hosts: Mapping[str, str]

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
@@ -34,7 +33,7 @@ from rollcall_ha.cli.options import OperatorOptions
 from rollcall_ha.cli.orders import confirm, may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.controller.contract.commands import OrderSwitchover
-from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
+from rollcall_ha.controller.contract.values import Frozen, SwitchoverEnd, Value, host_of
 from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ class Batch(Value):
         return tuple(one for one in self.moved if one.outcome not in (Outcome.DONE, Outcome.ELSEWHERE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
+class BatchOptions(Frozen):
     """Options of both commands."""
 
     at_a_time: int

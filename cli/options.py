@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from inspect import Parameter
 from pathlib import Path
@@ -20,6 +19,7 @@ import typer
 
 from rollcall_ha.cli.output import Format
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
+from rollcall_ha.controller.contract.values import Frozen
 
 FLEET_FILE = Path("rollcall.toml")
 
@@ -47,8 +47,7 @@ class PlainOutput(StrEnum):
 PlainOption = Annotated[PlainOutput, typer.Option("-o", "--output", help="How to print it.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorOptions:
+class OperatorOptions(Frozen):
     """Options that orders share."""
 
     form: Format

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import Condition
@@ -114,14 +115,13 @@ def plan_rebalance(sets: Iterable[SetStatus], *, budget_least: int = BUDGET_LEAS
     return Plan(moves=tuple(moves), left=tuple(left))
 
 
-@dataclass(slots=True)
-class _Spread:
+class _Spread(msgspec.Struct):
     """Sets on hosts, each with the hosts that it may be on."""
 
-    host_of_set: dict[SetKey, str] = field(default_factory=dict)
-    _loads: dict[str, int] = field(default_factory=dict)
-    _places: dict[SetKey, tuple[str, ...]] = field(default_factory=dict)
-    _movable: dict[str, dict[str, dict[SetKey, None]]] = field(default_factory=dict)
+    host_of_set: dict[SetKey, str] = msgspec.field(default_factory=dict)
+    _loads: dict[str, int] = msgspec.field(default_factory=dict)
+    _places: dict[SetKey, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    _movable: dict[str, dict[str, dict[SetKey, None]]] = msgspec.field(default_factory=dict)
     """From host to host: the sets that may go."""
 
     def put(self, key: SetKey, host: str, places: Sequence[str]) -> None:

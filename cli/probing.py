@@ -14,10 +14,10 @@ import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from enum import StrEnum
 
 from rollcall_ha.client.identity import Identity, IdentityError
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.authority import AuthorityError, ShownCertificate, read_shown
 
 DIAL_S_MAX = 2.0
@@ -46,8 +46,7 @@ class PortState(StrEnum):
     """The certificate does not hold for another reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(Frozen):
     """One port that others are told of."""
 
     node: str
@@ -64,8 +63,7 @@ class Port:
         return f"[{self.host}]:{self.number}" if ":" in self.host else f"{self.host}:{self.number}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class Looked(Frozen):
     """What was found at a port."""
 
     port: Port

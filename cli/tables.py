@@ -8,7 +8,6 @@ Here: pure functions from values of ``controller.contract.views`` to ``Report``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +21,7 @@ from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.problems import ProblemCode, lost_entries_words, words_of
 from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, Phase, SwitchoverEnd
+from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance, Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
     CatchUp,
     CertificateStatus,
@@ -43,8 +42,7 @@ from rollcall_ha.node.certified import WARNING_DAYS
 DAY_MS = 86_400_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerRow:
+class ControllerRow(Frozen):
     """One controller of a survey; ``status`` None: it did not answer."""
 
     address: str

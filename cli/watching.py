@@ -19,10 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from rollcall_ha.cli.output import Format, Report, print_report, render_text
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 LINES_MIN = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Frozen):
     """Growth and news between two answers of the controllers."""
 
     seconds: float

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
@@ -35,7 +34,7 @@ from rollcall_ha.controller.contract.commands import ApplyBrokerId, OrderSwitcho
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.orders import ORDERS, order_of, set_path
 from rollcall_ha.controller.contract.replies import Answer, AnsweredBy, Elected, IdGranted, SwitchoverAnswer
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.contract.views import (
     CertificatesAnswer,
     ControllersAnswer,
@@ -91,8 +90,7 @@ _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class Reached(Frozen):
     """One controller of a survey; ``status`` None: it did not answer, and ``trouble`` says why, with its address."""
 
     address: str
@@ -104,13 +102,12 @@ class Reached:
     """The same when its answer was there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _Call(Frozen):
     """One request, the same for every controller that it is tried on."""
 
     method: str
     path: str
-    params: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes | None = None
     request_id: RequestId | None = None
     wait_ms: int = 0
@@ -119,14 +116,13 @@ class _Call:
     """How long this call may look for a leader, and each attempt may take; None: as the client's do."""
 
 
-@dataclass(slots=True)
-class _Findings:
+class _Findings(msgspec.Struct):
     """What the attempts of one call have come to."""
 
     answered: bool = False
     may_have_run: bool = False
-    troubles: dict[str, str] = field(default_factory=dict)
-    untrusted: set[str] = field(default_factory=set)
+    troubles: dict[str, str] = msgspec.field(default_factory=dict)
+    untrusted: set[str] = msgspec.field(default_factory=set)
     """Where TLS failed for a reason that asking again does not change."""
     unknown_to: Problem | None = None
     """The last answer that says: nobody known asks."""

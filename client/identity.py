@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.files import read_secret
 
 AUTHORITY_VARIABLE = "ROLLCALL_AUTHORITY"
@@ -29,8 +29,7 @@ class IdentityError(ValueError):
     """The caller's files cannot be used; the message names the file, the reason and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Frozen):
     """Files, not their contents: it may be sent to other processes of the same user."""
 
     authority: Path | None = None

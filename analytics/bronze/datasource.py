@@ -45,6 +45,7 @@ from rollcall_ha.analytics.bronze.lines import file_of, find_journals
 from rollcall_ha.analytics.bronze.live import End, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.client.identity import Identity
+from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ class WrongOption(ValueError):
     """An option is missing or makes no sense; the message names it."""
 
 
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOptions(Frozen):
     """Options of a query, checked."""
 
     endpoints: tuple[str, ...] = ()

@@ -7,9 +7,9 @@ Here: the choice. Not here: parsing (``events``), files (``lines``, ``lake``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from rollcall_ha.analytics.bronze import events as bronze
@@ -18,8 +18,7 @@ from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.lake.lake import Lake
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Where a job's events come from."""
 
     files: Sequence[Path]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import msgspec
 from rollcall_ha.analytics.bronze.lines import BEFORE_PAGE, BEFORE_RECORD, HOLE, PAGE, readable_lines
 from rollcall_ha.analytics.bronze.live import Place, ReadFailed, decode_page, decode_place
 from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX
+from rollcall_ha.controller.contract.values import Frozen
 
 EVENTS_PER_TASK_MAX = 4_000_000
 """A task remembers its events by some 70 bytes each."""
@@ -32,8 +32,7 @@ Text = tuple[bytes, dict[str, Any]]
 """A text, and its record, empty if it is no event."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(Frozen):
     """What one task reads: of all files the events of every ``tasks``-th Raft index, beginning with ``number``."""
 
     files: Sequence[Path]

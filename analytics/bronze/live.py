@@ -13,7 +13,6 @@ Rule 3: a hole in one controller's record is looked for in another's; a hole in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import msgspec
@@ -22,7 +21,7 @@ from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import BadAnswer, ClientError
 from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import SetKey
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, Frozen
 
 PAGE_EVENTS = 500
 """As many as a controller gives at once."""
@@ -70,16 +69,14 @@ class Place(msgspec.Struct, rename="camel"):
     set_key: SetKey | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Frozen):
     """One event as it was sent."""
 
     line: bytes
     cluster: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Frozen):
     """How far a record reaches."""
 
     mark: Mark

@@ -26,6 +26,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_SYNC_STATE_SETS,
 )
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +70,7 @@ KINDS = {"open-failover": "serving", "no-master": "elections", "flapping": "flap
 """Alert -> the kind of notices about the same."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(Frozen):
     """From when on something is an alert."""
 
     open_ms: int = 10_000

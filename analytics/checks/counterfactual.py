@@ -10,13 +10,13 @@ known, and not claimed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
 from rollcall_ha.controller.core.ranking import elect
@@ -37,8 +37,7 @@ _CLEAN_KINDS = (ElectionKind.FAILOVER, ElectionKind.HANDOVER, ElectionKind.REQUE
 _decode = msgspec.json.Decoder(EventRecord).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Frozen):
     """Timeout and scan interval of the leading controller."""
 
     timeout_us: int

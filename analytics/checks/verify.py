@@ -13,7 +13,6 @@ Rule 3: violations are rows; nothing of them reaches the driver by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -48,8 +47,7 @@ _SET = ("fleet", "cluster", "broker_set")
 _LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "line")
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     violations: DataFrame
     """``VIOLATION_DDL``; empty if the record is sound."""
     begun_inside: DataFrame

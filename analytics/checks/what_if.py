@@ -15,8 +15,6 @@ Rule 3: failovers that would have come on top are counted from heartbeat gaps of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -26,6 +24,7 @@ from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
+from rollcall_ha.controller.contract.values import Frozen
 
 REPLAYED_DDL = "other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
 """The columns of a ``Replayed``."""
@@ -47,8 +46,7 @@ class WrongReality(JobRefused):
     """The record contradicts the settings that are said to have been in force; the message has both values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIf(Frozen):
     failovers: DataFrame
     """One row per recorded failover, in reality and under the other rules."""
     added: DataFrame

@@ -7,8 +7,8 @@ Here: values and small tables. Not here: any figure (``daily``, ``intervals``).
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -19,8 +19,7 @@ SET = ("fleet", "cluster", "broker_set")
 """Columns that name a broker set."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Days:
+class Days(msgspec.Struct, kw_only=True):
     """Silver and ``phases`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``; the first wanted day."""
 
     tables: dict[str, DataFrame]

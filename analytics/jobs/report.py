@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from rollcall_ha.analytics.checks.what_if import WrongReality

@@ -8,7 +8,6 @@ Here: what is asked and printed. Not here: the answer (``checks.what_if``), the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,14 @@ from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.checks.what_if import OUTCOMES, PERCENTS, SAME, UNKNOWN, WhatIf, counts, what_if
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import print_json
 
 SHOWN_MAX = 20
 """Failovers that are printed: those that change most. All are in --rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Frozen):
     """The settings that are asked about, and those that were in force."""
 
     preset: Preset | None

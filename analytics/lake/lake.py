@@ -31,7 +31,6 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,7 @@ from rollcall_ha.analytics.lake.delta import (
 )
 from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,13 +72,12 @@ class NoLake(JobRefused):
     """There is no lake, or the layer that is asked for was never built; the message says what to run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Frozen):
     """Versions of all tables that one run published together."""
 
     number: int = 0
     """From 1 on; 0 = nothing was ever published."""
-    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     """Path of a table -> its row of ``SNAPSHOTS``."""
 
     def version(self, path: str) -> int | None:

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +49,7 @@ _DELTA_TYPES: dict[str, Any] = {
 """Type as DDL -> as Delta and Spark write it as JSON, where that is another word."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakeColumn:
+class LakeColumn(msgspec.Struct, frozen=True):
     """One column: its Spark type as DDL, and the meaning of its values."""
 
     name: str
@@ -55,8 +57,7 @@ class LakeColumn:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeTable:
+class LakeTable(Frozen):
     """One table of one layer. ``key`` is unique; ``partition`` is the column by which its files are apart, or empty."""
 
     layer: str
@@ -118,8 +119,7 @@ class LakeTable:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeView(LakeTable):
+class LakeView(LakeTable, kw_only=True):
     """
     Rows that follow from others: a SELECT, in the SQL that Spark and DuckDB share. Nothing is stored.
 

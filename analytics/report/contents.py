@@ -9,7 +9,6 @@ Rule 1: every table has a greatest number of rows; nothing else of a lake leaves
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
@@ -28,6 +27,7 @@ from rollcall_ha.analytics.gold.tables import (
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, table, view
 from rollcall_ha.analytics.report.questions import QUESTIONS, Rows
 from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
+from rollcall_ha.controller.contract.values import Frozen
 
 HEAT_MAP_SETS_MAX = 40
 HEAT_MAP_COLUMNS_MAX = 48
@@ -236,8 +236,7 @@ GATHERED = tuple(table for table in TABLES if table is not WHAT_IF)
 """What the lake has an answer to by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class Contents(Frozen):
     """The input of a report: rows by the name of their table, and the lake that they come from."""
 
     rows: Mapping[str, Rows]

@@ -12,7 +12,6 @@ Rule 4: a phase without a stamp is not drawn, and named.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
@@ -20,6 +19,7 @@ from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report.pictures import Part, placed
 from rollcall_ha.analytics.report.questions import Row, Rows
 from rollcall_ha.analytics.report.scales import duration_us, whole_ms
+from rollcall_ha.controller.contract.values import Frozen
 
 PHASES = ("detected", "proposed", "committed", "notified", "promised", "role-applied", "serving")
 """As ``gold.rto`` calls them, in the order of an outage. Numbered from 1 in the pictures."""
@@ -44,8 +44,7 @@ ENLARGED_SHARE_MIN = 0.6
 """When detection took this share of the time, the rest is enlarged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Frozen):
     """One failover; ``enlarged``, and the share of the bar that it begins and ends at, where detection took most."""
 
     parts: list[Part]

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report.questions import Row, Rows
@@ -55,8 +57,7 @@ _DAYS_PER_WEEK = 7
 # --- strips ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A part of a strip: its kind, letter and quantity, a hint, the words in it and below it, its place in shares."""
 
     kind: str
@@ -132,8 +133,7 @@ def axis_over(rows: Rows, *columns: str) -> LogAxis:
 # --- maps of days ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Year:
+class Year(msgspec.Struct, frozen=True):
     """A block of the calendar. Columns are weeks, from 0 on."""
 
     number: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from rollcall_ha.controller.contract.values import Frozen
 
 UNKNOWN = "unknown"
 
@@ -115,8 +116,7 @@ def shortened(name: str, characters: int) -> str:
     return name if len(name) <= characters else f"\N{HORIZONTAL ELLIPSIS}{name[1 - characters :]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogAxis:
+class LogAxis(Frozen):
     """Durations from left to right, each decade as wide as the other."""
 
     low_ms: float
@@ -143,8 +143,7 @@ class LogAxis:
         return [tick for tick in MAJOR_TICKS_MS if self.low_ms <= tick <= self.high_ms]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
+class Levels(Frozen):
     """Level 0 is nothing at all; 1 to ``LEVELS`` are drawn larger and darker. ``limits``: where 2, 3, ... begin."""
 
     limits: tuple[float, ...]

@@ -12,7 +12,6 @@ from the push.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
@@ -22,14 +21,13 @@ from rollcall_ha.analytics.synthetic.world import SetWorld
 from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from rollcall_ha.controller.contract.values import Milestone, Phase
+from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
 
 REIGNS_REMEMBERED = 32
 """Past epochs whose start and whose truth may still matter: no replica stays away for longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class Push(Frozen):
     """One election that was carried out, and how long its steps take."""
 
     row: ReignTruth

@@ -15,6 +15,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.ids import ClusterName
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.values import Frozen
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000
@@ -50,7 +51,7 @@ class Fault(StrEnum):
     """After a change of the leading controller a living master cannot open its session in time."""
 
 
-class Mix(msgspec.Struct, frozen=True, kw_only=True):
+class Mix(Frozen):
     """Weights of the faults that strike single sets; they need not sum to anything."""
 
     crash: float = 30
@@ -69,7 +70,7 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
         return tuple((Fault(name.replace("_", "-")), getattr(self, name)) for name in self.__struct_fields__)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Frozen):
     """Everything that a synthetic history depends on."""
 
     seed: int = 1

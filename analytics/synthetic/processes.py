@@ -11,20 +11,20 @@ Rule 2: the log grows while a master serves; followers lack a little of it, draw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
 from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, RegisterCode
-from rollcall_ha.controller.contract.values import CleanMark, Evidence
+from rollcall_ha.controller.contract.values import CleanMark, Evidence, Frozen
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyntheticOperation:
+class SyntheticOperation(Frozen):
     """One operation to be proposed."""
 
     command: AnyCommand
@@ -36,8 +36,7 @@ Step = Callable[[int], Sequence[SyntheticOperation]]
 """A function of the moment, in microseconds UTC."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
+class Leader(Frozen):
     """The controller that leads."""
 
     name: ControllerName
@@ -53,8 +52,7 @@ class Leader:
         return SyntheticOperation(command=command, requested_by=self.signature, evidence=evidence)
 
 
-@dataclass(slots=True)
-class Process:
+class Process(msgspec.Struct):
     """One replica. While it neither serves nor follows, ``end`` is where its log ends."""
 
     broker_id: BrokerId
@@ -104,8 +102,7 @@ class Process:
         return SyntheticOperation(command=command, requested_by=f"broker:{self.broker_id}")
 
 
-@dataclass(slots=True)
-class ServingMaster:
+class ServingMaster(msgspec.Struct):
     """A master that takes records."""
 
     process: Process

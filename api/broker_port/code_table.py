@@ -14,11 +14,11 @@ Rule 3: a header field that is missing or no number is null, as in RocketMQ; the
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rollcall_ha.api.broker_port.headers import Header, header_fields
 from rollcall_ha.controller.contract.principals import Principal
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.codes import SystemCode
@@ -41,8 +41,7 @@ class Access(Protocol):
         """Who asks; it may have what it asks for. Raises ``AccessRefused``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Frozen):
     """One request with the link that it came on."""
 
     frame: Frame
@@ -78,8 +77,7 @@ def _always(_frame: Frame) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class Served(Frozen):
     """One line of the table."""
 
     code: int

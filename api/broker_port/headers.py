@@ -13,13 +13,14 @@ Rule 3: a boolean is true only as "true", in any case.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from rollcall_ha.controller.contract.values import Value
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+
+class Header(Value):
     """Base of all header classes. Fields are ``str``, ``int`` or ``bool``, each with None for null."""
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -90,13 +89,12 @@ _SESSION_CODES = frozenset(
 )
 
 
-@dataclass(slots=True)
-class _Link:
+class _Link(msgspec.Struct):
     """The port's own data of one connection."""
 
     number: ConnectionId
     orders: int = 0
-    replicas: dict[tuple[SetKey, BrokerId], Incarnation] = field(default_factory=dict)
+    replicas: dict[tuple[SetKey, BrokerId], Incarnation] = msgspec.field(default_factory=dict)
     """Those that it speaks for (rule 3)."""
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from typing import Annotated, Any
@@ -62,8 +61,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     content: bytes
     media_type: str
     tag: str

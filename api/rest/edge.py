@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.controller.contract.values import Frozen
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110, 9.2.1: they change nothing."""
@@ -43,8 +43,7 @@ class RefusedFor(StrEnum):
     """Refused by ``routes``, and counted with the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeRefusal:
+class EdgeRefusal(Frozen):
     """``detail`` names both values."""
 
     reason: RefusedFor

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from fastapi import FastAPI
@@ -35,6 +34,7 @@ from rollcall_ha.api.rest.roles import OPEN, allowed
 from rollcall_ha.api.rest.schemas import operation_id
 from rollcall_ha.controller.contract.codes import REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.node.remoting.links import FewLines
 from rollcall_ha.node.telemetry import Logger
@@ -88,8 +88,7 @@ class RefusalLog:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
+class _Refusal(Frozen):
     reason: Denied
     detail: str
     answer: Response

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
+
+from rollcall_ha.controller.contract.values import Frozen
 
 CALLERS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Rates(Frozen):
     """The most that one caller may ask."""
 
     requests_per_second: float
@@ -33,8 +35,7 @@ UNPROVED = Rates(requests_per_second=10, burst=50, in_flight_max=16)
 """Callers whom nobody knows share these, an address at a time: they guess."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """What a caller has left."""
 
     tokens: float

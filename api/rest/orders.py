@@ -12,7 +12,7 @@ Rule 2: what goes on after it is applied is carried out once: repeated under its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Path, Request
@@ -45,6 +45,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.orders import ORDERS, ChangeSettings, Order, RaiseLevel, TransferLead
 from rollcall_ha.controller.contract.replies import AnsweredBy, Refused
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.core.fleet import below_level
 from rollcall_ha.controller.core.settings import version_in_force, wanted
 from rollcall_ha.controller.runtime.queries import Queries
@@ -62,8 +63,7 @@ TokenPath = Annotated[str, Path(alias="id", min_length=1, max_length=64)]
 
 
 # Unknown members are refused: a misspelt "expectedEpoch" would expect nothing, and the guarded election run unguarded.
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class OrderBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class OrderBody(Value, forbid_unknown_fields=True):
     """What every order may say; JSON in camelCase."""
 
     reason: str = ""

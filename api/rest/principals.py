@@ -14,10 +14,9 @@ Rule 4: an insecure fleet believes everybody; the name is what ``X-Requested-By`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, ControllerName, SetKey
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.tokens import TokenRefused, digest_of, judge_token
 from rollcall_ha.node.certified import PeerCertificate, PeerKind, no_longer
@@ -41,8 +40,7 @@ class NoRole(Exception):
     """Somebody known asks who has no role at all (403)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Frozen):
     """What one request shows of its caller."""
 
     address: str

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Scope
 from rollcall_ha.api.rest.guard import PRINCIPAL, RELAYED_BY
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.principals import Principal
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.ports import CALL_BYTES_MAX, CallStatus
 from rollcall_ha.node.telemetry import get_logger
@@ -35,7 +36,7 @@ class AnswerLost(Exception):
     """The peer may have taken the request, and no answer came that can be read (rule 2)."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class Asked(Frozen):
     """One request."""
 
     method: str
@@ -47,7 +48,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, as the sender has proved it; None: the sender asks for itself."""
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class Answered(Frozen):
     """The answer to one."""
 
     status: int

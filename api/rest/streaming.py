@@ -24,7 +24,6 @@ import math
 import re
 from collections import deque
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -65,8 +64,7 @@ def mark_of(text: str | None) -> EventRef | None:
     return EventRef(term=term, index=index, ordinal=ordinal)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Frames of all events from ``start`` up to ``end``, the first one that is not in it."""
 
     start: Place

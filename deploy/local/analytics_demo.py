@@ -22,9 +22,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.deploy.local import faults
@@ -65,13 +66,12 @@ PLAIN = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in 
 FAILOVERS = frozenset({"failover", "unclean"})
 
 
-@dataclass(slots=True)
-class Compared:
+class Compared(msgspec.Struct):
     """The comparison of both sides, value by value."""
 
     rows: int = 0
     values: int = 0
-    differences: list[str] = field(default_factory=list)
+    differences: list[str] = msgspec.field(default_factory=list)
 
 
 def compare(history: Sequence[Mapping[str, Any]], table: Sequence[Mapping[str, str]]) -> Compared:

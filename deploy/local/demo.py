@@ -26,15 +26,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
-from rollcall_ha.controller.contract.values import Phase
+from rollcall_ha.controller.contract.values import Frozen, Phase
 from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
 from rollcall_ha.deploy.local import audit, faults, ledger, producer, sites
 from rollcall_ha.deploy.local.fleet import Fleet, on_machines
@@ -63,8 +64,7 @@ AHEAD_BYTES = 16 * 1024 * 1024
 UNATTRIBUTED_SHARE_MAX = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterKill:
+class MasterKill(Frozen):
     """One SIGKILL of a master: the interruption of the client, and the row of the record."""
 
     felt: Interruption
@@ -96,14 +96,13 @@ class MasterKill:
         return self.felt.total_ms - sum(self.phases_ms.values())
 
 
-@dataclass(slots=True)
-class Story:
+class Story(msgspec.Struct):
     """Findings of the acts, for the last line."""
 
     fleet: Fleet
     key: SetKey
-    failovers: list[MasterKill] = field(default_factory=list)
-    audit: dict[str, Any] = field(default_factory=dict)
+    failovers: list[MasterKill] = msgspec.field(default_factory=list)
+    audit: dict[str, Any] = msgspec.field(default_factory=dict)
     truncated_bytes: int = 0
     walk: WalkCounts | None = None
     """Of every command, where it was asked for."""

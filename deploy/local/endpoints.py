@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from dataclasses import dataclass
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.config import split_address
 
 HTTP_TIMEOUT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Frozen):
     """A port of one process."""
 
     address: str

@@ -22,16 +22,18 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.client.identity import Identity
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.contract.views import ControllerStatus, SetStatus
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.endpoints import Endpoint
@@ -52,13 +54,12 @@ READY_DEADLINE_S = 20.0
 INIT_DEADLINE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Frozen):
     """The size and settings of a new fleet."""
 
     name: str = "demo"
     controllers: int = 3
-    sets: dict[str, int] = field(default_factory=lambda: {"broker-a": 3})
+    sets: dict[str, int] = msgspec.field(default_factory=lambda: {"broker-a": 3})
     """Replicas of each broker set; they are named SET-1, SET-2, …"""
     timing: str = "normal"
     segment_bytes: int = 64 * 1024 * 1024

@@ -11,17 +11,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.controller.contract.values import Frozen, Value
 from rollcall_ha.node.files import write_all
 
 LEDGER_FILE_NAME = "ledger.jsonl"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Line(Value):
     key: str
     set: str
     topic: str
@@ -69,8 +69,7 @@ def read(directory: Path) -> list[Line]:
     return [_decode_line(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interruption:
+class Interruption(Frozen):
     """A fault as producers see it."""
 
     gap_ms: float

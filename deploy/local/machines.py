@@ -35,13 +35,13 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from msgspec.structs import asdict
 
 from rollcall_ha.deploy.local.partitions import NO_CUTS, Cuts, changes, two_way
 from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -30,6 +29,7 @@ from pathlib import Path
 import psutil
 
 import rollcall_ha
+from rollcall_ha.controller.contract.values import Frozen
 
 POLL_INTERVAL_S = 0.01
 PORT_FIRST, PORT_LAST = 20_000, 30_000
@@ -51,8 +51,7 @@ class DeadlineError(LauncherError):
     """A condition did not come true in time; the message names it, and the state that was seen last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
+class ProcessRecord(Frozen):
     pid: int
     created_s: float
     """Creation time as psutil reports it."""

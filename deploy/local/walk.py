@@ -15,11 +15,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.ids import SetKey
-from rollcall_ha.controller.contract.values import host_of
+from rollcall_ha.controller.contract.values import Frozen, host_of
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import LauncherError, our_environment
@@ -32,8 +33,7 @@ _LISTED = re.compile(r"^(?!Options:)[A-Z][a-z ]*:\n((?:  .*\n)+)", re.MULTILINE)
 _GROUP = re.compile(r"^Usage: .* COMMAND ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Frozen):
     """One question: words behind the name of the command, and the exit code that it is answered with."""
 
     words: tuple[str, ...] = ()
@@ -146,8 +146,7 @@ OFFLINE = ("analytics",)
 """Groups that read files and never a controller: their verbs are asked for their help."""
 
 
-@dataclass(slots=True)
-class WalkCounts:
+class WalkCounts(msgspec.Struct):
     """What the walk has come to."""
 
     commands: int = 0

@@ -33,8 +33,11 @@ import select
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+
+from rollcall_ha.controller.contract.values import Frozen
 
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 DELAY_MS_MAX = 10_000.0
@@ -51,8 +54,7 @@ _SO_RCVBUFFORCE = 33
 _GONE = (errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class Quality(Frozen):
     """What happens to that which one machine sends to another. The default does nothing."""
 
     delay_ms: float = 0.0
@@ -80,8 +82,7 @@ def _require(name: str, value: float, least: float, most: float) -> None:
         raise ValueError(f"{name} is {value}; it must be from {least} to {most}")
 
 
-@dataclass(slots=True)
-class FrameCounts:
+class FrameCounts(msgspec.Struct):
     """What became of frames between two machines that are impaired."""
 
     passed: int = 0
@@ -91,13 +92,12 @@ class FrameCounts:
     """Dropped because ``WAITING_BYTES_MAX`` waited already."""
 
 
-@dataclass(slots=True)
-class Shaper:
+class Shaper(msgspec.Struct):
     """Decides when each frame of one pair is due. Pure but for the draw."""
 
     quality: Quality
     draw: random.Random
-    counts: FrameCounts = field(default_factory=FrameCounts)
+    counts: FrameCounts = msgspec.field(default_factory=FrameCounts)
     waiting_bytes: int = 0
     _free_at_s: float = 0.0
     _last_due_s: float = 0.0
@@ -222,8 +222,7 @@ class Wires:
         self._wires[machine].shapers[target] = Shaper(Quality(**quality), random.Random(seed))  # noqa: S311
 
     def _do_count(self, machine: str, target: str) -> dict[str, int]:
-        counts = self._wires[machine].shapers[target].counts
-        return {name: getattr(counts, name) for name in FrameCounts.__slots__}
+        return msgspec.structs.asdict(self._wires[machine].shapers[target].counts)
 
     def _read(self, wire: Wire, is_outgoing: bool) -> None:
         """Take what is there, at most a batch: one busy port must not keep the others waiting."""

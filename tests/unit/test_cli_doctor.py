@@ -11,13 +11,14 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from rollcall_ha.cli import context, probing

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: the analytics extra is optional")
 

@@ -21,6 +21,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.names import text_complaint
 from rollcall_ha.controller.contract.principals import Role
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.files import read_secret
 from rollcall_ha.node.telemetry import get_logger
@@ -31,7 +32,7 @@ SECRET_BYTES = 32
 EVERY_SET = "*"
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Account(Frozen, forbid_unknown_fields=True):
     """One access key."""
 
     secret: str
@@ -49,7 +50,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return None if EVERY_SET in self.sets else frozenset(self.sets)
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _File(Frozen, forbid_unknown_fields=True):
     accounts: dict[str, Account]
 
 

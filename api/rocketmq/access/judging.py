@@ -17,8 +17,9 @@ import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from rollcall_ha.api.broker_port.code_table import AccessRefused
 from rollcall_ha.api.rocketmq.access.accounts import Account, AccountsFile
@@ -26,6 +27,7 @@ from rollcall_ha.api.rocketmq.access.rights import Right, is_allowed, least_role
 from rollcall_ha.api.rocketmq.access.signatures import ACCESS_KEY, SIGNATURE, verify_signature
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.certified import PeerCertificate, PeerKind
 from rollcall_ha.node.config import FleetFile, IpNetwork, RocketmqTls, refuse_plain_tls, rocketmq_networks
 from rollcall_ha.node.remoting.frame import Frame
@@ -45,8 +47,7 @@ _ROLES: dict[PeerKind, Role] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRules:
+class AccessRules(Frozen):
     """What the fleet file says about RocketMQ's peers without a certificate."""
 
     is_insecure: bool = False

@@ -8,11 +8,12 @@ Names are those of the wire in snake case; all fields of a request are optional 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, dataclass_transform
+from typing import Any
 
 import msgspec
 
 from rollcall_ha.api.broker_port.headers import Header
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -111,8 +112,7 @@ class ExchangeHaHeader(Header):
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class ControllerBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ControllerBody(Value, omit_defaults=True):
     """Base of all bodies. Keys in the order in which fastjson writes them: sorted."""
 
 

@@ -16,7 +16,8 @@ Rule 3: anybody else may register once the claim has been silent for ``SILENCE_M
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
 from rollcall_ha.controller.contract.timing import NS_PER_MS
@@ -26,8 +27,7 @@ SILENCE_MS = 3_000
 """Three heartbeats of RocketMQ's default."""
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(msgspec.Struct):
     host: str
     name: str
     """Proven; empty: nothing was."""

@@ -20,7 +20,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from rollcall_ha.api.broker_port.headers import Header, header_fields, read_header
 from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
@@ -60,24 +61,22 @@ _UNREACHABLE = (OSError, TimeoutError, RemotingError, ConfigError)
 Told = dict[BrokerId, tuple[Incarnation, MasterEpoch]]
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
+class _Run(msgspec.Struct, eq=False):
     """The pushes of one set for one masterEpoch: a task for each broker that is still to be told."""
 
     view: SetView
-    tasks: dict[BrokerId, asyncio.Task[None]] = field(default_factory=dict)
-    master_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: dict[BrokerId, asyncio.Task[None]] = msgspec.field(default_factory=dict)
+    master_tried: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Slaves need not wait for their master any more: it has answered, or was not reached."""
     exchange: ExchangeHaHeader | None = None
     """The master's HA address, once it answered as master."""
 
 
-@dataclass(slots=True)
-class _SetMemory:
+class _SetMemory(msgspec.Struct):
     """Which process was told which epoch, by 1008 and by 906."""
 
-    roles: Told = field(default_factory=dict)
-    links: Told = field(default_factory=dict)
+    roles: Told = msgspec.field(default_factory=dict)
+    links: Told = msgspec.field(default_factory=dict)
 
 
 class RocketmqPushes:

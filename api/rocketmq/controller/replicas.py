@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from rollcall_ha.api.broker_port.code_table import Request
 from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
@@ -59,8 +60,7 @@ REGISTER_ATTEMPTS = 3
 UNKNOWN = Positions(last_epoch=NO_EPOCH, max_offset=LogOffset(0), confirm_offset=LogOffset(0))
 
 
-@dataclass(slots=True)
-class _Report:
+class _Report(msgspec.Struct):
     """Reports of one replica: whether one is under way, and when the next one may go."""
 
     is_under_way: bool = False

@@ -11,7 +11,7 @@ Rule: nothing is guessed. A fact that cannot be read raises ``ReadingError``, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, dataclass_transform
+from typing import TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.asking import BlockingLink
 from rollcall_ha.node.remoting.codes import SystemCode
@@ -41,8 +42,7 @@ class ReadingError(Exception):
     """A fact that must be known cannot be read; the message names the fact and the address that was asked."""
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Read(Value):
     """Base of values that are read from the other side and printed."""
 
 
@@ -93,7 +93,7 @@ class _Info(Read):
 
 
 class _Table(Read):
-    replicas_info_table: dict[str, _Info] = {}
+    replicas_info_table: dict[str, _Info] = msgspec.field(default_factory=dict)
 
 
 class _Epoch(Read):
@@ -110,7 +110,7 @@ class _BrokerData(Read):
 
 
 class _ClusterInfo(Read):
-    broker_addr_table: dict[str, _BrokerData] = {}
+    broker_addr_table: dict[str, _BrokerData] = msgspec.field(default_factory=dict)
 
 
 def split_addresses(text: str) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ Rule 2: a body that cannot be read raises ``BadNamesBody`` and nothing else, and
 from __future__ import annotations
 
 import zlib
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
 
 import msgspec
 
 from rollcall_ha.api.broker_port.headers import Header
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -95,8 +96,7 @@ class ValueHeader(Header):
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Bean(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Bean(Value):
     """Base of what travels as JSON."""
 
 
@@ -121,8 +121,8 @@ class TopicTable(Bean):
     """The topics of one broker."""
 
     data_version: DataVersion = DataVersion()
-    topic_config_table: dict[str, TopicConfig] = {}
-    topic_queue_mapping_info_map: dict[str, Any] = {}
+    topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class RegisterBody(Bean):

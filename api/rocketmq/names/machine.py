@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 from rollcall_ha.api.broker_port.headers import Header, read_header
@@ -61,6 +60,7 @@ from rollcall_ha.api.rocketmq.names.table import (
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.remoting.codes import SystemCode
 
@@ -101,8 +101,7 @@ class NameCode(IntEnum):
     NAMES_BROKER_HEARTBEAT = 904
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRequest:
+class NameRequest(Frozen):
     """One request, the connection on which it came, and the moment."""
 
     code: NameCode
@@ -114,8 +113,7 @@ class NameRequest:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameAnswer:
+class NameAnswer(Frozen):
     """The answer. A header with nulls only is an empty header; None is no header."""
 
     code: int = SystemCode.SUCCESS

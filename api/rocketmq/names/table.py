@@ -16,13 +16,13 @@ Rule 4: every table that peers fill has a limit; a newcomer above it is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.api.rocketmq.names.beans import DataVersion, QueueData, TopicConfig, TopicTable
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 BROKERS_MAX = 20_000
@@ -42,7 +42,7 @@ class NamesRefused(Exception):
     """The request is not followed; the message is the remark of the answer."""
 
 
-class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredBroker(Frozen):
     """One broker as it registered last."""
 
     cluster: str
@@ -70,8 +70,7 @@ class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - self.seen_ms > self.timeout_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedSet:
+class CommittedSet(Frozen):
     """What the controllers have committed about one set."""
 
     cluster: str
@@ -87,31 +86,30 @@ CommittedOf = Callable[[str], CommittedSet | None]
 """What the controllers say about the set of this brokerName; None = they do not know it."""
 
 
-class SavedTable(msgspec.Struct, frozen=True, kw_only=True):
+class SavedTable(Frozen):
     """The table as it is written to a file."""
 
     brokers: tuple[RegisteredBroker, ...]
     queues: dict[str, tuple[QueueData, ...]]
-    mappings: dict[str, dict[str, Any]] = {}
-    keys: dict[str, dict[str, str]] = {}
+    mappings: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    keys: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class NameTable:
+class NameTable(msgspec.Struct):
     """See the module. Not for several threads."""
 
     committed_of: CommittedOf
-    queues: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+    queues: dict[str, dict[str, QueueData]] = msgspec.field(default_factory=dict)
     """Topic -> brokerName -> its queues."""
-    mappings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    mappings: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Topic -> brokerName -> static queue mapping, as the broker wrote it."""
-    keys: dict[str, dict[str, str]] = field(default_factory=dict)
+    keys: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Namespace -> key -> value."""
     changes: int = 0
     """Counts what should survive a restart: the shell writes the file when it has moved."""
-    _sets: dict[str, dict[str, RegisteredBroker]] = field(default_factory=dict)
+    _sets: dict[str, dict[str, RegisteredBroker]] = msgspec.field(default_factory=dict)
     """brokerName -> address -> registration."""
-    _by_connection: dict[ConnectionId, set[tuple[str, str]]] = field(default_factory=dict)
+    _by_connection: dict[ConnectionId, set[tuple[str, str]]] = msgspec.field(default_factory=dict)
     """Who has ever registered on a connection that is still open."""
     _brokers: int = 0
 
