@@ -11,6 +11,7 @@ Rule 3: names, addresses and serial numbers only. A page that is attached to a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
@@ -41,6 +42,11 @@ class Finding(Value):
     remedy: str
 
 
+_critical = partial(Finding, severity=Severity.CRITICAL)
+_warning = partial(Finding, severity=Severity.WARNING)
+_note = partial(Finding, severity=Severity.NOTE)
+
+
 class ControllerFacts(Frozen):
     """One controller; ``status`` None: it did not answer, and ``trouble`` says why."""
 
@@ -58,7 +64,7 @@ class ControllerFacts(Frozen):
     """Why its journal could not be read, or what it lacks."""
 
 
-class DiskFacts(Frozen):
+class DiskFacts(Value):
     """The disk under a data directory of this machine."""
 
     node: str
@@ -70,7 +76,7 @@ class DiskFacts(Frozen):
     journal_limit_bytes: int = 0
 
 
-class CertificateFacts(Frozen):
+class CertificateFacts(Value):
     """A certificate that some process shows, or the caller's own."""
 
     name: str
@@ -107,8 +113,8 @@ class Facts(Frozen):
     """What was not looked at, with the reason."""
 
     @property
-    def answering(self) -> tuple[ControllerFacts, ...]:
-        return tuple(one for one in self.controllers if one.status is not None)
+    def answering(self) -> tuple[tuple[ControllerFacts, FleetStatus], ...]:
+        return tuple((one, one.status) for one in self.controllers if one.status is not None)
 
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
@@ -137,10 +143,9 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
 def _quorum(facts: Facts) -> Iterator[Finding]:
     total, alive = len(facts.controllers), len(facts.answering)
     needed = total // 2 + 1
-    leaders = [one.name for one in facts.answering if one.status is not None and one.status.controller.has_authority]
+    leaders = [one.name for one, status in facts.answering if status.controller.has_authority]
     if not leaders:
-        yield Finding(
-            severity=Severity.CRITICAL,
+        yield _critical(
             subject="fleet",
             found=f"no controller leads with authority; {alive} of {total} answer",
             expected=f"one leads, and {needed} of {total} are up",
@@ -158,16 +163,14 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
             )
         elif one.status.controller.differing:
             names = ", ".join(one.status.controller.differing)
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=one.name,
                 found=f"its state {one.status.controller.state_digest[:12]} differs from that of {names}",
                 expected="the same entries make the same state",
                 remedy="keep the data directories of all controllers, and report it",
             )
         elif lost := one.status.controller.lost_entries:
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=one.name,
                 found=lost_entries_words(lost),
                 expected="every entry that was committed",
@@ -177,7 +180,7 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
 
 
 def _members(facts: Facts) -> Iterator[Finding]:
-    told = (one.status.controller for one in facts.answering if one.status is not None)
+    told = (status.controller for _, status in facts.answering)
     leader = next((one for one in told if one.has_authority), None)
     # A silent one that no file names is known by its address only: it may be any of them.
     if leader is None or not leader.voters or any(one.name == one.address for one in facts.controllers):
@@ -185,16 +188,14 @@ def _members(facts: Facts) -> Iterator[Finding]:
     known = {ControllerName(one.name) for one in facts.controllers}
     voters = ", ".join(leader.voters)
     for name in sorted({*leader.voters} - known):
-        yield Finding(
-            severity=Severity.WARNING,
+        yield _warning(
             subject=name,
             found=f"it votes, and was not asked; known here: {', '.join(sorted(known))}",
             expected=f"all that vote are known here: {voters}",
             remedy="add it to the fleet file of every machine, and its address to contexts (docs/controllers.md)",
         )
     for name in sorted(known - {*leader.voters, *leader.learners}):
-        yield Finding(
-            severity=Severity.WARNING,
+        yield _warning(
             subject=name,
             found="it is known here, and is no member by the leader's log",
             expected=f"one that votes: {voters}",
@@ -215,8 +216,7 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
         in_sync = f"in sync {output.id_set(view.sync_state_set)} of {expected}"
         if view.condition is not Condition.SERVING:
             master = "no master" if view.master is None else f"master {view.master}"
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=key,
                 found=f"{master}, {view.condition}: {view.condition_reason or 'no reason is told'}; {in_sync}",
                 expected="a master that serves",
@@ -224,8 +224,7 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
             )
         for problem in (PROBLEMS[ProblemCode(code)] for code in status.problems if code in PROBLEMS):
             if problem.severity is Severity.CRITICAL and view.condition is Condition.SERVING:
-                yield Finding(
-                    severity=Severity.CRITICAL,
+                yield _critical(
                     subject=key,
                     found=f"{problem.words}; {in_sync}",
                     expected=f"min_in_sync is {view.configuration.effective_min_in_sync}, and writes are taken",
@@ -233,16 +232,14 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
                 )
         for replica in status.replicas:
             if not replica.is_alive:
-                yield Finding(
-                    severity=Severity.WARNING,
+                yield _warning(
                     subject=f"{key} broker {replica.broker_id}",
                     found=f"gone; last heard {output.age_ms(replica.seen_age_ms)} ago at {replica.address}",
                     expected=f"{expected} replicas in sync; the set has {len(view.sync_state_set)}",
                     remedy=f"start it; an id that never comes back: rollcall clean {key} --broker {replica.broker_id}",
                 )
             elif not (replica.is_in_sync or replica.is_learner):
-                yield Finding(
-                    severity=Severity.WARNING,
+                yield _warning(
                     subject=f"{key} broker {replica.broker_id}",
                     found=f"alive and not in sync, {output.size(replica.lag_bytes)} behind",
                     expected="in the SyncStateSet",
@@ -279,16 +276,14 @@ def _ports(ports: Iterable[Looked]) -> Iterator[Finding]:
         if one.state in _PORT_WORDS:
             words, remedy = _PORT_WORDS[one.state]
             shown = f"; it shows {one.name}, until {utc_text(one.shown.expires_at_ms)}" if one.shown else ""
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=subject,
                 found=f"{words}: {one.trouble}{shown}",
                 expected=expected,
                 remedy=remedy,
             )
         elif one.shown is not None and one.port.expected and one.name != one.port.expected:
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=subject,
                 found=f"it shows the certificate of {one.name}",
                 expected=expected,
@@ -311,9 +306,8 @@ def certificates_of(facts: Facts) -> tuple[CertificateFacts, ...]:
                 expires_at_ms=ends,
                 expires_in_ms=ends - facts.now_ms,
             )
-    for controller in facts.answering:
-        assert controller.status is not None
-        for told in controller.status.controller.certificates:
+    for _, status in facts.answering:
+        for told in status.controller.certificates:
             known[told.serial] = CertificateFacts(
                 name=told.name, serial=told.serial, expires_at_ms=told.expires_at_ms, expires_in_ms=told.expires_in_ms
             )
@@ -325,34 +319,26 @@ def _certificates(facts: Facts) -> Iterator[Finding]:
         name = one.name.rpartition("/")[2] or one.serial
         subject = f"certificate of {one.name or 'nobody'}, {one.serial[:12]}"
         if one.serial in facts.revoked:
-            yield Finding(
-                severity=Severity.CRITICAL,
+            yield _critical(
                 subject=subject,
                 found="it is revoked, and shown",
                 expected="no process has a revoked certificate",
                 remedy=f"if {name} is to go on: rollcall certs issue {name}, and copy its files; else end it",
             )
-        if one.expires_in_ms <= 0:
+        if one.expires_in_ms < WARNING_DAYS * DAY_MS:
+            is_over, until = one.expires_in_ms <= 0, utc_text(one.expires_at_ms)
             yield Finding(
-                severity=Severity.CRITICAL,
+                severity=Severity.CRITICAL if is_over else Severity.WARNING,
                 subject=subject,
-                found=f"it expired at {utc_text(one.expires_at_ms)}",
+                found=f"it expired at {until}"
+                if is_over
+                else f"it expires in {one.expires_in_ms / DAY_MS:.1f} days, at {until}",
                 expected=f"at least {WARNING_DAYS} days are left",
                 remedy=f"rollcall certs renew {name}, and copy its files",
             )
-        elif one.expires_in_ms < WARNING_DAYS * DAY_MS:
-            yield Finding(
-                severity=Severity.WARNING,
-                subject=subject,
-                found=f"it expires in {one.expires_in_ms / DAY_MS:.1f} days, at {utc_text(one.expires_at_ms)}",
-                expected=f"at least {WARNING_DAYS} days are left",
-                remedy=f"rollcall certs renew {name}, and copy its files",
-            )
-    for controller in facts.answering:
-        assert controller.status is not None
-        if complaint := controller.status.controller.certificate_complaint:
-            yield Finding(
-                severity=Severity.WARNING,
+    for controller, status in facts.answering:
+        if complaint := status.controller.certificate_complaint:
+            yield _warning(
                 subject=controller.name,
                 found=f"it goes on with its old certificate: {complaint}",
                 expected="the files on its disk are those in use",
@@ -364,14 +350,13 @@ def _certificates(facts: Facts) -> Iterator[Finding]:
 
 
 def _versions(facts: Facts) -> Iterator[Finding]:
-    told = {one.name: one.status.controller for one in facts.answering if one.status is not None}
+    told = {one.name: status.controller for one, status in facts.answering}
     if not told:
         return
     highest = max(status.feature_level for status in told.values())
     for name, status in told.items():
         if status.feature_level < highest:
-            yield Finding(
-                severity=Severity.WARNING,
+            yield _warning(
                 subject=name,
                 found=f"its program has feature level {status.feature_level}",
                 expected=f"feature level {highest}, as the newest controller's program",
@@ -379,8 +364,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
             )
     lowest, in_force = min(one.feature_level for one in told.values()), max(one.fleet_level for one in told.values())
     if in_force < lowest:
-        yield Finding(
-            severity=Severity.NOTE,
+        yield _note(
             subject="fleet",
             found=f"feature level {in_force} is in force",
             expected=f"feature level {lowest}, which every controller's program that answers has",
@@ -389,7 +373,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
 
 
 def _settings(facts: Facts) -> Iterator[Finding]:
-    told = [(one.name, one.status) for one in facts.answering if one.status is not None]
+    told = [(one.name, status) for one, status in facts.answering]
     values: dict[str, list[tuple[str, str]]] = {
         "fleet.name": [(name, status.fleet_name) for name, status in told],
         "fleet.timing": [(name, status.timing) for name, status in told],
@@ -413,8 +397,7 @@ def _settings(facts: Facts) -> Iterator[Finding]:
     insecure = [name for name, status in told if status.controller.is_insecure]
     whose = ", ".join(insecure) or "by the fleet file"
     if insecure or (facts.file is not None and facts.file.is_insecure):
-        yield Finding(
-            severity=Severity.WARNING,
+        yield _warning(
             subject="fleet",
             found=f"insecure: ports are plain and believe whoever connects ({whose})",
             expected="every port has TLS and asks for a certificate",
@@ -426,7 +409,7 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 
 
 def _clocks(facts: Facts) -> Iterator[Finding]:
-    told = [(one, one.clock_off_ms) for one in facts.answering if one.clock_off_ms is not None]
+    told = [(one, one.clock_off_ms) for one, _ in facts.answering if one.clock_off_ms is not None]
     # The median of three or more, not this machine: a laptop that is wrong would accuse the whole fleet.
     has_middle = len(told) > 2
     middle = sorted(off for _, off in told)[len(told) // 2] if has_middle else 0
@@ -436,15 +419,13 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         if abs(off - middle) - one.clock_doubt_ms > CLOCK_OFF_MS_MAX:
             against = "the middle of all controllers'" if has_middle else "this machine's"
             found = f"its clock is {off - middle:+,} ms from {against}, give or take {one.clock_doubt_ms:,} ms"
-            yield Finding(severity=Severity.WARNING, subject=one.name, found=found, expected=expected, remedy=remedy)
+            yield _warning(subject=one.name, found=found, expected=expected, remedy=remedy)
     if abs(middle) > CLOCK_OFF_MS_MAX + max((one.clock_doubt_ms for one, _ in told), default=0):
         found = f"its clock is {-middle:+,} ms from the middle of all controllers'"
-        yield Finding(severity=Severity.NOTE, subject="this machine", found=found, expected=expected, remedy=remedy)
-    for one in facts.answering:
-        assert one.status is not None
-        if step_ms := one.status.controller.clock_step_ms:
-            yield Finding(
-                severity=Severity.NOTE,
+        yield _note(subject="this machine", found=found, expected=expected, remedy=remedy)
+    for one, status in facts.answering:
+        if step_ms := status.controller.clock_step_ms:
+            yield _note(
                 subject=one.name,
                 found=f"the clock of entries stepped by {step_ms:+,} ms within the last hour",
                 expected="no step",
@@ -465,8 +446,7 @@ def _disks(disks: Sequence[DiskFacts]) -> Iterator[Finding]:
                 remedy="free some room, or give it a larger disk: a master with a full one acknowledges no write",
             )
         if one.journal_bytes is not None and one.journal_bytes > one.journal_limit_bytes:
-            yield Finding(
-                severity=Severity.WARNING,
+            yield _warning(
                 subject=f"{one.node} journal",
                 found=f"{output.size(one.journal_bytes)} of events under {one.directory}",
                 expected=f"at most {output.size(one.journal_limit_bytes)}, by fleet.event_bytes",
@@ -474,25 +454,22 @@ def _disks(disks: Sequence[DiskFacts]) -> Iterator[Finding]:
             )
 
 
-def _journals(answering: Sequence[ControllerFacts]) -> Iterator[Finding]:
-    ends = [one.newest.index for one in answering if one.newest is not None]
+def _journals(answering: Sequence[tuple[ControllerFacts, FleetStatus]]) -> Iterator[Finding]:
+    ends = [one.newest.index for one, _ in answering if one.newest is not None]
     newest = max(ends, default=0)
-    for one in answering:
+    for one, status in answering:
         if one.journal_trouble:
-            yield Finding(
-                severity=Severity.WARNING,
+            yield _warning(
                 subject=f"{one.name} journal",
                 found=one.journal_trouble,
                 expected="every event is on its disk",
                 remedy="it fetches what it lacks from the others while they have it; look at its log",
             )
-        assert one.status is not None
-        applied, own = one.status.controller.applied_index, 0 if one.newest is None else one.newest.index
+        applied, own = status.controller.applied_index, 0 if one.newest is None else one.newest.index
         # Asked one after the other: an event between two questions is in the second answer only, and its entry is not
         # applied by the first controller's word.
         if own < newest <= applied:
-            yield Finding(
-                severity=Severity.WARNING,
+            yield _warning(
                 subject=f"{one.name} journal",
                 found=f"it ends at index {own:,} on disk, and the controller has applied {applied:,}",
                 expected=f"index {newest:,}, as another controller's",

@@ -11,12 +11,10 @@ Rule 3: every wait has a limit: ``probing.DIAL_S_MAX`` a port, the client's a qu
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import typer
 
 from rollcall_ha import __version__
@@ -60,8 +58,8 @@ class DoctorPage(Value):
     """What was not looked at, with the reason."""
     controllers: tuple[dict[str, object], ...]
     ports: tuple[dict[str, object], ...]
-    certificates: tuple[dict[str, object], ...]
-    disks: tuple[dict[str, object], ...]
+    certificates: tuple[CertificateFacts, ...]
+    disks: tuple[DiskFacts, ...]
 
 
 def doctor(form: Format) -> None:
@@ -305,8 +303,8 @@ def page_of(facts: Facts, findings: Sequence[Finding]) -> Report:
         skipped=facts.skipped,
         controllers=tuple(_controller_document(one) for one in facts.controllers),
         ports=tuple(_port_document(one) for one in facts.ports),
-        certificates=tuple(_plain(one) for one in certificates),
-        disks=tuple(_plain(one) for one in facts.disks),
+        certificates=certificates,
+        disks=facts.disks,
     )
     return Report(
         document=document,
@@ -316,12 +314,6 @@ def page_of(facts: Facts, findings: Sequence[Finding]) -> Report:
         parts=(*parts, *([""] if skipped else []), *skipped),
         names=tuple(one.subject for one in findings),
     )
-
-
-def _plain(value: CertificateFacts | DiskFacts) -> dict[str, object]:
-    """Its fields under keys as REST writes them: ``expiresAtMs``."""
-    fields: dict[str, object] = msgspec.to_builtins(value)
-    return {re.sub("_(.)", lambda found: found[1].upper(), name): one for name, one in fields.items()}
 
 
 def _controller_document(one: ControllerFacts) -> dict[str, object]:
