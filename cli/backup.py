@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollcall_ha.cli import context
-from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.backups import (
     BACKUP_FORMAT,
     BackupEnd,
@@ -92,10 +92,8 @@ def _passphrase(wanted: Wanted) -> bytes | None:
     if wanted.has_secrets != (wanted.passphrase_file is not None):
         told = "--with-secrets and --passphrase-file need each other: secrets are never written in clear"
         raise fail(f"rollcall: {told}", CommandExit.WRONG_USE)
-    try:
+    with wrong_use(SealError):
         return None if wanted.passphrase_file is None else read_passphrase(wanted.passphrase_file)
-    except SealError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 def _chosen(asking: Client, by: str) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import msgspec
 import typer
 
-from rollcall_ha.cli.output import CommandExit, Format, complain, fail
+from rollcall_ha.cli.output import CommandExit, Format, complain, fail, wrong_use
 
 if TYPE_CHECKING:
     from rollcall_ha.cli.contexts import Context
@@ -109,10 +109,8 @@ def fleet_file() -> tuple[Path, FleetFile] | None:
         return None
     from rollcall_ha.node.config import ConfigError, load_fleet_file
 
-    try:
+    with wrong_use(ConfigError):
         return path, load_fleet_file(path)
-    except ConfigError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 def _fleet_file_path() -> Path | None:
@@ -132,10 +130,8 @@ def chosen_context() -> Context | None:
         )
     if not named and _fleet_file_path() is not None:
         return None
-    try:
+    with wrong_use(contexts.ContextError):
         return contexts.chosen(os.environ, named)
-    except contexts.ContextError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 def identity() -> Identity:
@@ -175,12 +171,10 @@ def make_client() -> Client:
     from rollcall_ha.client.client import Client
     from rollcall_ha.client.identity import checked_token
 
-    try:
+    with wrong_use(ValueError):
         text = os.environ.get(TOKEN_VARIABLE, "")
         token = checked_token(text, TOKEN_VARIABLE) if text else ""
         return Client(controller_addresses(), requested_by=_user(), identity=identity(), token=token)
-    except ValueError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ import msgspec
 import typer
 
 from rollcall_ha.cli.options import OutputOption
-from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, columns, fail, print_report
+from rollcall_ha.cli.output import Format, Mood, Report, Table, columns, print_report, wrong_use
 from rollcall_ha.controller.contract.values import Value
 
 FILE_VARIABLE = "ROLLCALL_CONTEXTS"
@@ -136,15 +135,6 @@ def _require(known: Contexts, name: str, file: Path) -> Context:
     return found
 
 
-@contextmanager
-def _wrong_use() -> Iterator[None]:
-    """Errors of the file, of addresses and of credentials end the command (2)."""
-    try:
-        yield
-    except ValueError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
-
-
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +150,7 @@ def add(
     form: OutputOption = Format.TABLE,
 ) -> None:
     """Remember where a fleet is, and who asks it. The first one is in use at once."""
-    with _wrong_use():
+    with wrong_use(ValueError):
         made = _made(name, controllers, authority=authority, identity=identity, token_file=token_file)
         file = contexts_file(os.environ)
         known = load(file)
@@ -214,7 +204,7 @@ def use(
     """Take this context for the following commands."""
     if none == bool(name):
         raise typer.BadParameter("name a context, or say --none")
-    with _wrong_use():
+    with wrong_use(ValueError):
         file = contexts_file(os.environ)
         known = load(file)
         if not none:
@@ -227,7 +217,7 @@ def use(
 @app.command()
 def remove(name: NameArgument, form: OutputOption = Format.TABLE) -> None:
     """Forget a context. Its certificates and tokens stay where they are."""
-    with _wrong_use():
+    with wrong_use(ValueError):
         file = contexts_file(os.environ)
         known = load(file)
         _require(known, name, file)
@@ -242,7 +232,7 @@ def remove(name: NameArgument, form: OutputOption = Format.TABLE) -> None:
 @app.command("list")
 def show(form: OutputOption = Format.TABLE) -> None:
     """All contexts, and which one is in use."""
-    with _wrong_use():
+    with wrong_use(ValueError):
         file = contexts_file(os.environ)
         known = load(file)
     current = os.environ.get(CONTEXT_VARIABLE, "") or known.current

@@ -34,7 +34,7 @@ from rollcall_ha.cli.issuing import (
     read_passphrase,
 )
 from rollcall_ha.cli.machines import Placement, any_address, laid_out, place, tables
-from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report
+from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.controller.contract.values import Frozen
@@ -117,12 +117,10 @@ def init(directory: Path, plan: Founding, *, passphrase_file: Path | None = None
             "its brokers were promised. Choose another --directory.",
             CommandExit.REFUSED,
         )
-    try:
+    with wrong_use(ConfigError, AuthorityError):
         plan, placement = _placed(plan)
         fleet = describe(plan)
         passphrase = read_passphrase(passphrase_file)
-    except (ConfigError, AuthorityError) as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
     try:
         _write(directory, fleet, placement, passphrase)
     except OSError as error:

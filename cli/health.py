@@ -15,7 +15,7 @@ import sys
 from http import HTTPStatus
 from pathlib import Path
 
-from rollcall_ha.cli.output import CommandExit, fail
+from rollcall_ha.cli.output import CommandExit, fail, wrong_use
 from rollcall_ha.node.certified import CertifiedName, PeerKind, PeerRefused
 from rollcall_ha.node.config import ConfigError, FleetFile, bind_address, load_fleet_file, split_address
 from rollcall_ha.node.credentials import credentials_of, node_name, of_ports
@@ -39,12 +39,10 @@ def health(config: Path, name: str | None, *, is_ready: bool) -> None:
     Raises:
         typer.Exit: it says no (1); there is no such node, or no certificate of it (2); it does not answer (4).
     """
-    try:
+    with wrong_use(ConfigError):
         document = load_fleet_file(config)
         certified, (host, port) = _node(document, name or socket.gethostname())
         credentials = of_ports(document, credentials_of(document, certified))
-    except ConfigError as error:
-        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
     path = "/readyz" if is_ready else "/livez"
     try:
         status, text = _ask(host, port, path, credentials, certified)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
@@ -54,6 +55,15 @@ def fail(message: str, code: CommandExit) -> typer.Exit:
     """Print the reason, and return the exception to raise."""
     complain(message)
     return typer.Exit(int(code))
+
+
+@contextmanager
+def wrong_use(*errors: type[Exception]) -> Iterator[None]:
+    """Such errors end the command (2) with their words."""
+    try:
+        yield
+    except errors as error:
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 UNKNOWN = "unknown"
