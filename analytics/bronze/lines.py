@@ -15,6 +15,7 @@ files are read through before, at two hundredths of the cost of parsing them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress, islice
@@ -24,7 +25,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from rollcall_ha.analytics.lake.session import as_path, is_hidden
 from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +39,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Suffix of a file -> its compression."""
 
 CHUNK_BYTES = 1 << 18
+UNREAD_SHOWN_MAX = 5
 
 URI_SAFE = "/!'()*,;:$&+=@~"
 """Characters that Java leaves as they are in the path of a URI, besides letters, digits and all beyond ASCII."""
@@ -60,19 +64,23 @@ class NoJournals(JobRefused):
 
 def find_journals(paths: Sequence[Path]) -> list[Path]:
     """
-    Files named by ``paths``; of a folder all journals below it, however deep.
+    Files named by ``paths``; of a folder all journals below it, however deep. Says what below it is not read.
 
     Raises ``NoJournals`` if a path does not exist or nothing was found.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern))
+            below = sorted(file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.is_file())
             # A controller's lie in ``events/``: where there is one, any other ``.jsonl`` below is none (a ledger of
             # producers), and would be a thousand rejected lines. Without any they are copies in folders of a person's.
-            found += [file for file in below if file.parent.name == "events"] or below
-        elif path.exists():
+            chosen = [file for file in below if file.parent.name == "events"] or below
+            tell_unread(sorted({*path.rglob("*.jsonl*")} - {*chosen}), "no journals by place or name")
+            found += chosen
+        elif path.is_file():
             found.append(path)
+        elif path.exists():
+            raise NoJournals(f"{path} is neither a file nor a folder; write what it gives into a file, and name that")
         else:
             raise NoJournals(f"{path} does not exist")
     if not found:
@@ -82,6 +90,14 @@ def find_journals(paths: Sequence[Path]) -> list[Path]:
             " with journals in it, or a file that holds pages of /v1/events"
         )
     return found
+
+
+def tell_unread(files: Sequence[Path], why: str) -> None:
+    """Say on standard error which files are left out: what was not read would look like what did not happen."""
+    if files:
+        more = f" and {len(files) - UNREAD_SHOWN_MAX:,} more" if len(files) > UNREAD_SHOWN_MAX else ""
+        named = ", ".join(map(str, files[:UNREAD_SHOWN_MAX]))
+        print(f"not read ({why}): {harmless(named)}{more}", file=sys.stderr)
 
 
 def find_broken(files: Sequence[Path]) -> list[Path]:
@@ -147,21 +163,21 @@ def _skip(stream: pa.NativeFile, count_bytes: int) -> None:
 
 def read_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     """Columns ``source_file`` and ``text``: the files' lines as they are, empty ones too."""
-    broken = find_broken(files)
-    whole = [str(file.absolute()) for file in files if file not in broken]
+    ours = {*find_broken(files), *(file for file in files if is_hidden(file.name))}
+    whole = [as_path(file.absolute()) for file in files if file not in ours]
     if not whole:
-        return broken_lines(spark, broken)
+        return own_lines(spark, sorted(ours))
     texts = as_lines(spark.read.text(whole))
-    return texts.unionByName(broken_lines(spark, broken)) if broken else texts
+    return texts.unionByName(own_lines(spark, sorted(ours))) if ours else texts
 
 
-def broken_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """The same of files that Spark cannot read (rule 3), a task per file."""
+def own_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """The same of files that Spark does not read: those that break off (rule 3), and hidden ones. A task per file."""
     rows = [(str(file.absolute()),) for file in files]
-    return spark.createDataFrame(rows, "path string").repartition(len(rows)).mapInArrow(_read_broken, LINES_DDL)
+    return spark.createDataFrame(rows, "path string").repartition(len(rows)).mapInArrow(_read_own, LINES_DDL)
 
 
-def _read_broken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_own(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     for path in (path for batch in batches for path in batch.column("path").to_pylist()):

@@ -33,6 +33,7 @@ from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_QUALITY, GOLD
 from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
 from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.session import as_path
 from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
@@ -139,7 +140,7 @@ class Layers:
 
     def _counts(self, folder: Path) -> Sequence[Row]:
         """Counts what ``_write`` wrote, per source file: numbers about files, not data."""
-        rows = self._spark.read.schema("source_file string, why string, texts int").parquet(str(folder))
+        rows = self._spark.read.schema("source_file string, why string, texts int").parquet(as_path(folder))
         is_blank = f.col("why") == bronze.Why.BLANK.value
         counts: list[Row] = (
             rows.groupBy("source_file")

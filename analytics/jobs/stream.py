@@ -30,7 +30,7 @@ from rollcall_ha.analytics.checks.alerts import COLUMNS, Limits, alerts, notice_
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.session import check_java, spark_session
+from rollcall_ha.analytics.lake.session import as_path, check_java, is_hidden, spark_session
 from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
@@ -132,6 +132,11 @@ def tell(
 
 def of_files(spark: SparkSession, folder: str) -> DataFrame:
     """Lines of the journals in a folder or glob, as ``as_lines`` gives them; of a compressed file a null."""
+    root = Path(folder)
+    if root.is_dir():
+        folder = as_path(root)
+        hidden = (file for file in root.rglob("*.jsonl*") if any(map(is_hidden, file.relative_to(root).parts)))
+        lines.tell_unread(sorted(hidden), "Spark hides names that begin with _ or .; rename them, or read them by run")
 
     def stream(names: str) -> DataStreamReader:
         return (

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from rollcall_ha.analytics.bronze.inputs import Source
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.checks.what_if import OUTCOMES, PERCENTS, SAME, UNKNOWN, WhatIf, counts, what_if
-from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.session import as_path, spark_session
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import print_json
@@ -67,7 +67,7 @@ def ask(spark: SparkSession, events: DataFrame, question: Question) -> WhatIf:
     timing = PRESETS[question.preset or question.real_preset]
     timeout_ms = question.timeout_ms if question.timeout_ms or question.preset else question.real_timeout_ms
     other = Settings.of(timing, timeout_ms=timeout_ms)
-    gaps = spark.read.parquet(str(question.gaps)) if question.gaps is not None else None
+    gaps = spark.read.parquet(as_path(question.gaps)) if question.gaps is not None else None
     return what_if(events, real=real, other=other, policy=question.policy, gaps=gaps)
 
 

@@ -47,6 +47,7 @@ from rollcall_ha.analytics.lake.delta import (
     undo,
     write_file,
 )
+from rollcall_ha.analytics.lake.session import as_path
 from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.controller.contract.values import Frozen
@@ -164,7 +165,7 @@ class Lake:
     ) -> DataFrame:
         """Rows of these files, published or staged, or of their partitions ``only``."""
         wanted = files if only is None else {name: files[name] for name in only if name in files}
-        paths = [str(self.folder(table.path) / file) for some in wanted.values() for file in some]
+        paths = [as_path(self.folder(table.path) / file) for some in wanted.values() for file in some]
         if paths:
             return spark.read.schema(table.schema()).parquet(*paths)
         # By the condition Spark knows that there is no row, and plans none of what would be joined with it.

@@ -61,6 +61,19 @@ class NoSpark(JobRefused):
     """Spark cannot start here; the message says what to install."""
 
 
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+
+
+def as_path(path: Path | str) -> str:
+    """A path for Spark's readers, which take patterns: for a folder ``prod [eu]`` they would look into ``prod e``."""
+    return _PATTERN.sub(r"\\\g<0>", str(path))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark's readers leave a file or folder of this name out, without a word."""
+    return name.startswith(("_", "."))
+
+
 def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """
     Start or find the session of this process. ``settings`` are Spark's own keys; they count only at the start.

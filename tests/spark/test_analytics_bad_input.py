@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze.events import Why
-from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.bronze.lines import RECORD, NoJournals, file_of, find_journals, pieces, read_lines
 from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import HOLE, lines_of, story
 
@@ -48,6 +49,56 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
         (spoiled(granted, '"requestId":"r3"', '"requestId":"r3x"'), Why.DIFFERS),
         (HOLE, Why.HOLE),
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("prod [eu]/e.jsonl", "a{b,c}/e.jsonl", "f/e[1].jsonl", "w*t?/e.jsonl", "back\\\\slash/e.jsonl", "[z.jsonl"),
+        *(
+            "_page.jsonl",
+            ".page.jsonl",
+            "_d/e.jsonl",
+            ".d/e.jsonl",
+            "_[x]/_{y}.jsonl",
+            "50 %#2F é 订.jsonl",
+            "a=b.jsonl",
+        ),
+    ],
+)
+def test_a_path_is_a_path_and_no_pattern(spark: Any, tmp_path: Path, name: str) -> None:
+    """Spark found nothing, or another folder's files, and leaves out what begins with _ or . without a word."""
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"{RECORD}1}}\n")
+    (tmp_path / "plain.jsonl").write_text(f"{RECORD}2}}\n")
+
+    found = read_lines(spark, find_journals([tmp_path])).collect()
+
+    assert sorted(row["text"] for row in found) == [f"{RECORD}1}}", f"{RECORD}2}}"]
+    assert {file_of(row["source_file"]) for row in found} == {file, tmp_path / "plain.jsonl"}
+
+
+def test_what_is_not_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A compression that is not known, a link that leads nowhere, and a ledger beside the journals."""
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "e.jsonl").write_text(f"{RECORD}1}}\n")
+    for name in ("e.jsonl.bz2", "ledger.jsonl"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "events" / "gone.jsonl").symlink_to("nowhere")
+
+    assert find_journals([tmp_path]) == [tmp_path / "events" / "e.jsonl"]
+
+    told = capsys.readouterr().err
+    assert all(name in told for name in ("e.jsonl.bz2", "ledger.jsonl", "gone.jsonl"))
+
+
+def test_a_pipe_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """Java cannot open a descriptor of ours, as <(zcat ...) gives one."""
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(NoJournals, match="into a file"):
+        find_journals([tmp_path / "pipe"])
 
 
 def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: Path) -> None:

@@ -228,9 +228,11 @@ def test_a_stream_gives_the_same_silver_also_after_a_restart(
     """
     Two micro-batches, the later events first; the query is started again for the second one. That one comes from a
     damaged compressed journal. Then a third query repeats it, as after a kill between publishing and the checkpoint's note.
+    All of it is below a folder whose name is a pattern to Spark.
     """
-    lake, folder, checkpoint = Lake(tmp_path / "lake"), tmp_path / "closed", tmp_path / "checkpoint"
-    folder.mkdir()
+    root = tmp_path / "prod [eu] {a,b}*"
+    lake, folder, checkpoint = Lake(root / "lake"), root / "closed", root / "checkpoint"
+    folder.mkdir(parents=True)
 
     def stream_now() -> None:
         texts = streams.of_files(spark, str(folder))
