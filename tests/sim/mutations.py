@@ -2,7 +2,7 @@
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
 Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_elections``, ``mutations_replicas``, ``mutations_reigns``,
-``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``, ``mutations_policies``), running it (``mutants``), cases that one machine is enough for
+``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``, ``mutations_policies``, ``mutations_surroundings``), running it (``mutants``), cases that one machine is enough for
 (``directed``).
 """
 
@@ -18,6 +18,7 @@ from tests.sim.mutations_quorum import QUORUM
 from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
 from tests.sim.mutations_sets import SETS
+from tests.sim.mutations_surroundings import SURROUNDINGS
 from tests.sim.mutations_switchovers import SWITCHOVERS
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -31,4 +32,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *SWITCHOVERS,
     *MEMBERS,
     *POLICIES,
+    *SURROUNDINGS,
 )

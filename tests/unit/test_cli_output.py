@@ -169,9 +169,11 @@ def test_a_name_that_standard_output_cannot_encode_is_printed(form: output.Forma
     rows = (output.Table(columns=output.columns("NAME"), rows=((name,),)),)
     document = {"name": name} if name.isprintable() else {"name": "x"}
 
-    output.print_report(
-        Report(document=document, verdict=f"OK  {name}", names=(name,), parts=rows), form, stream=stream
-    )
+    report = Report(document=document, verdict=f"OK  {name}", names=(name,), parts=rows)
+    try:
+        output.print_report(report, form, stream=stream)
+    except UnicodeEncodeError as error:
+        pytest.fail(str(error))
 
     text = raw.getvalue().decode(encoding)
     if form is output.Format.JSON:

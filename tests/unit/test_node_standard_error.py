@@ -33,6 +33,14 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(descriptor)
 
 
+def take(lines: LineWriter, text: str) -> None:
+    """A line in the middle of a promotion."""
+    try:
+        lines.write(text)
+    except OSError as error:
+        pytest.fail(f"the line raised {error}")
+
+
 def dropped() -> float:
     return sum(
         sample.value for family in LINES_DROPPED.collect() for sample in family.samples if "total" in sample.name
@@ -44,7 +52,7 @@ def test_a_line_for_a_reader_that_died_is_dropped_and_counted(pipe: tuple[int, i
     os.close(pipe[0])
     lines = LineWriter(pipe[1])
 
-    lines.write("master_elected\n")
+    take(lines, "master_elected\n")
 
     assert lines.drain()
     assert dropped() == before + 1
@@ -85,8 +93,8 @@ def test_lines_that_were_dropped_are_told_by_the_next_one_that_is_written(
     monkeypatch.setattr(os, "write", short)
     lines = LineWriter(pipe[1], lambda count, error: f"dropped {count}: {error}\n")
 
-    lines.write("first\n")
-    lines.write("second\n")
+    take(lines, "first\n")
+    take(lines, "second\n")
     assert lines.drain()
     room.clear()
     lines.write("third\n")
