@@ -71,7 +71,11 @@ def contexts_file(variables: Mapping[str, str]) -> Path:
         return Path(named)
     base = variables.get("XDG_CONFIG_HOME") or ""
     # As XDG says: a relative one is not valid. Taken, each working directory would have contexts of its own.
-    folder = Path(base) if base.startswith("/") else Path(variables.get("HOME") or "~").expanduser() / ".config"
+    try:
+        folder = Path(base) if base.startswith("/") else Path(variables.get("HOME") or "~").expanduser() / ".config"
+    except RuntimeError:
+        # A user id that an orchestrator has drawn, and no HOME: nobody has contexts.
+        folder = Path("/nonexistent")
     return folder / "rollcall" / "contexts.json"
 
 

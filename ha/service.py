@@ -52,6 +52,7 @@ from rollcall_ha.ha.transport import (
 )
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, FewLines, LinkTable
+from rollcall_ha.node.remoting.names import looked_up
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import tls_reason
 
@@ -554,7 +555,8 @@ class HaClient:
     async def _open(self, target: FollowTarget) -> Channel:
         """Raises ``OSError``, ``ssl.SSLError`` and ``PeerRefused``."""
         loop, masters = asyncio.get_running_loop(), self._masters
-        sock = await _dial(loop, target.host, target.port)
+        # Half of the time: what is left must do for the link to an address that was remembered.
+        sock = await _dial(loop, target.host, target.port, timeout_ms=self._settings.handshake_timeout_ms // 2)
         # Before the context is asked for: renewed in between, the link would be opened once more than it has to.
         shown = "" if masters is None else masters.credentials.own.serial
         channel = open_channel(sock, None if masters is None else masters.credentials.client_context(), is_server=False)
@@ -652,10 +654,10 @@ def _report_failure(runner: asyncio.Task[None]) -> None:
         _log.error("ha_task_failed", task=runner.get_name(), exc_info=error)
 
 
-async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, timeout_ms: int) -> socket.socket:
     """A connected socket. Raises ``OSError`` with the last address's error."""
     failure: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in await looked_up(host, port, timeout_ms=timeout_ms):
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:

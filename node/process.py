@@ -1,8 +1,8 @@
 """
 A server process: one uvloop loop, signals that we own, exit codes that a supervisor can read.
 
-Rule: SIGTERM and SIGINT ask to stop; the main coroutine stops cleanly and returns the exit code. A second one asks to
-do without what others would like first.
+Rule: SIGTERM and SIGINT ask to stop, and SIGHUP where it says that the terminal is gone; the main coroutine stops
+cleanly and returns the exit code. A second one asks to do without what others would like first.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run(main: Callable[[StopAsked], Coroutine[None, None, int]]) -> int:
     """
     Run ``main(stop)`` on a uvloop loop and return its exit code.
 
-    ``stop`` is set by the first SIGTERM or SIGINT, ``stop.again`` by the second.
+    ``stop`` is set by the first signal that asks for it, ``stop.again`` by the second.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # Modules stay for the life of the process: the collector need not go through them again.
@@ -86,6 +86,11 @@ def run(main: Callable[[StopAsked], Coroutine[None, None, int]]) -> int:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked)
+        # Of nohup it stays as it is. By default it ends the process on the spot: of a whole fleet, where a job that
+        # rotates logs sends it to all of them at midnight. There is nothing to read again, files are watched.
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            has_terminal = sys.stdin is not None and sys.stdin.isatty()
+            loop.add_signal_handler(signal.SIGHUP, asked if has_terminal else lambda: None)
         return await main(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop_runner:

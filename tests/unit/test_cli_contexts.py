@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,15 @@ def test_the_file_is_where_the_environment_says() -> None:
     assert contexts.contexts_file({"ROLLCALL_CONTEXTS": "/x", "HOME": "/h"}) == Path("/x")
     assert contexts.contexts_file({"XDG_CONFIG_HOME": "/c", "HOME": "/h"}) == Path("/c/rollcall/contexts.json")
     assert contexts.contexts_file({"XDG_CONFIG_HOME": "c", "HOME": "/h"}) == Path("/h/.config/rollcall/contexts.json")
+
+
+def test_a_user_id_that_no_table_knows_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container under an id that the orchestrator drew: every command ended in a traceback."""
+    monkeypatch.delenv("HOME", raising=False)
+
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+    assert contexts.load(contexts.contexts_file({})).contexts == ()

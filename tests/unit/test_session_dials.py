@@ -23,7 +23,7 @@ from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
-from rollcall_ha.node.remoting.names import addresses_of
+from rollcall_ha.node.remoting.names import addresses_of, looked_up
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials
 from tests.support.frames import QuietHandler
@@ -179,3 +179,31 @@ def test_a_controller_whose_certificate_is_revoked_is_hung_up_on_and_not_asked_a
         await port.stop()
 
     running(scenario)
+
+
+@pytest.mark.parametrize("is_slow", [True, False], ids=["a name server that hangs", "a name server that refuses"])
+def test_a_name_keeps_its_addresses_while_no_name_server_answers(is_slow: bool) -> None:
+    """A failover in an outage of name servers: the slave would have looked for its new master in vain."""
+
+    async def scenario(number: int) -> None:
+        loop, asked = asyncio.get_running_loop(), 0
+        known = await looked_up(NAME, number, timeout_ms=1_000)
+        never = loop.create_future()
+
+        async def dead(*_: object, **__: object) -> Any:
+            nonlocal asked
+            asked += 1
+            if is_slow:
+                await never
+            raise OSError("no name server")
+
+        loop.getaddrinfo = dead  # type: ignore[method-assign]
+        for _ in range(3):
+            assert await looked_up(NAME, number, timeout_ms=20) == known
+            assert await addresses_of(f"{NAME}:{number}", timeout_ms=20) == (f"127.0.0.9:{number}",)
+        assert asked == (1 if is_slow else 6)
+        with pytest.raises((OSError, TimeoutError)):
+            await looked_up("another", number, timeout_ms=20)
+        never.cancel()
+
+    running(scenario, {NAME: ["127.0.0.9"]})
