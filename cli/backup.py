@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollcall_ha.cli import context
+from rollcall_ha.cli.options import BackupOptions
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.backups import (
     BACKUP_FORMAT,
@@ -33,7 +34,7 @@ from rollcall_ha.controller.contract.backups import (
     encode_document,
     line_of,
 )
-from rollcall_ha.controller.contract.values import EventRef, Frozen
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.node.files import fsync_directory
 from rollcall_ha.node.sealing import METHOD, Seal, SealError, new_salt, read_passphrase
 
@@ -48,17 +49,7 @@ _WAIT_MS = 1_000
 _PAGE_EVENTS = 500
 
 
-class Wanted(Frozen):
-    """The options of the command."""
-
-    by: str = ""
-    has_history: bool = False
-    has_secrets: bool = False
-    passphrase_file: Path | None = None
-    takes_stale: bool = False
-
-
-def backup(file: Path, wanted: Wanted, form: Format) -> None:
+def backup(file: Path, wanted: BackupOptions, form: Format) -> None:
     """Take one. Raises ``typer.Exit``."""
     if file.exists():
         # An older backup is the only thing that helps if the fleet has gone wrong before this one.
@@ -88,7 +79,7 @@ def backup(file: Path, wanted: Wanted, form: Format) -> None:
     print_report(Report(document=header, verdict=line, mood=Mood.GOOD, parts=parts), form)
 
 
-def _passphrase(wanted: Wanted) -> bytes | None:
+def _passphrase(wanted: BackupOptions) -> bytes | None:
     if wanted.has_secrets != (wanted.passphrase_file is not None):
         told = "--with-secrets and --passphrase-file need each other: secrets are never written in clear"
         raise fail(f"rollcall: {told}", CommandExit.WRONG_USE)
@@ -114,7 +105,7 @@ def _chosen(asking: Client, by: str) -> str:
     return max(found, key=lambda one: (one[1].applied_index, one[1].role is not ControllerRole.LEADER))[0]
 
 
-def _page(asking: Client, address: str, name: str | None, number: int, wanted: Wanted) -> BackupPage:
+def _page(asking: Client, address: str, name: str | None, number: int, wanted: BackupOptions) -> BackupPage:
     from rollcall_ha.client.errors import BadAnswer
 
     params = {"page": str(number), "secrets": "true" if wanted.has_secrets else "false"}
@@ -125,7 +116,7 @@ def _page(asking: Client, address: str, name: str | None, number: int, wanted: W
         raise BadAnswer(f"the answer is no page of a backup: {error}") from error
 
 
-def _fill(writing: BackupFile, asking: Client, address: str, first: BackupPage, wanted: Wanted) -> None:
+def _fill(writing: BackupFile, asking: Client, address: str, first: BackupPage, wanted: BackupOptions) -> None:
     page = first
     while True:
         for item in page.items:

@@ -34,10 +34,10 @@ from rollcall_ha.cli.issuing import (
     read_passphrase,
 )
 from rollcall_ha.cli.machines import Placement, any_address, laid_out, place, tables
+from rollcall_ha.cli.options import Founding
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
-from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.authority import AuthorityError
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
@@ -76,34 +76,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _BROKER_NAME = re.compile(r"(?P<set>[A-Za-z0-9][A-Za-z0-9_-]{0,59})-(?P<number>[0-9]{1,3})")
 
 
-class Founding(Frozen):
-    """The options of ``rollcall init``: settings of all brokers; the fleet file may be edited afterwards."""
-
-    name: str
-    controllers: Sequence[str] = ()
-    """NAME=RAFT,BROKER,REST, each host:port."""
-    brokers: Sequence[str] = ()
-    """SET-NUMBER=LISTEN,HA,HEALTH, each host:port."""
-    machines: Sequence[str] = ()
-    """NAME=HOST each: instead of addresses, and with ``sets`` instead of brokers."""
-    sets: Sequence[str] = ()
-    """SET=REPLICAS each."""
-    bind_any: bool = False
-    insecure: bool = False
-    timing: str = "normal"
-    name_service: bool = False
-    rocketmq: Sequence[str] = ()
-    """Networks of RocketMQ's brokers, clients and mqadmin."""
-    rocketmq_keys: bool = False
-    """Whether they have to sign; with new access keys."""
-    rocketmq_tls: str = RocketmqTls.PERMISSIVE
-    ack_mode: str = "all"
-    min_in_sync: int = 0
-    flush: str = "async"
-    segment_bytes: int = 64 * 1024 * 1024
-
-
-def init(directory: Path, plan: Founding, *, passphrase_file: Path | None = None, form: Format = Format.TABLE) -> None:
+def init(directory: Path, plan: Founding, *, form: Format = Format.TABLE) -> None:
     """
     Found a fleet in ``directory``; everything is durable on return.
 
@@ -120,7 +93,7 @@ def init(directory: Path, plan: Founding, *, passphrase_file: Path | None = None
     with wrong_use(ConfigError, AuthorityError):
         plan, placement = _placed(plan)
         fleet = describe(plan)
-        passphrase = read_passphrase(passphrase_file)
+        passphrase = read_passphrase(plan.passphrase_file)
     try:
         _write(directory, fleet, placement, passphrase)
     except OSError as error:

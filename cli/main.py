@@ -20,18 +20,20 @@ from rollcall_ha.cli import context, orders, reads, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
+    BackupOptions,
+    BatchOptions,
     ConfigOption,
-    LagOption,
+    Founding,
     OperatorOptions,
     OutputOption,
     PassphraseOption,
     PlainOption,
     PlainOutput,
+    takes,
     takes_order,
 )
 from rollcall_ha.cli.output import CommandExit, Format, fail
 from rollcall_ha.cli.shells import Shell
-from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.node.terminal import keep_printing
 
 app = typer.Typer(
@@ -115,89 +117,30 @@ app.command("raise-level", rich_help_panel=Panel.MAINTAIN)(orders.raise_level)
 
 
 @app.command(rich_help_panel=Panel.INSTALL)
+@takes("plan", Founding)
 def init(
     *,
     directory: Annotated[Path, typer.Option(help="Where the fleet file goes.")] = Path(),
-    name: Annotated[str, typer.Option(help="Name of the fleet, and of its brokers' cluster.")] = "fleet",
-    controller: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=RAFT,BROKER,REST", help="host:port three times; repeat for each.")
-    ] = None,
-    broker: Annotated[
-        list[str] | None, typer.Option(metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each.")
-    ] = None,
-    machine: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=HOST", help="Instead: lay nodes out over machines; repeat it.")
-    ] = None,
-    brokers: Annotated[
-        list[str] | None, typer.Option(metavar="SET=REPLICAS", help="With --machine: a broker set; repeat for each.")
-    ] = None,
-    bind_any: Annotated[bool, typer.Option("--bind-any", help="Listen on every address of a machine.")] = False,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Plain ports that believe everybody; loopback only.")
-    ] = False,
-    passphrase_file: Annotated[
-        Path | None, typer.Option(help="Encrypts the authority's key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
-    ] = None,
-    timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal",
-    ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all",
-    min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
-    flush: Annotated[str, typer.Option(help="async or sync.")] = "async",
-    segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024,
-    name_service: Annotated[
-        bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")
-    ] = False,
-    rocketmq: Annotated[
-        list[str] | None, typer.Option(metavar="NETWORK", help="RocketMQ's peers come from it, unproven; repeat it.")
-    ] = None,
-    rocketmq_keys: Annotated[
-        bool, typer.Option("--rocketmq-keys", help="RocketMQ's peers sign; writes access keys and secrets.")
-    ] = False,
-    rocketmq_tls: Annotated[str, typer.Option(help="disabled, permissive or enforcing.")] = "permissive",
+    plan: Founding,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Found a fleet: its identity, certificates and fleet file. Done once; it makes one bundle for each machine."""
     from rollcall_ha.cli import founding
 
-    plan = founding.Founding(
-        name=name,
-        controllers=controller or (),
-        brokers=broker or (),
-        machines=machine or (),
-        sets=brokers or (),
-        bind_any=bind_any,
-        insecure=insecure,
-        timing=timing,
-        name_service=name_service,
-        rocketmq=rocketmq or (),
-        rocketmq_keys=rocketmq_keys,
-        rocketmq_tls=rocketmq_tls,
-        ack_mode=ack_mode,
-        min_in_sync=min_in_sync,
-        flush=flush,
-        segment_bytes=segment_bytes,
-    )
-    founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
+    founding.init(directory, plan, form=output)
 
 
 @app.command(rich_help_panel=Panel.MAINTAIN)
+@takes("wanted", BackupOptions)
 def backup(
     file: Annotated[Path, typer.Argument(help="Where it is written, with mode 0600; it must not exist.")],
     *,
-    by: Annotated[
-        str, typer.Option("--from", metavar="NAME|HOST:PORT", help="Which controller; else the one that knows most.")
-    ] = "",
-    with_history: Annotated[bool, typer.Option("--with-history", help="The record of events, too.")] = False,
-    with_secrets: Annotated[bool, typer.Option("--with-secrets", help="Tokens, too; the file is encrypted.")] = False,
-    passphrase_file: PassphraseOption = None,
-    stale: Annotated[bool, typer.Option("--stale", help="Also of a controller that hears no leader.")] = False,
+    wanted: BackupOptions,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Write the controllers' state to a file while they run. It is the state at one index; only an admin may ask."""
     from rollcall_ha.cli import backup as taking
 
-    wanted = taking.Wanted(
-        by=by, has_history=with_history, has_secrets=with_secrets, passphrase_file=passphrase_file, takes_stale=stale
-    )
     taking.backup(file, wanted, output)
 
 
@@ -258,53 +201,31 @@ def _common(passphrase_file: Path | None, output: PlainOutput) -> list[str]:
     return found + ([] if passphrase_file is None else [f"--passphrase-file={passphrase_file}"])
 
 
-AtATimeOption = Annotated[int, typer.Option("--at-a-time", min=1, max=64, metavar="N", help="So many sets at once.")]
-BudgetOption = Annotated[
-    int, typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this.")
-]
-DeadlineOption = Annotated[
-    int,
-    typer.Option("--deadline-ms", metavar="MS", help="For each set; not done by then: its old master serves again."),
-]
 DRY_RUN = "Print the plan and what each order would be answered."
 
 
 @app.command(rich_help_panel=Panel.MAINTAIN)
 @takes_order(dry_run=DRY_RUN, repeats=False)
+@takes("options", BatchOptions)
 def drain(
     host: Annotated[str, typer.Argument(metavar="HOST", help="The host of replicas' addresses: 10.0.0.5.")],
     *,
     order: OperatorOptions,
-    at_a_time: AtATimeOption = 4,
-    min_budget: BudgetOption = 1,
-    deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
-    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
+    options: BatchOptions,
 ) -> None:
     """Move every master off a host, by switchovers. Some sets at a time; Ctrl-C stops it."""
     from rollcall_ha.cli import moving
 
-    options = moving.BatchOptions(
-        at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
-    )
     moving.drain(host, order, options)
 
 
 @app.command(rich_help_panel=Panel.MAINTAIN)
 @takes_order(dry_run=DRY_RUN, repeats=False)
-def rebalance(
-    *,
-    order: OperatorOptions,
-    at_a_time: AtATimeOption = 4,
-    min_budget: BudgetOption = 1,
-    deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
-    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
-) -> None:
+@takes("options", BatchOptions)
+def rebalance(*, order: OperatorOptions, options: BatchOptions) -> None:
     """Spread masters evenly over hosts, by switchovers. Within their zones and by priority; Ctrl-C stops it."""
     from rollcall_ha.cli import moving
 
-    options = moving.BatchOptions(
-        at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
-    )
     moving.rebalance(order, options)
 
 

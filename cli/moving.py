@@ -29,11 +29,11 @@ import typer
 from msgspec.structs import replace
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.options import OperatorOptions
+from rollcall_ha.cli.options import BatchOptions, OperatorOptions
 from rollcall_ha.cli.orders import confirm, may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.controller.contract.commands import OrderSwitchover
-from rollcall_ha.controller.contract.values import Frozen, SwitchoverEnd, Value, host_of
+from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
 from rollcall_ha.node.terminal import harmless
 
 if TYPE_CHECKING:
@@ -92,15 +92,6 @@ class Batch(Value):
     def missed(self) -> tuple[Moved, ...]:
         """Sets whose masters are not where they should be, as far as is known."""
         return tuple(one for one in self.moved if one.outcome not in (Outcome.DONE, Outcome.ELSEWHERE))
-
-
-class BatchOptions(Frozen):
-    """Options of both commands."""
-
-    at_a_time: int
-    budget_least: int
-    deadline_ms: int
-    max_lag_bytes: int
 
 
 def drain(host: str, order: OperatorOptions, options: BatchOptions) -> None:

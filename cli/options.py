@@ -1,23 +1,25 @@
 """
-Options that several commands share, in one wording.
+Options that several commands share, in one wording, and those that a command hands on as one value.
 
-Here: each option once, and those of every order as one value (``takes_order``). Not here: names and help of commands
-(``main``, and for groups their modules), what they do (``orders`` and others).
+Here: each option once, those of every order (``takes_order``), values whose fields are options (``takes``). Not here:
+names and help of commands (``main``, and for groups their modules), what they do (``orders`` and others).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
+import msgspec
 import typer
 
 from rollcall_ha.cli.output import Format
+from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -45,6 +47,76 @@ class PlainOutput(StrEnum):
 
 
 PlainOption = Annotated[PlainOutput, typer.Option("-o", "--output", help="How to print it.")]
+
+
+class Founding(Frozen):
+    """Those of ``rollcall init``: settings of all brokers; the fleet file may be edited afterwards."""
+
+    name: Annotated[str, typer.Option(help="Name of the fleet, and of its brokers' cluster.")] = "fleet"
+    controllers: Annotated[
+        list[str],
+        typer.Option("--controller", metavar="NAME=RAFT,BROKER,REST", help="host:port three times; repeat for each."),
+    ] = msgspec.field(default_factory=list)
+    brokers: Annotated[
+        list[str],
+        typer.Option("--broker", metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each."),
+    ] = msgspec.field(default_factory=list)
+    machines: Annotated[
+        list[str],
+        typer.Option("--machine", metavar="NAME=HOST", help="Instead: lay nodes out over machines; repeat it."),
+    ] = msgspec.field(default_factory=list)
+    sets: Annotated[
+        list[str],
+        typer.Option("--brokers", metavar="SET=REPLICAS", help="With --machine: a broker set; repeat for each."),
+    ] = msgspec.field(default_factory=list)
+    bind_any: Annotated[bool, typer.Option("--bind-any", help="Listen on every address of a machine.")] = False
+    insecure: Annotated[bool, typer.Option("--insecure", help="Plain ports that believe everybody; loopback only.")] = (
+        False
+    )
+    passphrase_file: Annotated[
+        Path | None, typer.Option(help="Encrypts the authority's key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
+    ] = None
+    timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal"
+    ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all"
+    min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0
+    flush: Annotated[str, typer.Option(help="async or sync.")] = "async"
+    segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024
+    name_service: Annotated[bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")] = (
+        False
+    )
+    rocketmq: Annotated[
+        list[str], typer.Option(metavar="NETWORK", help="RocketMQ's peers come from it, unproven; repeat it.")
+    ] = msgspec.field(default_factory=list)
+    rocketmq_keys: Annotated[
+        bool, typer.Option("--rocketmq-keys", help="RocketMQ's peers sign; writes access keys and secrets.")
+    ] = False
+    rocketmq_tls: Annotated[str, typer.Option(help="disabled, permissive or enforcing.")] = "permissive"
+
+
+class BackupOptions(Frozen):
+    """Those of ``rollcall backup``."""
+
+    by: Annotated[
+        str, typer.Option("--from", metavar="NAME|HOST:PORT", help="Which controller; else the one that knows most.")
+    ] = ""
+    has_history: Annotated[bool, typer.Option("--with-history", help="The record of events, too.")] = False
+    has_secrets: Annotated[bool, typer.Option("--with-secrets", help="Tokens, too; the file is encrypted.")] = False
+    passphrase_file: PassphraseOption = None
+    takes_stale: Annotated[bool, typer.Option("--stale", help="Also of a controller that hears no leader.")] = False
+
+
+class BatchOptions(Frozen):
+    """Those of ``rollcall drain`` and ``rollcall rebalance``."""
+
+    at_a_time: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="So many sets at once.")] = 4
+    budget_least: Annotated[
+        int,
+        typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this."),
+    ] = 1
+    deadline_ms: Annotated[
+        int, typer.Option(metavar="MS", help="For each set; not done by then: its old master serves again.")
+    ] = SWITCHOVER_DEADLINE_MS
+    max_lag_bytes: LagOption = SWITCHOVER_LAG_BYTES
 
 
 class OperatorOptions(Frozen):
@@ -112,17 +184,41 @@ def takes_order(
     )
     shared = [option for option, is_taken in offered if is_taken]
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
-            order = {_FIELDS.get(one.name, one.name): given.pop(one.name) for one in shared}
-            command(**given, order=OperatorOptions(**order))
+    def order_of(**given: Any) -> OperatorOptions:
+        return OperatorOptions(**{_FIELDS.get(name, name): value for name, value in given.items()})
 
-        signature = inspect.signature(command, eval_str=True)
-        own = [one for one in signature.parameters.values() if one.name != "order"]
-        # Typer reads both: the options of the signature, and the types of the annotations.
-        run.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
-        return run
+    return lambda command: _with_options(command, "order", shared, order_of, is_last=True)
 
-    return decorate
+
+def takes(name: str, kind: type[Frozen]) -> Callable[[Command], Command]:
+    """A command whose parameter ``name`` is a ``kind``: its fields are options, in the place of the parameter."""
+    types = get_type_hints(kind, include_extras=True)
+    options = [
+        Parameter(
+            one.name,
+            Parameter.KEYWORD_ONLY,
+            default=one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory(),
+            annotation=types[one.name],
+        )
+        for one in msgspec.structs.fields(kind)
+    ]
+    return lambda command: _with_options(command, name, options, kind)
+
+
+def _with_options(
+    command: Command, name: str, options: Sequence[Parameter], make: Callable[..., object], *, is_last: bool = False
+) -> Command:
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = make(**{one.name: given.pop(one.name) for one in options})
+        command(**given, **{name: made})
+
+    signature = inspect.signature(command, eval_str=True)
+    names = list(signature.parameters)
+    own = [one for one in signature.parameters.values() if one.name != name]
+    place = len(own) if is_last else names.index(name)
+    parameters = [*own[:place], *options, *own[place:]]
+    # Typer reads both: the options of the signature, and the types of the annotations.
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run

@@ -15,6 +15,7 @@ from typer.testing import Result
 from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of
 from rollcall_ha.cli import founding
 from rollcall_ha.cli.main import app
+from rollcall_ha.cli.options import Founding
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.files import atomic_replace
@@ -139,7 +140,7 @@ def test_wrong_description_names_the_value_and_founds_nothing(
 
 def test_the_fleet_file_begins_with_its_comments_and_has_no_defaults() -> None:
     """What an operator reads first; a table that is empty, and a value that is a default, are not written."""
-    fleet = founding.describe(founding.Founding(name="lab", controllers=["c1=h:1,h:2,h:3"]))
+    fleet = founding.describe(Founding(name="lab", controllers=["c1=h:1,h:2,h:3"]))
 
     text = founding.render_fleet_file(fleet)
 

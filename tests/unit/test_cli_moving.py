@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.cli import moving
-from rollcall_ha.cli.moving import Batch, BatchOptions, Outcome, Runner
+from rollcall_ha.cli.moving import Batch, Outcome, Runner
+from rollcall_ha.cli.options import BatchOptions
 from rollcall_ha.cli.plans import plan_drain
 from rollcall_ha.client.errors import ClientError, NoLeader, OutcomeUnknown, RefusedError
 from rollcall_ha.controller.contract.commands import OrderSwitchover

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.cli.founding import Founding, init
+from rollcall_ha.cli.founding import init
+from rollcall_ha.cli.options import Founding
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.process import ExitCode, tell_supervisor
 
