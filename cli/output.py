@@ -226,10 +226,6 @@ def _raw(cell: str) -> str:
     return "" if cell == NOT_APPLICABLE else harmless(cell)
 
 
-def _lines_of(table: Table) -> list[tuple[str, ...]]:
-    return [tuple(column.title for column in table.columns), *(tuple(map(harmless, row)) for row in table.rows)]
-
-
 def _aligned(table: Table) -> list[str]:
     """
     Cells as wide as the widest of their column on a terminal, on which a Chinese character takes two places.
@@ -238,7 +234,7 @@ def _aligned(table: Table) -> list[str]:
     """
     from rich.cells import cell_len
 
-    lines = _lines_of(table)
+    lines = [tuple(column.title for column in table.columns), *(tuple(map(harmless, row)) for row in table.rows)]
     widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
 
     def cell(text: str, width: int, column: Column) -> str:

@@ -318,7 +318,7 @@ class BrokerPortServer:
                 self._order(connection, link, frame, _decode_command[code](frame.body))
         except NONSENSE as error:
             self.requests["malformed"] += 1
-            self._refuse(connection, frame, _malformed(f"body of {code.name}: {error}"))
+            self._answer(connection, frame, _malformed(f"body of {code.name}: {error}"))
         except NoAuthority:
             self._not_leader(connection, frame)
 
@@ -345,7 +345,7 @@ class BrokerPortServer:
             return
         answer = broker_requests.handle_heartbeat(self._service, beat, link.number)
         if isinstance(answer, Refused):
-            self._refuse(connection, frame, answer)
+            self._answer(connection, frame, answer)
         else:
             connection.respond(frame, SystemCode.SUCCESS, body=_encode(answer))
 
@@ -360,10 +360,10 @@ class BrokerPortServer:
         ):
             return
         if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
-            self._refuse(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))
+            self._answer(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))
             return
         if isinstance(command, RegisterReplica) and len(link.replicas) >= REPLICAS_PER_LINK_MAX:
-            self._refuse(connection, frame, _overloaded(f"{len(link.replicas)} replicas have registered on this link"))
+            self._answer(connection, frame, _overloaded(f"{len(link.replicas)} replicas have registered on this link"))
             return
         link.orders += 1
         self._spawn(self._commit(connection, link, frame, command))
@@ -381,7 +381,7 @@ class BrokerPortServer:
 
     def _forbid(self, connection: RemotingConnection, frame: Frame, refusal: Refused) -> None:
         self.requests["forbidden"] += 1
-        self._refuse(connection, frame, refusal)
+        self._answer(connection, frame, refusal)
 
     def _may_speak(self, connection: RemotingConnection, link: _Link, frame: Frame, message: _Spoken) -> bool:
         if not self._is_of_own_set(connection, frame, message):
@@ -416,13 +416,13 @@ class BrokerPortServer:
         except (NoAuthority, NotLeader):
             self._not_leader(connection, frame)
         except Overloaded as error:
-            self._refuse(connection, frame, _overloaded(str(error)))
+            self._answer(connection, frame, _overloaded(str(error)))
         except EntryOutcomeUnknown as error:
             # No answer at all would be a lie of omission; this one names that nothing is known. The broker asks again:
             # every order of a session is idempotent by its own content (R1).
             connection.respond(frame, SystemCode.SYSTEM_BUSY, remark=str(error))
         except ValueError as error:
-            self._refuse(connection, frame, _malformed(str(error)))
+            self._answer(connection, frame, _malformed(str(error)))
         else:
             if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
                 link.replicas[command.set_key, reply.broker_id] = command.incarnation
@@ -436,9 +436,6 @@ class BrokerPortServer:
         code = reply.code if isinstance(reply, Refused) else SystemCode.SUCCESS
         remark = reply.reason if isinstance(reply, Refused) else None
         connection.respond(frame, code, body=_encode(reply), remark=remark)
-
-    def _refuse(self, connection: RemotingConnection, frame: Frame, refusal: Refused) -> None:
-        self._answer(connection, frame, refusal)
 
     def _not_leader(self, connection: RemotingConnection, frame: Frame) -> None:
         connection.respond(frame, RefusalCode.NOT_LEADER, body=_encode(self._service.leader_hint()))

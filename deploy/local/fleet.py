@@ -23,7 +23,6 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -48,7 +47,14 @@ from rollcall_ha.deploy.local.processes import (
     python_module,
     wait_until,
 )
-from rollcall_ha.node.config import FLEET_FILE_NAME, FleetFile, bind_address, load_fleet_file, split_address
+from rollcall_ha.node.config import (
+    FLEET_FILE_NAME,
+    BrokerSection,
+    FleetFile,
+    bind_address,
+    load_fleet_file,
+    split_address,
+)
 
 READY_DEADLINE_S = 20.0
 INIT_DEADLINE_S = 30.0
@@ -145,9 +151,7 @@ class Fleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # --- who ---------------------------------------------------------------------------------------------------------
@@ -277,12 +281,11 @@ class Fleet:
 
     def _wait_registered(self, name: str, *, deadline_s: float) -> None:
         section = self.file.broker(name)
-        key = SetKey(ClusterName(section.cluster or self.file.fleet.name), BrokerName(section.set))
 
         def is_there(status: SetStatus) -> bool:
             return any(replica.address == section.listen for replica in status.replicas)
 
-        self.wait_set(key, is_there, what=f"to know {name}", deadline_s=deadline_s)
+        self.wait_set(self._key_of(section), is_there, what=f"to know {name}", deadline_s=deadline_s)
 
     def up_controllers(self, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Start every controller that does not run; return when one leads with authority."""
@@ -385,11 +388,10 @@ class Fleet:
 
     def set_keys(self) -> tuple[SetKey, ...]:
         """Every set that the fleet file speaks of."""
-        keys = {
-            SetKey(ClusterName(section.cluster or self.file.fleet.name), BrokerName(section.set)): None
-            for section in self.file.brokers.values()
-        }
-        return tuple(keys)
+        return tuple(dict.fromkeys(map(self._key_of, self.file.brokers.values())))
+
+    def _key_of(self, section: BrokerSection) -> SetKey:
+        return SetKey(ClusterName(section.cluster or self.file.fleet.name), BrokerName(section.set))
 
     def set_status(self, key: SetKey) -> SetStatus | None:
         """What the leader says about a set now; None = no leader, or it does not know the set."""
@@ -448,17 +450,17 @@ class Fleet:
 
 
 @contextmanager
-def on_machines(directory: Path, layout: Layout | None = None, *, machines: int = 6) -> Iterator[Fleet]:
+def on_machines(directory: Path) -> Iterator[Fleet]:
     """
-    A new fleet on machines of its own, with one more for a client and one for the operator.
+    A new fleet on six machines of its own, with one more for a client and one for the operator.
 
-    The first three have a controller; brokers have the others, or with three or fewer the same ones. Inside the block
-    the calling thread is the operator, whose machine reaches that of the first controller and no other. Everything is
-    stopped and removed at the end; disks stay in ``directory``.
+    The first three have a controller; brokers have the others. Inside the block the calling thread is the operator,
+    whose machine reaches that of the first controller and no other. Everything is stopped and removed at the end; disks
+    stay in ``directory``.
     Raises ``MachinesError``: there can be none here.
     """
-    names = (*(f"m{number}" for number in range(1, machines + 1)), sites.CLIENT, sites.OPERATOR)
-    with Machines(names, disks=directory / sites.DISKS) as made, Fleet.create(directory, layout, made) as fleet:
+    names = (*(f"m{number}" for number in range(1, 7)), sites.CLIENT, sites.OPERATOR)
+    with Machines(names, disks=directory / sites.DISKS) as made, Fleet.create(directory, machines=made) as fleet:
         fleet.asked = fleet.controllers[:1]
         reached = (fleet.machine(fleet.asked[0]), sites.OPERATOR)
         made.wall_off(two_way([sites.OPERATOR], [name for name in names if name not in reached]))
