@@ -172,6 +172,8 @@ class LeaderHint(Value):
     leader: ControllerName | None
     leader_broker_address: str | None
     term: int
+    leader_rest_address: str | None = None
+    """Nothing reads it any more. A broker of 0.2.0 takes no hint without it, and would never find its leader again."""
 
 
 class ProbeAnswer(Value):
