@@ -53,7 +53,7 @@ from rollcall_ha.controller.contract.session import (
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Milestone, Value
 from rollcall_ha.node.certified import PeerKind
-from rollcall_ha.node.config import split_address
+from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, cause_of
@@ -361,7 +361,8 @@ class ControllerSession:
         shown = "" if self._credentials is None else self._credentials.own.serial
         try:
             link = await self._dial_any(action)
-        except (OSError, TimeoutError, RemotingError) as error:
+        except (OSError, TimeoutError, RemotingError, ConfigError) as error:
+            # Also an address that is none, of a controller whose place names no broker port: the process ended by it.
             self._lost(action.connection, f"{action.address}: {error or 'no connection in time'}")
             return
         if action.connection != self._machine.connection:

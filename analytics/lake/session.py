@@ -65,7 +65,7 @@ _PATTERN = re.compile(r"[\[\]{}*?\\]")
 
 
 def as_path(path: Path | str) -> str:
-    """A path for Spark's readers, which take patterns: for a folder ``prod [eu]`` they would look into ``prod e``."""
+    """A path for Spark's readers, which take patterns: for a folder ``a[1]`` they would look into ``a1``."""
     return _PATTERN.sub(r"\\\g<0>", str(path))
 
 

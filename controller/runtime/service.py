@@ -210,7 +210,7 @@ class ControllerService:
         return LeaderHint(
             controller=self.settings.name,
             leader=leader,
-            leader_broker_address=addresses.broker if addresses is not None else None,
+            leader_broker_address=addresses.broker or None if addresses is not None else None,
             term=leadership.term,
         )
 

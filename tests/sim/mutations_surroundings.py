@@ -30,7 +30,7 @@ def _as_it_is(_original: Function) -> Function:
 
 
 def _a_pattern(_original: Function) -> Function:
-    return str
+    return lambda value: str(value)  # noqa: PLW0108  (a mutant is called as its function is)
 
 
 SURROUNDINGS: tuple[Mutation, ...] = (

@@ -40,11 +40,16 @@ BROKER = named(PeerKind.BROKER, "broker-a-1", set_key=str(KEY))
 class Leaderless(QuietHandler):
     """A controller that knows of no leader: each question for one is counted."""
 
+    leader: ControllerName | None = None
+    leader_address: str | None = None
+
     def __init__(self) -> None:
         self.asked = 0
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        hint = LeaderHint(controller=ControllerName("c1"), leader=None, leader_broker_address=None, term=1)
+        hint = LeaderHint(
+            controller=ControllerName("c1"), leader=self.leader, leader_broker_address=self.leader_address, term=1
+        )
         for frame in frames:
             assert frame.code == RequestCode.FIND_LEADER
             self.asked += 1
@@ -137,6 +142,22 @@ def test_a_name_that_is_none_costs_a_dial_and_not_the_process(host: str) -> None
     async def scenario(number: int) -> None:
         with pytest.raises(OSError, match=r"\w"):
             await addresses_of(f"{host}:{number}", timeout_ms=5_000)
+
+    running(scenario)
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "c9:0", "c9:x"])
+def test_a_leader_at_an_address_that_is_none_costs_a_dial_and_not_the_process(address: str) -> None:
+    """A controller whose place in the log names no broker port led, and each broker that was sent there ended."""
+
+    async def scenario(number: int) -> None:
+        controller, at_controller = await listening("127.0.0.1", number, None)
+        controller.leader, controller.leader_address = ControllerName("c9"), address
+        session = session_with((f"127.0.0.1:{number}",), None)
+        session.start()
+        await until(lambda: controller.asked >= 2)
+        await session.stop("seen")
+        await at_controller.stop()
 
     running(scenario)
 
