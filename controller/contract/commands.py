@@ -46,7 +46,7 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 
-FEATURE_LEVEL = 1
+FEATURE_LEVEL = 2
 """Highest level of operations and snapshots that this code understands (R15)."""
 FIRST_FEATURE_LEVEL = 1
 """The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
