@@ -30,7 +30,7 @@ def spoiled(line: str, part: str, by: str) -> str:
 
 def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
     """Text and why it is no event."""
-    granted, registered = lines[1:3]
+    granted, registered = lines[2:4]
     return [
         (registered[:-20], Why.NOT_A_RECORD),
         ("null", Why.NOT_A_RECORD),

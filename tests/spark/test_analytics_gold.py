@@ -105,7 +105,7 @@ def test_the_first_leader_of_a_fresh_fleet_changes_nothing(spark: Any, tmp_path:
 
 def test_a_change_after_a_silence_was_an_age_below_zero(spark: Any, tmp_path: Path) -> None:
     """A lake that was built before the change was read said null, one that was built after it a negative number."""
-    _, taken, *rest = false_alarm_after_founding()
+    _, _, taken, *rest = false_alarm_after_founding()
     an_hour_later = taken.replace(f'"stampedAtMs":{BEGIN_MS + 2_000}', f'"stampedAtMs":{BEGIN_MS + 3_600_000}')
     assert an_hour_later != taken
     (tmp_path / "later.jsonl").write_text("\n".join([an_hour_later, *rest]))
