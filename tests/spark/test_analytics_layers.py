@@ -222,6 +222,7 @@ def test_late_events_in_two_runs_give_the_same_lake(
         assert rows == expected[path], path
 
 
+@pytest.mark.prove
 def test_a_stream_gives_the_same_silver_also_after_a_restart(
     spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_the_end_of_a_replaced_master_is_on_record(spark: Any, lake: Lake) -> No
     )
 
 
+@pytest.mark.prove
 def test_what_began_in_an_earlier_run_is_one_row(spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path) -> None:
     """Read in three runs, days apart, from the end of a master on and from a stop on: the same rows as in one."""
     lines = lines_of(fleet.records)
