@@ -215,6 +215,8 @@ class Server:
         report = log.recovery
         if report.lost:
             _log.error("log_lost_bytes", reason=report.lost, meaning="this replica proves nothing and leaves its set")
+        if report.history_fallback is not None:
+            _log.warning("epoch_history_from_backup", reason=report.history_fallback)
         _log.info(
             "recovered",
             incarnation=remembered.process.incarnation,

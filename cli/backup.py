@@ -157,7 +157,7 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
     deadline = time.monotonic() + HISTORY_WAIT_MS_MAX / 1000
     while chain != header.chain_head:
         params = {"limit": str(_PAGE_EVENTS)}
-        params |= {} if start is None else {"from": f"{start.term}.{start.index}.{start.ordinal}"}
+        params |= {} if start is None else {"from": str(start)}
         page = _decode_events(asking.text_from(address, "/v1/events", params, wait_ms=_WAIT_MS))
         if page.gap is not None and not is_first:
             raise fail(

@@ -157,7 +157,7 @@ def explanation_report(found: Explanation) -> Report:
     origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
     first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, from {origin} to broker {row.to_master}: {row.cause}"
     parts: list[str | Table] = [
-        f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {_ref(found.election)}."
+        f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {found.election.ref}."
     ]
     event = found.election.event
     if isinstance(event, MasterElected):
@@ -177,10 +177,6 @@ def _caller(record: EventRecord) -> str:
     if caller is None or not caller.serial:
         return caller_text(record)
     return f"{caller} ({caller.proved_by} {caller.serial}{f', from {caller.address}' if caller.address else ''})"
-
-
-def _ref(record: EventRecord) -> str:
-    return f"{record.term}.{record.index}.{record.ordinal}"
 
 
 def _election_parts(event: MasterElected) -> list[str | Table]:

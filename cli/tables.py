@@ -593,7 +593,7 @@ def event_row(record: EventRecord) -> tuple[str, ...]:
     fields = msgspec.to_builtins(record.event)
     kind = str(fields.pop("kind"))
     return (
-        f"{record.term}.{record.index}.{record.ordinal}",
+        str(record.ref),
         output.utc(record.stamped_at_ms),
         "" if record.set_key is None else str(record.set_key.name),
         kind,

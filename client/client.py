@@ -328,7 +328,7 @@ class Client:
         """``events`` as they were sent, with fields that only a newer controller knows. Raises ``ClientError``."""
         params = {"limit": str(limit), "waitMs": str(wait_ms)}
         if start is not None:
-            params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
+            params["from"] = str(start)
         if key is not None:
             params["set"] = str(key)
         if is_newest:

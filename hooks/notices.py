@@ -419,47 +419,38 @@ def certificate_notice(
     certificate: CertificateStatus, days: int, *, fleet: FleetIncarnation, told_by: ControllerName, now_ms: int
 ) -> Notice:
     """A certificate ends within ``days``; ``now_ms``: UTC of this machine."""
-    return Notice(
-        id=f"{fleet}.certificate.{certificate.serial}.{days}",
-        type="certificate-expiring",
-        kind=Kind.CERTIFICATES,
-        fleet_incarnation=fleet,
-        set_key=None,
-        stamped_at_ms=now_ms,
-        event=None,
-        data=CertificateTold(
-            name=certificate.name,
-            serial=certificate.serial,
-            expires_at_ms=certificate.expires_at_ms,
-            days=days,
-            told_by=told_by,
-        ),
+    told = CertificateTold(
+        name=certificate.name,
+        serial=certificate.serial,
+        expires_at_ms=certificate.expires_at_ms,
+        days=days,
+        told_by=told_by,
     )
+    name = f"{fleet}.certificate.{certificate.serial}.{days}"
+    return _eventless(name, "certificate-expiring", Kind.CERTIFICATES, told, fleet=fleet, now_ms=now_ms)
 
 
 def gap_notice(told: GapTold, *, fleet: FleetIncarnation, now_ms: int) -> Notice:
     """Said to every hook; ``fleet``: the one that is found now."""
-    return Notice(
-        id=f"{fleet}.gap.{told.after_index}",
-        type="record-gap",
-        kind=Kind.GAPS,
-        fleet_incarnation=fleet,
-        set_key=None,
-        stamped_at_ms=now_ms,
-        event=None,
-        data=told,
-    )
+    return _eventless(f"{fleet}.gap.{told.after_index}", "record-gap", Kind.GAPS, told, fleet=fleet, now_ms=now_ms)
 
 
 def trial_notice(name: str, identity: str, *, now_ms: int) -> Notice:
     """For ``rollcall hooks test``; ``identity`` is drawn by the caller."""
+    told = TrialTold(text=f"rollcall hooks test {name}")
+    return _eventless(f"test.{identity}", "test", None, told, fleet=FleetIncarnation(""), now_ms=now_ms)
+
+
+def _eventless(
+    identity: str, name: str, kind: Kind | None, data: Told, *, fleet: FleetIncarnation, now_ms: int
+) -> Notice:
     return Notice(
-        id=f"test.{identity}",
-        type="test",
-        kind=None,
-        fleet_incarnation=FleetIncarnation(""),
+        id=identity,
+        type=name,
+        kind=kind,
+        fleet_incarnation=fleet,
         set_key=None,
         stamped_at_ms=now_ms,
         event=None,
-        data=TrialTold(text=f"rollcall hooks test {name}"),
+        data=data,
     )

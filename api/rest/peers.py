@@ -109,7 +109,7 @@ class Peers:
         while len(found) <= FILL_EVENTS_MAX:
             params = {"limit": str(PAGE_EVENTS_MAX)}
             if start is not None:
-                params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
+                params["from"] = str(start)
             async with asyncio.timeout(PAGE_MS_MAX / 1000):
                 answer = await self.send(name, "GET", f"/v1/events?{urlencode(params)}")
             page = _decode_page(answer.content)

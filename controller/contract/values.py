@@ -160,6 +160,9 @@ class EventRef(Value):
     index: int
     ordinal: int
 
+    def __str__(self) -> str:
+        return f"{self.term}.{self.index}.{self.ordinal}"
+
 
 class DetectionStamps(Value):
     """

@@ -309,7 +309,7 @@ class EventJournal(Generic[S]):
         is_there = bool(found) and (found[0].index, found[0].ordinal) == (record.index, record.ordinal)
         if is_there and found[0].chain != record.chain:
             raise JournalDamaged(
-                f"event {record.term}.{record.index}.{record.ordinal} in {self._directory} is not the one that the "
+                f"event {record.ref} in {self._directory} is not the one that the "
                 "Raft log gives; this journal belongs to another history: move it away"
             )
         self._is_verified = True
@@ -544,7 +544,7 @@ class EventJournal(Generic[S]):
         chain = self._chain_before(gap)
         for record in records:
             if chain is not None and chain_of(chain, record) != record.chain:
-                raise ValueError(f"event {record.term}.{record.index}.{record.ordinal} breaks the chain")
+                raise ValueError(f"event {record.ref} breaks the chain")
             chain = record.chain
         if not records or chain is None or not self._leads_over(gap, chain):
             raise ValueError("the events do not end where the snapshot began")

@@ -179,6 +179,51 @@ class ControllerMetrics:
         self._registry.register(_Gauges(reading))
 
 
+_GAUGES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
+    ("rollcall_controller_authority", "1 if this controller answers with authority.", lambda now: now.has_authority),
+    ("rollcall_raft_term", "Raft term.", lambda now: now.term),
+    ("rollcall_raft_commit_index", "Highest committed index known.", lambda now: now.commit_index),
+    ("rollcall_raft_applied_index", "Highest applied index.", lambda now: now.applied_index),
+    ("rollcall_journal_synced_index", "Index up to which events are on disk.", lambda now: now.synced_event_index),
+    ("rollcall_majority_age_seconds", "Since a majority was asked.", lambda now: _seconds(now.majority_age_ms)),
+    ("rollcall_settings_version", "Of the settings in force; 0 = the file's.", lambda now: now.settings_version),
+    ("rollcall_feature_level", "In force.", lambda now: now.feature_level),
+    ("rollcall_controllers", "Controllers that vote, by the log.", lambda now: now.controllers),
+    (
+        "rollcall_controllers_heard",
+        "Voting controllers that the leader has heard lately, itself included; of the leader alone.",
+        lambda now: now.controllers_heard,
+    ),
+    ("rollcall_sets", "Broker sets.", lambda now: now.sets_total),
+    ("rollcall_sets_exposed", "Sets with one member in sync, and more expected.", lambda now: now.sets_exposed),
+    ("rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", lambda now: now.sets_wanting_master),
+    (
+        "rollcall_controllers_differing",
+        "Controllers that made another state of the same entries; anything but 0 is an alarm.",
+        lambda now: now.controllers_differing,
+    ),
+    (
+        "rollcall_lost_entries",
+        "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
+        lambda now: now.lost_entries,
+    ),
+    (
+        "rollcall_certificates_revoked",
+        "Certificates that nobody believes any more.",
+        lambda now: now.certificates_revoked,
+    ),
+    ("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", lambda now: now.tokens_in_force),
+    ("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", lambda now: now.pauses),
+    ("rollcall_maintenances", "Maintenances in force, of replicas or hosts.", lambda now: now.maintenances),
+    ("rollcall_sessions_open", "Broker sessions on a connection.", lambda now: now.sessions_open),
+)
+"""Name, help, value; None is not shown."""
+
+
+def _seconds(age_ms: int | None) -> float | None:
+    return None if age_ms is None else age_ms / 1000
+
+
 class _Gauges(Collector):
     def __init__(self, reading: Callable[[], Reading]) -> None:
         self._reading = reading
@@ -186,52 +231,15 @@ class _Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         """Values of this moment."""
         reading = self._reading()
-        yield _one(
-            "rollcall_controller_authority", "1 if this controller answers with authority.", reading.has_authority
-        )
         role = GaugeMetricFamily("rollcall_controller_role", "1 for the Raft role held.", labels=["role"])
         role.add_metric([reading.role], 1)
         yield role
-        yield _one("rollcall_raft_term", "Raft term.", reading.term)
-        yield _one("rollcall_raft_commit_index", "Highest committed index known.", reading.commit_index)
-        yield _one("rollcall_raft_applied_index", "Highest applied index.", reading.applied_index)
-        yield _one("rollcall_journal_synced_index", "Index up to which events are on disk.", reading.synced_event_index)
+        for name, text, value in _GAUGES:
+            if (number := value(reading)) is not None:
+                yield GaugeMetricFamily(name, text, value=number)
         yield CounterMetricFamily(
             "rollcall_journal_events_dropped", "Events that retention has removed.", value=reading.events_dropped
         )
-        if reading.majority_age_ms is not None:
-            yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
-        yield _one("rollcall_settings_version", "Of the settings in force; 0 = the file's.", reading.settings_version)
-        yield _one("rollcall_feature_level", "In force.", reading.feature_level)
-        yield _one("rollcall_controllers", "Controllers that vote, by the log.", reading.controllers)
-        if reading.controllers_heard is not None:
-            yield _one(
-                "rollcall_controllers_heard",
-                "Voting controllers that the leader has heard lately, itself included; of the leader alone.",
-                reading.controllers_heard,
-            )
-        yield _one("rollcall_sets", "Broker sets.", reading.sets_total)
-        yield _one("rollcall_sets_exposed", "Sets with one member in sync, and more expected.", reading.sets_exposed)
-        yield _one(
-            "rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", reading.sets_wanting_master
-        )
-        yield _one(
-            "rollcall_controllers_differing",
-            "Controllers that made another state of the same entries; anything but 0 is an alarm.",
-            reading.controllers_differing,
-        )
-        yield _one(
-            "rollcall_lost_entries",
-            "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
-            reading.lost_entries,
-        )
-        yield _one(
-            "rollcall_certificates_revoked", "Certificates that nobody believes any more.", reading.certificates_revoked
-        )
-        yield _one("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", reading.tokens_in_force)
-        yield _one("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", reading.pauses)
-        yield _one("rollcall_maintenances", "Maintenances in force, of replicas or hosts.", reading.maintenances)
-        yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
         yield CounterMetricFamily(
             "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces
         )
@@ -244,10 +252,6 @@ class _Gauges(Collector):
             problems.add_metric([problem.value], reading.sets_by_problem.get(problem.value, 0))
         yield problems
         yield from _by_set(reading.statuses)
-
-
-def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
 
 
 def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
