@@ -14,6 +14,7 @@ Rule 5: the only objects per message are its draft and the bytes of its answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -23,7 +24,7 @@ from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
+from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, TRANSACTION_BITS, Draft, RecordError, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
 from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
@@ -34,6 +35,11 @@ from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.frame import HeaderForm
 
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_NOT_SERVED_MARKS: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
+_NOT_SERVED: Final = re.compile(
+    rb"(?:\A|\x02)(DELAY(?=\x01[^0])|TIMER_(?:DELAY_SEC|DELAY_MS|DELIVER_MS|DEL_UNIQKEY)|TRAN_MSG(?=\x01true)|POP_CK)\x01"
+)
+"""A client writes ``DELAY`` 0 for a message without a delay."""
 _VERDICT_REFUSALS: Final = {
     SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,
     SequenceVerdict.OLD: SendRefusal.SEQUENCE_OLD,
@@ -376,6 +382,8 @@ class PutPath:
         stamp: ProducerStamp | None,
     ) -> Draft:
         fields = request.header.extFields
+        if reason := _why_not_served(fields.f, properties):
+            raise SendError(reason)
         host = self._born_host
         topic, queues = fields.b.encode(), self._log.queues
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
@@ -407,6 +415,19 @@ class PutPath:
     @staticmethod
     def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:
         sink.write_answers(b"".join(answers))
+
+
+def _why_not_served(sys_flag: int, properties: bytes) -> str:
+    """
+    What a message asks for that this broker does not do; empty: nothing.
+
+    Stored as an ordinary one it would be delivered at once, not later, or although its transaction was rolled back.
+    """
+    if sys_flag & TRANSACTION_BITS:
+        return f"system flag {sys_flag:#x}: transactions are not served"
+    if any(mark in properties for mark in _NOT_SERVED_MARKS) and (found := _NOT_SERVED.search(properties)) is not None:
+        return f"property {found[1].decode()}: delayed, timed and transactional messages and POP are not served"
+    return ""
 
 
 def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int | None:

@@ -426,7 +426,7 @@ class CommitLog:
             self.ensure_room(total)
         segment = segments[-1]
         offset = self._max
-        queue_offset = self._index.queues.take(draft.topic, draft.queue_id)
+        queue_offset = self._index.queues.take(draft.topic, draft.queue_id) if draft.is_queued else 0
         try:
             pack(
                 segment.view,
@@ -442,7 +442,8 @@ class CommitLog:
             # The head of the record may be in the map already. A shorter record that comes next would end in its
             # middle, and its rest would be read as the next record.
             segment.zero(offset - segment.base, offset - segment.base + total)
-            self._index.queues.give_back(draft.topic, draft.queue_id, queue_offset)
+            if draft.is_queued:
+                self._index.queues.give_back(draft.topic, draft.queue_id, queue_offset)
             raise
         # Only now: noted before a pack that fails, sequence 7 would be answered as a duplicate when it is sent again,
         # and never be in the log.

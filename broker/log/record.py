@@ -39,9 +39,8 @@ BLANK_BYTES_MIN: Final = 8
 SYS_FLAG_BORN_IPV6: Final = 1 << 4
 SYS_FLAG_STORE_IPV6: Final = 1 << 5
 _IPV6_BITS: Final = SYS_FLAG_BORN_IPV6 | SYS_FLAG_STORE_IPV6
-_TRANSACTION_BITS: Final = 3 << 2
+TRANSACTION_BITS: Final = 3 << 2
 _NOT_QUEUED: Final = (1 << 2, 3 << 2)
-"""Prepared and rolled-back transaction records have no place in a consume queue."""
 
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_BYTES_MAX: Final = 255
@@ -72,6 +71,16 @@ class RecordDamaged(RecordError, ReceivedDamaged):
     """A record by its size and magic, and its body is another one than was stored."""
 
 
+def takes_queue_offset(sys_flag: int) -> bool:
+    """
+    Whether a record has a place in its queue: prepared and rolled-back transaction records have none.
+
+    Whoever counts a queue asks here, at append, receipt, cut and rebuild. Counted by the master alone, a number that
+    was answered before a failover would be given to another message behind it.
+    """
+    return sys_flag & TRANSACTION_BITS not in _NOT_QUEUED
+
+
 class Draft(msgspec.Struct):
     """
     A message that has no place in the log yet. Not frozen: built once per message on the hot path, used in the same
@@ -92,6 +101,11 @@ class Draft(msgspec.Struct):
     reconsume_times: int = 0
     stamp: ProducerStamp | None = None
     """The producer's stamp in ``properties`` (R18); given so that nobody parses them twice."""
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its record will have a place in its queue."""
+        return takes_queue_offset(self.sys_flag)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -251,7 +265,7 @@ def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, byte
     Raises ``RecordError``.
     """
     queue_id, queue_offset, sys_flag, body_bytes = _INDEX_FIELDS.unpack_from(view, at + 12)
-    is_queued = sys_flag & _TRANSACTION_BITS not in _NOT_QUEUED
+    is_queued = takes_queue_offset(sys_flag)
     if sys_flag & _IPV6_BITS or view[at + 7] != MAGIC_V1 & 0xFF:
         record = RecordView(view, at)
         return record.topic, queue_id, queue_offset, is_queued, record.properties

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.log.checkpoint import INDEX_FILE_NAME
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import LogOffset
@@ -89,3 +90,44 @@ def test_a_log_that_was_cut_is_the_log_that_never_had_what_was_cut(
             assert append_all(cut, message)[0][1] == append_all(plain, message)[0][1]
         crash(cut)
         crash(plain)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=30),
+    st.integers(0, 30),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=6),
+)
+def test_a_log_that_is_read_again_gives_the_offsets_that_were_answered(
+    messages: list[tuple[int, int]], kept: int, others: list[tuple[int, int]]
+) -> None:
+    """A prepared record took a number on the master and none on a slave: after a failover it was answered twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(Path(folder))
+        starts = [append_transactional(log, bits, queue_id) for bits, queue_id in messages]
+        if kept < len(starts):
+            log.cut(LogOffset(starts[kept]), CutReason.TRUNCATION)
+        answered = list(log.queues.rows())
+        crash(log)
+        (Path(folder) / INDEX_FILE_NAME).unlink(missing_ok=True)
+
+        again = open_log(Path(folder))
+
+        again.begin_run(stored_at_ms=1)
+        again.end_run()
+        found = list(again.queues.rows())
+        ends = dict.fromkeys(range(3), 0)
+        for bits, queue_id in [*messages[:kept], *others]:
+            ends[queue_id] += bits in (0, 2)
+        for bits, queue_id in others:
+            append_transactional(again, bits, queue_id)
+        told = {queue_id: again.queues.max_offset(b"TopicA", queue_id) for queue_id in ends}
+        crash(again)
+        assert (found, told) == (answered, ends)
+
+
+def append_transactional(log: CommitLog, bits: int, queue_id: int) -> int:
+    """Where a record with these transaction bits begins: none, prepared, commit, rollback."""
+    message = draft(queue_id=queue_id)
+    message.sys_flag = bits << 2
+    return append_all(log, message)[0][0]

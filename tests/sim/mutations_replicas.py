@@ -17,7 +17,7 @@ from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.slave_link import SlaveLinkState
 from rollcall_ha.ha.truncation import Cut
-from tests.sim.mutation import Function, Mutation, changed, constant
+from tests.sim.mutation import Function, Mutation, changed, constant, instead
 
 
 def _marks_are_forgotten(original: Function) -> Function:
@@ -206,6 +206,16 @@ REPLICAS: tuple[Mutation, ...] = (
         mutate=_appends_behind_the_index,
         case="append-behind-unindexed-records",
         tests=("tests/unit/test_log_commit_log.py::test_received_bytes_count_as_acked_only_by_whole_records",),
+    ),
+    Mutation(
+        name="R19-prepared-records",
+        what="the master counts a place for a record that nobody else counts",
+        target="rollcall_ha.broker.log.record:Draft.is_queued",
+        mutate=instead(True),
+        tests=(
+            "tests/unit/test_log_commit_log.py::test_r19_a_slave_counted_no_place_for_a_prepared_record_and_the_master_did",
+            "tests/property/test_log_commit_log.py::test_a_log_that_is_read_again_gives_the_offsets_that_were_answered",
+        ),
     ),
     Mutation(
         name="R21",

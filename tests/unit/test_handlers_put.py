@@ -249,6 +249,46 @@ def test_an_illegal_message_in_a_batch_is_refused_alone(broker: LogBroker) -> No
     assert set(sink.answers) == {1, 2, 3, 4}
 
 
+@pytest.mark.parametrize(
+    ("sys_flag", "properties"),
+    [
+        (4, ""),
+        (12, "K\x01v\x02"),
+        *((0, f"K\x01v\x02{name}\x011\x02") for name in ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "POP_CK")),
+        (0, "TRAN_MSG\x01true\x02"),
+    ],
+)
+def test_what_is_not_served_was_taken_as_an_ordinary_message(broker: LogBroker, sys_flag: int, properties: str) -> None:
+    """Alone and in a batch: code 13 with the reason, and nothing of it is in the log."""
+    sink = Sink()
+    alone = send(1)
+    alone.header.extFields.f, alone.header.extFields.i = sys_flag, properties
+    body = batch_item(b"m", b"", flag=0) + batch_item(b"n", properties.encode(), flag=0)
+    fields = {"b": "T", "e": "2", "f": str(sys_flag), "m": "true"}
+    batch = parse_frame(memoryview(encode_frame(Frame(code=320, opaque=2, ext_fields=fields, body=body)))[4:])
+    assert isinstance(batch, SendRequest)
+
+    broker.put.handle(sink, [alone, batch])
+
+    illegal = (ClientResult.MESSAGE_ILLEGAL, SendRefusal.ILLEGAL, SendOutcome.NOT_APPENDED)
+    assert sink.answers == {1: illegal, 2: illegal}
+    assert all("not served" in str(each.remark) for write in sink.writes for each in write)
+    assert broker.log.max_offset == 0
+
+
+@pytest.mark.parametrize(
+    "properties", ["DELAY\x010\x02", "MY_DELAY\x013\x02", "TRAN_MSG\x01false\x02", "K\x01TIMER_\x02"]
+)
+def test_properties_that_only_look_like_it_are_taken(broker: LogBroker, properties: str) -> None:
+    """A client writes DELAY 0 for no delay; other names are the sender's own."""
+    sink = Sink()
+    ordinary = send(1)
+    ordinary.header.extFields.i = properties
+    broker.put.handle(sink, [ordinary])
+    broker.put.release(broker.log.max_offset)
+    assert sink.answers[1][0] == ClientResult.PUT_OK
+
+
 def test_a_batch_message_is_appended_as_a_whole_and_answered_once(broker: LogBroker) -> None:
     """320: all in one segment, ids as a list, offset of the first."""
     sink = Sink()

@@ -215,6 +215,24 @@ def test_a_log_that_is_set_aside_begins_again_where_the_master_says(tmp_path: Pa
     crash(log)
 
 
+def test_r19_a_slave_counted_no_place_for_a_prepared_record_and_the_master_did(tmp_path: Path) -> None:
+    """Behind a failover the next message repeated a number that had been answered."""
+    master = open_log(tmp_path / "m")
+    prepared = draft()
+    prepared.sys_flag = 4
+    assert [queue_offset for _, queue_offset in append_all(master, draft(), prepared, draft())] == [0, 0, 1]
+    data = log_bytes(master)
+    slave = open_log(tmp_path / "s")
+    with slave.receive_view(len(data)) as view:
+        view[: len(data)] = data
+    slave.commit_received(len(data))
+    while slave.extend_index(1000):
+        pass
+    assert append_all(slave, draft()) == append_all(master, draft())
+    crash(slave)
+    crash(master)
+
+
 def test_received_bytes_count_as_acked_only_by_whole_records(tmp_path: Path) -> None:
     """So that confirm is always a record boundary, and no recovery of a killed process ends below it."""
     master = open_log(tmp_path / "m")
