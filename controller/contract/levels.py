@@ -24,10 +24,14 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, Operation
 from rollcall_ha.controller.contract.events import Event
+from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 
 COMMANDS_SINCE: dict[type[Command], int] = {}
 EVENTS_SINCE: dict[type[Event], int] = {}
-FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {}
+FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
+    Evidence: {"confirmed": 2},
+    ReplicaEvidence: {"confirmed_before": 2},
+}
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {}
 """Members that were added to an enumeration of an earlier level."""

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import dataclass_transform
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.ids import (
     AckMode,
@@ -204,6 +205,11 @@ class ReplicaEvidence(Value):
     max_offset: LogOffset
     confirm_offset: LogOffset
     released: LogOffset = LogOffset(0)
+    confirmed_before: LogOffset | UnsetType = UNSET
+    """
+    Confirm of this masterEpoch that the leader had heard before it was told ``max_offset``: a member that has lost
+    nothing ends there or above. Unset: none was heard.
+    """
 
 
 class Evidence(Value):
@@ -217,6 +223,8 @@ class Evidence(Value):
     detection: DetectionStamps | None = None
     epoch_jump_draw: int = 0
     """0..15, drawn by the proposer: which of the next 16 multiples of 2**20 a jump goes to (R7)."""
+    confirmed: LogOffset | UnsetType = UNSET
+    """Highest confirm that members told this leader in this masterEpoch; unset: none did."""
 
 
 class Phase(StrEnum):

@@ -1,7 +1,8 @@
 """
 Evidence of an election: does it still hold, and what candidates does it make?
 
-Here: R14's check, candidates, the estimate of a loss. Not here: electing (``decide_election``, ``ranking``).
+Here: R14's check, candidates, who lacks confirmed bytes, the estimate of a loss. Not here: electing
+(``decide_election``, ``ranking``).
 
 Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).
 Rule 2: evidence adds what only the leader knows: readiness, positions, ages. Whether a replica is alive is replicated
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
-from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
 from rollcall_ha.controller.core.decision import Refusal
@@ -80,14 +83,32 @@ def candidates_of(
     ``set_aside``: replicas that are kept out of this election, with the reason.
     """
     seen = {replica.broker_id: replica for replica in evidence.replicas}
+    short = short_of_confirmed(set_state, evidence)
     return [
-        _candidate(set_state, replica, seen.get(replica.broker_id), set_aside.get(replica.broker_id, ""))
+        _candidate(
+            set_state,
+            replica,
+            seen.get(replica.broker_id),
+            set_aside.get(replica.broker_id, ""),
+            is_short=replica.broker_id in short,
+        )
         for replica in set_state.replicas
     ]
 
 
+def short_of_confirmed(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """The members of ours that lack bytes which every member had, each with both numbers (R3)."""
+    return {
+        seen.broker_id: f"ends at {seen.max_offset}, below {seen.confirmed_before}, which all members had before"
+        for seen in evidence.replicas
+        if seen.confirmed_before is not UNSET and seen.max_offset < seen.confirmed_before
+        if seen.broker_id in set_state.sync_state_set
+        if (replica := set_state.replica(seen.broker_id)) is not None and replica.kind is ReplicaKind.NATIVE
+    }
+
+
 def _candidate(
-    set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str
+    set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str, *, is_short: bool
 ) -> CandidateVerdict:
     description = replica.description
     return CandidateVerdict(
@@ -100,7 +121,7 @@ def _candidate(
         is_in_sync=(
             replica.incarnation is not None and set_state.bound_incarnation(replica.broker_id) == replica.incarnation
         ),
-        is_suspect=replica.is_suspect,
+        is_suspect=replica.is_suspect or is_short,
         is_learner=description is not None and description.is_learner,
         # Not heard is not ready: False is the safe half of unknown.
         is_ready=seen is not None and seen.is_ready,
@@ -135,5 +156,7 @@ def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerI
             ends.extend((replica.positions.confirm_offset, replica.positions.released))
     for seen in evidence.replicas:
         ends.extend((seen.confirm_offset, seen.released))
+    if evidence.confirmed is not UNSET:
+        ends.append(evidence.confirmed)
     end = next((seen.max_offset for seen in evidence.replicas if seen.broker_id == winner), 0)
     return max(0, max(ends) - end)

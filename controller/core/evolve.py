@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.events import (
@@ -312,7 +313,9 @@ def _confirm_elected(set_state: SetState, event: MasterElected, *, may_have_lost
         for broker_id in event.sync_state_set
         if (evidence := by_id.get(broker_id)) is not None
     ]
-    return LogOffset(max(set_state.known_confirm, *reported, 0))
+    # Heard of the old master, which is gone: its slaves may not have told of it yet.
+    heard = LogOffset(0) if event.evidence.confirmed is UNSET else event.evidence.confirmed
+    return LogOffset(max(set_state.known_confirm, *reported, heard))
 
 
 def _altered(set_state: SetState, event: SyncStateSetAltered) -> SetState:

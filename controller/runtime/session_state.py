@@ -32,6 +32,7 @@ from rollcall_ha.epoch.model import NO_EPOCH
 TRANSIT_NS = 50 * NS_PER_MS
 """How much later than it happened a sign may reach the leader's machine while nothing stands still."""
 
+NOTHING_CONFIRMED = (NO_EPOCH, LogOffset(0))
 ConnectionId = int
 ReplicaKey = tuple[SetKey, BrokerId]
 
@@ -108,6 +109,10 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     """The newest one that it knew when it told its ``state``."""
     is_ready: bool = False
     positions: Positions | None = None
+    confirmed_before: tuple[MasterEpoch, LogOffset] = NOTHING_CONFIRMED
+    """What ``positions`` must reach: ``answered_confirm`` of when they came."""
+    answered_confirm: tuple[MasterEpoch, LogOffset] = NOTHING_CONFIRMED
+    """Confirm of its set, and in which masterEpoch, when it was last answered as a member."""
     lag_bytes: int | None = None
     known_settings: int | None = None
     """Version of the settings by which it works, 0 = its file's; None = not told."""

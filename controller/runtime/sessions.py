@@ -39,6 +39,7 @@ from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProb
 from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.core.registration import too_high
 from rollcall_ha.controller.core.views import ViewOf
+from rollcall_ha.controller.runtime.confirms import Confirms, in_reign
 from rollcall_ha.controller.runtime.session_state import (
     ConnectionId,
     LinkSeen,
@@ -92,6 +93,7 @@ class Sessions:
         self._breaths_ns: tuple[int, int] | None = None
         self._reigning: dict[SetKey, ReplicaKey] = {}
         self._ended: dict[SetKey, Stamps] = {}
+        self.confirms = Confirms()
         self._in_flight = 0
         self.graces = 0
         """How often everybody got one full timeout; a metric."""
@@ -117,6 +119,7 @@ class Sessions:
         self._last_tick_ns = None
         self._reigning.clear()
         self._ended.clear()
+        self.confirms.clear()
 
     def breathe(self, now_ns: int) -> None:
         """The loop runs: to be called often, by a timer (Rule 6)."""
@@ -168,6 +171,7 @@ class Sessions:
             # Cleaned. Under the same name a set may begin anew, and its first election is no end of an outage.
             self._reigning.pop(key, None)
             self._ended.pop(key, None)
+            self.confirms.forget(key)
 
     def _track_member(self, key: SetKey, member: MemberView, now_ns: int) -> None:
         replica = (key, member.broker_id)
@@ -227,7 +231,7 @@ class Sessions:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
             session.heard_ns, session.links, session.growth = old.heard_ns, old.links, old.growth
             session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
-            session.timeout_ms = old.timeout_ms
+            session.confirmed_before, session.timeout_ms = old.confirmed_before, old.timeout_ms
         elif old is not None and self._reigning.get(replica[0]) == replica:
             del self._reigning[replica[0]]
             # With its session would go the time at which it was seen to end: an outage would begin when the next
@@ -271,6 +275,7 @@ class Sessions:
         # Not over those of a heartbeat, which is newer: the answer may have waited for its turn on the loop.
         if session.positions is None:
             session.positions = positions
+        self.confirms.answered(self._view_of(replica[0]), session)
         self._heard(session, connection, now_ns)
 
     def heartbeat(self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int) -> Refused | list[Action]:
@@ -293,6 +298,7 @@ class Sessions:
         session.known_master_epoch = beat.known_master_epoch
         session.is_ready = beat.is_ready
         session.positions = beat.positions
+        self.confirms.heard(view, session, beat)
         session.lag_bytes, session.min_offset = beat.lag_bytes, beat.min_offset
         session.known_settings = beat.known_settings
         session.growth.note(beat.positions.max_offset, now_ns)
@@ -628,6 +634,7 @@ class Sessions:
             triggered_by=triggered_by,
             detection=stamps.ages(now_ns) if stamps is not None else None,
             epoch_jump_draw=draw,
+            confirmed=self.confirms.told(view),
         )
 
     def _replica_evidence(self, view: SetView, member: MemberView, now_ns: int) -> ReplicaEvidence | None:
@@ -646,6 +653,7 @@ class Sessions:
             max_offset=positions.max_offset,
             confirm_offset=positions.confirm_offset,
             released=positions.released,
+            confirmed_before=in_reign(session.confirmed_before, view),
         )
 
 
@@ -688,9 +696,5 @@ def _knows_more(beat: Heartbeat, view: SetView) -> Refused:
 
 
 def _not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
-    return Refused(
-        code=RefusalCode.NEED_TO_BE_REGISTERED,
-        reason=f"replica {broker_id} of {key} is not registered",
-        hint="register first",
-        requested=f"{key}/{broker_id}",
-    )
+    reason, requested = f"replica {broker_id} of {key} is not registered", f"{key}/{broker_id}"
+    return Refused(code=RefusalCode.NEED_TO_BE_REGISTERED, reason=reason, hint="register first", requested=requested)

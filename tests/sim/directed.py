@@ -302,6 +302,15 @@ def older_copy() -> None:
     must(B not in fleet.set.sync_state_set, "R3: an older copy of a directory is a member")
 
 
+def copy_of_a_running_broker() -> None:
+    """B was started on a copy of its directory from when it ran; A, dead, had told of more than B holds."""
+    fleet = Fleet().serving()
+    fleet.silence(A)
+    fleet.silence(C)
+    fleet.elect(evidence=fleet.evidence({B: positions(1_600)}, confirmed=3_000))
+    must(fleet.set.master_epoch == 1, "R3: a member is elected that lacks what all members had")
+
+
 def survivors_are_intact() -> None:
     """C fell by a power loss and is back; A dies: C is not in the new set."""
     fleet = Fleet().serving()
@@ -674,6 +683,7 @@ CASES: dict[str, Callable[[], None]] = {
     "set-below-its-minimum": set_below_its_minimum,
     "member-without-a-report": member_without_a_report,
     "older-copy": older_copy,
+    "copy-of-a-running-broker": copy_of_a_running_broker,
     "survivors-are-intact": survivors_are_intact,
     "survivors-are-members": survivors_are_members,
     "entry-before-its-bytes": entry_before_its_bytes,

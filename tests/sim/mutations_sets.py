@@ -187,6 +187,14 @@ def _boot_id_of_the_last_start(original: Function) -> Function:
     return mutated
 
 
+def _later_confirms_count(original: Function) -> Function:
+    def mutated(self: Any, view: Any, session: Any, beat: Any) -> None:
+        original(self, view, session, beat)
+        session.confirmed_before = session.answered_confirm
+
+    return mutated
+
+
 def _any_copy_will_do(original: Function) -> Function:
     def mutated(state: Any, replica: Any, command: Any) -> Any:
         known = () if replica.incarnation is None else (replica.incarnation,)
@@ -447,6 +455,26 @@ SETS: tuple[Mutation, ...] = (
         mutate=_any_copy_will_do,
         case="older-copy",
         tests=("tests/unit/test_core_safety_intactness.py::test_r3_an_older_copy_of_the_directory_is_not_intact",),
+    ),
+    Mutation(
+        name="R3-short-of-confirmed",
+        what="a member is elected that ends below what all members had",
+        target="rollcall_ha.controller.core.evidence:short_of_confirmed",
+        mutate=constant({}),
+        case="copy-of-a-running-broker",
+        tests=(
+            "tests/unit/test_core_copies.py::test_a_member_that_ends_below_what_was_confirmed_is_not_elected_cleanly",
+        ),
+    ),
+    Mutation(
+        name="R3-confirm-of-a-later-moment",
+        what="an honest slave is not elected: its master confirmed more after the slave's last heartbeat",
+        target="rollcall_ha.controller.runtime.confirms:Confirms.heard",
+        mutate=_later_confirms_count,
+        tests=(
+            "tests/unit/test_runtime_confirms.py::test_a_confirm_counts_against_the_word_behind_the_next_answer",
+            "tests/unit/test_runtime_confirms.py::test_a_slave_that_told_less_than_its_master_a_moment_ago_is_elected_at_once",
+        ),
     ),
     Mutation(
         name="R6-intact",

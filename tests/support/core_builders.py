@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
@@ -273,20 +274,30 @@ class Fleet:
         unheard: tuple[int, ...] = (),
         draw: int = 0,
         detection: DetectionStamps | None = None,
+        confirmed: int | None = None,
     ) -> Evidence:
-        """What a leader would gather now; ``ends`` replaces what replicas registered with."""
+        """
+        What a leader would gather now; ``ends`` replaces what replicas registered with.
+
+        ``confirmed``: members had told of it before each of them told its end.
+        """
         ends = ends or {}
+        known = UNSET if confirmed is None else LogOffset(confirmed)
         return Evidence(
             read_at_index=self.index,
             master_epoch=self.set.master_epoch,
             sync_state_set_epoch=self.set.sync_state_set_epoch,
             replicas=tuple(
-                _evidence_of(replica, ends.get(replica.broker_id), is_ready=replica.broker_id not in unready)
+                replace(
+                    _evidence_of(replica, ends.get(replica.broker_id), is_ready=replica.broker_id not in unready),
+                    confirmed_before=known,
+                )
                 for replica in self.set.replicas
                 if replica.is_registered and replica.broker_id not in unheard
             ),
             detection=detection,
             epoch_jump_draw=draw,
+            confirmed=known,
         )
 
     def elect(self, to: int | None = None, *, evidence: Evidence | None = None, **expected: int) -> AnyReply:

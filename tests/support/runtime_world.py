@@ -75,6 +75,7 @@ class Replica:
     connection: int
     begin: LogOffset = ZERO
     end: LogOffset = ZERO
+    confirm: LogOffset = ZERO
     last_epoch: MasterEpoch = NO_EPOCH
     is_ready: bool = True
     known_epoch: MasterEpoch = NO_EPOCH
@@ -275,7 +276,9 @@ class World:
                 session_ordinal=replica.ordinal,
                 state=BrokerState.FENCED,
                 is_ready=replica.is_ready,
-                positions=Positions(last_epoch=replica.last_epoch, max_offset=replica.end, confirm_offset=LogOffset(0)),
+                positions=Positions(
+                    last_epoch=replica.last_epoch, max_offset=replica.end, confirm_offset=replica.confirm
+                ),
                 known_master_epoch=replica.known_epoch,
                 known_set_epoch=SyncStateSetEpoch(0),
                 timeout_ms=replica.timeout_ms,

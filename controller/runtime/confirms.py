@@ -1,0 +1,68 @@
+"""
+What members have told of their confirm, by set and masterEpoch: the leader's soft state.
+
+Here: ``Confirms``. Not here: holding it against an end (``core.evidence``, ``core.intactness``).
+
+Rule 1 (R3): a word is kept when its replica is gone: the dead master alone may have known what was acknowledged last.
+Rule 2: of one masterEpoch. Behind an unclean election the confirm of the reign before is that of bytes which no log has
+any more, and each honest member would lack them.
+Rule 3: it is held against a member's word only if it was heard before that member was last answered: brokers send one
+heartbeat at a time, so the next word is younger. No clock is asked. By a confirm that came 400 ms after its last word,
+every honest slave of a busy master would lack the bytes of those 400 ms, and each failover wait for a heartbeat. Who
+was no member yet when it was answered may have been behind when it spoke, and be one since.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import Condition, SetView
+from rollcall_ha.controller.contract.session import Heartbeat
+from rollcall_ha.controller.core.views import is_whole
+from rollcall_ha.controller.runtime.session_state import NOTHING_CONFIRMED, ReplicaSession
+
+
+class Confirms:
+    """Owned by ``Sessions``."""
+
+    def __init__(self) -> None:
+        self._told: dict[SetKey, tuple[MasterEpoch, LogOffset]] = {}
+
+    def clear(self) -> None:
+        self._told.clear()
+
+    def forget(self, key: SetKey) -> None:
+        """The set is gone."""
+        self._told.pop(key, None)
+
+    def told(self, view: SetView) -> LogOffset | UnsetType:
+        """The highest one of the present reign; unset: nobody told one."""
+        return in_reign(self._told.get(view.set_key, NOTHING_CONFIRMED), view)
+
+    def answered(self, view: SetView | None, session: ReplicaSession) -> None:
+        """This replica is answered now: its next word is younger (rule 3)."""
+        is_member = view is not None and session.broker_id in view.sync_state_set
+        known = self._told.get(session.set_key, NOTHING_CONFIRMED)
+        session.answered_confirm = known if is_member else NOTHING_CONFIRMED
+
+    def heard(self, view: SetView | None, session: ReplicaSession, beat: Heartbeat) -> None:
+        """A heartbeat came, and is answered."""
+        session.confirmed_before = session.answered_confirm
+        # Java's confirm is another promise. A suspect's is that of bytes which the others may not have.
+        if (
+            view is not None
+            and beat.known_master_epoch == view.master_epoch
+            and view.condition is not Condition.WAITING_FOR_REPORTS
+            and session.kind is not ReplicaKind.ROCKETMQ
+            and any(is_whole(view, member) for member in view.members if member.broker_id == beat.broker_id)
+        ):
+            confirm = min(beat.positions.confirm_offset, beat.positions.max_offset)
+            known = self._told.get(beat.set_key, NOTHING_CONFIRMED)
+            self._told[beat.set_key] = max(known, (view.master_epoch, confirm))
+        self.answered(view, session)
+
+
+def in_reign(told: tuple[MasterEpoch, LogOffset], view: SetView) -> LogOffset | UnsetType:
+    """The confirm, if it was told in the masterEpoch of ``view``."""
+    return told[1] if told[0] == view.master_epoch else UNSET

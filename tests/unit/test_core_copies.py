@@ -1,0 +1,92 @@
+"""R3: a directory that was put back from a copy of when its broker ran, as far as the core can tell."""
+
+from __future__ import annotations
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ElectMaster
+from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
+from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.levels import fitted
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.ranking import elect_again
+from tests.support.core_builders import SET_A, Fleet, ids, positions, refusal
+from tests.support.core_fleets import TWO
+
+# --- elections -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_ends_below_what_was_confirmed_is_not_elected_cleanly() -> None:
+    """F: 300 of 400 acknowledged messages were gone, "proven, 0 B lost"; the dead master's last word named them."""
+    fleet = Fleet().serving(configuration=TWO, replicas=(1, 2))
+    fleet.silence(1)
+    epoch = fleet.set.master_epoch
+
+    refused = refusal(fleet.elect(evidence=fleet.evidence({2: positions(1_600)}, confirmed=3_000)))
+
+    assert refused.code is RefusalCode.NO_ELIGIBLE_REPLICA
+    assert "ends at 1600, below 3000" in refused.reason
+    failed = fleet.event(ElectionFailed).verdict
+    again = elect_again(failed)
+    assert again is not None
+    assert again.candidates == failed.candidates
+    assert fleet.set.master_epoch == epoch
+    assert fleet.set.sync_state_set == ids(1, 2)
+
+
+def test_a_member_that_ends_at_what_was_confirmed_is_elected() -> None:
+    fleet = Fleet().serving()
+    fleet.silence(1)
+
+    elected = fleet.want(fleet.elect(evidence=fleet.evidence({2: positions(3_000)}, confirmed=3_000)), Elected)
+
+    assert elected.verdict.kind is ElectionKind.FAILOVER
+    # 3, which told no more than its start, is not in the new set, and what was heard is known from now on.
+    assert elected.verdict.sync_state_set == ids(2)
+    assert fleet.set.known_confirm == 3_000
+
+
+def test_the_unclean_word_for_a_copy_names_what_is_lost_and_takes_a_whole_member_first() -> None:
+    """By its membership alone the copy would be elected before replica 3, and the loss be 0."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    copy_only = fleet.evidence({2: positions(1_600)}, unheard=(3,), confirmed=3_000)
+
+    refused = refusal(fleet.elect_unclean(1_399, evidence=copy_only))
+    assert (refused.code, refused.current) == (RefusalCode.NOT_CONFIRMED, "1400")
+
+    both = fleet.evidence({2: positions(1_600), 3: positions(3_000)}, confirmed=3_000)
+    elected = fleet.want(fleet.elect_unclean(0, evidence=both), Elected)
+    assert (elected.verdict.winner, elected.verdict.kind) == (3, ElectionKind.FAILOVER)
+
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    elected = fleet.want(fleet.elect_unclean(1_400, evidence=copy_only), Elected)
+    assert (elected.verdict.winner, elected.verdict.kind) == (2, ElectionKind.UNCLEAN)
+    assert fleet.event(MasterElected).sync_state_set == ids(2)
+
+
+def test_java_replicas_and_outsiders_are_not_measured_by_a_confirm() -> None:
+    """Java's confirm is another promise; who is no member owes nothing to anybody."""
+    fleet = Fleet().serving_java(TWO)
+    fleet.do(fleet.alter(1, 2))
+    fleet.silence(1)
+    fleet.want(fleet.elect(evidence=fleet.evidence({2: positions(10)}, confirmed=3_000)), Elected)
+
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(1, 2))
+    refused = refusal(fleet.elect(3, evidence=fleet.evidence({3: positions(10)}, confirmed=3_000)))
+    assert "not in SyncStateSet" in refused.reason
+    assert all(replica.kind is ReplicaKind.NATIVE for replica in fleet.set.replicas)
+
+
+def test_below_level_2_an_election_knows_nothing_of_it() -> None:
+    """R15: an older controller in the quorum elects the copy; one that does not would be a state of its own."""
+    fleet = Fleet().serving(configuration=TWO, replicas=(1, 2))
+    fleet.silence(1)
+    evidence = fleet.evidence({2: positions(1_600)}, confirmed=3_000)
+    operation, needed = fitted(fleet.operation(ElectMaster(set_key=SET_A), evidence=evidence), 1)
+
+    assert needed == 1
+    assert isinstance(fleet.apply([operation]).replies[0], Elected)
+    assert fleet.set.known_confirm == 0
