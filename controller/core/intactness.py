@@ -3,7 +3,8 @@ Judging a new incarnation: does it still hold what it acknowledged? (R3)
 
 Here: the judgement with its reason. Not here: what follows from it (``registration``).
 
-Rule 1: a reported end below the known confirm offset is a veto; an end above it is never a proof.
+Rule 1: a reported end below the known confirm offset is a veto; an end above it is never a proof. Known is what the
+state knows, and what the leader has heard in this masterEpoch.
 Rule 2: boot id and store id are compared with the ids of the incarnation that is registered for the member. The ids
 of the process's last start prove nothing: several restarts may lie between.
 Rule 3: a suspect stays a suspect: a later clean restart does not bring back what an earlier one lost.
@@ -14,10 +15,22 @@ Rule 5: every proof needs the same store: nothing on an empty disk in the place 
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.commands import RegisterReplica
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.state import ReplicaState, SetState
+
+
+def with_heard_confirm(set_state: SetState, operation: Operation) -> SetState:
+    """The set as the leader knows it, which was told of its confirm since the state was (rule 1)."""
+    evidence = operation.evidence
+    # Of this reign: an unclean election between the leader's look and this entry took bytes that were confirmed before.
+    if evidence is None or evidence.confirmed is UNSET or evidence.master_epoch != set_state.master_epoch:
+        return set_state
+    return replace(set_state, known_confirm=max(set_state.known_confirm, evidence.confirmed))
 
 
 def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness, str]:

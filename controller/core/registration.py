@@ -28,7 +28,7 @@ from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.callers import binding
 from rollcall_ha.controller.core.decision import Decision, Refusal
-from rollcall_ha.controller.core.intactness import judge
+from rollcall_ha.controller.core.intactness import judge, with_heard_confirm
 from rollcall_ha.controller.core.register_codes import is_proven, kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
 
@@ -50,7 +50,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     # Before anything else, so that no malformed command reaches replicated state: each of these numbers is kept, and
     # compared, for the life of the set.
     _validate(command)
-    set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
+    set_state = with_heard_confirm(fleet.sets.get(command.set_key) or SetState(set_key=command.set_key), operation)
     knows_more = recovery.knows_more(fleet, fleet.sets.get(command.set_key), command)
     replica = set_state.replica(command.broker_id)
     events: tuple[AnyEvent, ...] = ()

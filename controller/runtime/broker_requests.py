@@ -104,7 +104,7 @@ async def submit(
     principal: Principal | None = None,
 ) -> AnyReply:
     """A broker's order, as ``service.submit``, on its session or by REST; a registration opens the session."""
-    evidence = _evidence_of_leaving(service, command) if isinstance(command, AnnounceStop | ReportDrained) else None
+    evidence = _evidence_for(service, command)
     refusal = refusal_of_texts(command) or _refusal_of_now(
         service,
         service.operation(
@@ -133,12 +133,26 @@ async def submit(
     return reply
 
 
-def _evidence_of_leaving(service: ControllerService, command: AnnounceStop | ReportDrained) -> Evidence | None:
-    """What an election in place of this master needs; None: a slave asks, nobody is elected."""
-    view = service.view_of(command.set_key)
-    if view is None or view.master != command.broker_id:
+def _evidence_for(service: ControllerService, command: AnyCommand) -> Evidence | None:
+    """What this leader alone knows, and apply needs to decide the command."""
+    if not isinstance(command, AnnounceStop | ReportDrained | RegisterReplica):
         return None
-    return msgspec.structs.replace(service.evidence_of(view), detection=stamps_of_leaving(command))
+    view = service.view_of(command.set_key)
+    if view is None:
+        return None
+    if isinstance(command, RegisterReplica):
+        # Replicated state learns of a set's confirm at elections only: what this leader has heard since is what a copy
+        # of that time lacks (R3).
+        return Evidence(
+            read_at_index=view.index,
+            master_epoch=view.master_epoch,
+            sync_state_set_epoch=view.sync_state_set_epoch,
+            replicas=(),
+            confirmed=service.duties.sessions.confirms.told(view),
+        )
+    # An election in place of this master; if a slave asks, nobody is elected.
+    leaves = view.master == command.broker_id
+    return msgspec.structs.replace(service.evidence_of(view), detection=stamps_of_leaving(command)) if leaves else None
 
 
 def _refusal_of_now(service: ControllerService, operation: Operation) -> Refused | None:

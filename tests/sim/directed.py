@@ -311,6 +311,15 @@ def copy_of_a_running_broker() -> None:
     must(fleet.set.master_epoch == 1, "R3: a member is elected that lacks what all members had")
 
 
+def copy_that_registers() -> None:
+    """B comes with a copy of its directory from when it ran, on the same boot; the leader has heard of more."""
+    fleet = Fleet().serving()
+    fleet.do(
+        fleet.registration(B, incarnation="i2.2", holds=positions(1_600)), evidence=fleet.evidence(confirmed=3_000)
+    )
+    must(B not in fleet.set.sync_state_set, "R3: a copy that lacks what its leader heard is a member")
+
+
 def survivors_are_intact() -> None:
     """C fell by a power loss and is back; A dies: C is not in the new set."""
     fleet = Fleet().serving()
@@ -684,6 +693,7 @@ CASES: dict[str, Callable[[], None]] = {
     "member-without-a-report": member_without_a_report,
     "older-copy": older_copy,
     "copy-of-a-running-broker": copy_of_a_running_broker,
+    "copy-that-registers": copy_that_registers,
     "survivors-are-intact": survivors_are_intact,
     "survivors-are-members": survivors_are_members,
     "entry-before-its-bytes": entry_before_its_bytes,

@@ -467,6 +467,14 @@ SETS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R3-heard-confirm",
+        what="a registration is judged without what its leader has heard of the set's confirm",
+        target="rollcall_ha.controller.core.intactness:with_heard_confirm",
+        mutate=lambda _original: lambda set_state, _operation: set_state,
+        case="copy-that-registers",
+        tests=("tests/unit/test_core_copies.py::test_a_copy_that_lacks_what_the_leader_heard_is_not_intact",),
+    ),
+    Mutation(
         name="R3-confirm-of-a-later-moment",
         what="an honest slave is not elected: its master confirmed more after the slave's last heartbeat",
         target="rollcall_ha.controller.runtime.confirms:Confirms.heard",

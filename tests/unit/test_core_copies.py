@@ -5,13 +5,14 @@ from __future__ import annotations
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ElectMaster
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
-from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.replies import Elected
-from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.contract.values import SetConfiguration
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.ranking import elect_again
 from tests.support.core_builders import SET_A, Fleet, ids, positions, refusal
-from tests.support.core_fleets import TWO
+from tests.support.core_fleets import TWO, alone, judged
 
 # --- elections -----------------------------------------------------------------------------------------------------------
 
@@ -90,3 +91,46 @@ def test_below_level_2_an_election_knows_nothing_of_it() -> None:
     assert needed == 1
     assert isinstance(fleet.apply([operation]).replies[0], Elected)
     assert fleet.set.known_confirm == 0
+
+
+# --- registrations -------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_that_lacks_what_the_leader_heard_is_not_intact() -> None:
+    """Same boot, same store, and it knows the incarnation that is registered: every proof was true of the copy."""
+    for flush in FlushMode:
+        fleet = Fleet().serving(configuration=SetConfiguration(expected_replicas=3, flush=flush))
+        heard = fleet.evidence(confirmed=3_000)
+        fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(2_999)), evidence=heard)
+
+        assert judged(fleet) is Intactness.NOT_INTACT
+        assert fleet.set.sync_state_set == ids(1, 3)
+
+        fleet.do(
+            fleet.registration(3, incarnation="i3.2", holds=positions(3_000)), evidence=fleet.evidence(confirmed=3_000)
+        )
+        assert judged(fleet) is Intactness.SAME_BOOT
+
+
+def test_the_last_member_that_lacks_what_the_leader_heard_is_a_suspect() -> None:
+    fleet = alone()
+
+    fleet.do(
+        fleet.registration(1, incarnation="i1.2", holds=positions(1_600)), evidence=fleet.evidence(confirmed=3_000)
+    )
+
+    assert judged(fleet) is Intactness.SUSPECT
+    assert refusal(fleet.elect()).code is RefusalCode.NO_ELIGIBLE_REPLICA
+
+
+def test_what_was_heard_in_a_reign_that_is_over_is_no_veto() -> None:
+    """An unclean election came between: no log has those bytes any more, and each honest restart would be a suspect's."""
+    fleet = Fleet().serving()
+    heard = fleet.evidence(confirmed=3_000)
+    fleet.silence(1)
+    fleet.elect()
+    fleet.enter()
+
+    fleet.do(fleet.registration(3, incarnation="i3.2", holds=positions(500)), evidence=heard)
+
+    assert judged(fleet) is Intactness.SAME_BOOT

@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.session import (
     RoleNotice,
 )
 from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, RegisteredAs
+from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -256,6 +257,37 @@ async def test_a_session_that_opens_hears_what_the_rest_of_its_entry_changed(por
     assert isinstance(second, Registered)
     assert first.view.index == second.view.index, "both are in one entry"
     assert {member.broker_id: member.incarnation for member in first.view.members}[BrokerId(2)] == "another"
+
+
+@on_port()
+async def test_a_copy_that_is_registered_is_measured_by_what_its_set_had_told_the_leader(port: Port) -> None:
+    """R3: replicated state knew of no confirm since the election; the master's heartbeats had told of 3,000."""
+    await port.group.elect("c1")
+    service, links = port.leader.service, {}
+    for number in (1, 2):
+        links[number] = await port.link()
+        await _open_session(links[number], number)
+        await links[number].request(
+            RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(heartbeat_body(number)), timeout_ms=2_000
+        )
+    await until(lambda: service.published.state.sets[KEY].master)
+    reigning = service.published.state.sets[KEY]
+    assert reigning.master is not None
+    told = heartbeat_body(reigning.master, epoch=reigning.master_epoch)
+    told["positions"] = {"lastEpoch": 1, "maxOffset": 3_000, "confirmOffset": 3_000}
+    await links[reigning.master].request(
+        RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(told), timeout_ms=2_000
+    )
+
+    other = 3 - reigning.master
+    copied = register_body(other) | {"incarnation": "copy", "previousIncarnations": [f"{other:032x}"]}
+    copied["replaces"] = {"incarnation": f"{other:032x}", "sessionOrdinal": 1}
+    copied["positions"] = {"lastEpoch": 1, "maxOffset": 1_600, "confirmOffset": 1_600}
+    registered = await _ask(await port.link(), RequestCode.SESSION_REGISTER, copied)
+
+    assert isinstance(registered, Registered), registered
+    assert registered.intactness is Intactness.NOT_INTACT
+    assert not registered.is_in_sync
 
 
 @on_port()
