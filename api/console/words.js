@@ -75,6 +75,7 @@ const TOLD = {
   "controllers-change-ordered": (e) => `members of the controllers: ${e.verb} ${e.name}${e.reason ? `: ${e.reason}` : ""}`,
   "feature-level-raised": (e) => `feature level ${e.level}`,
   "clock-stepped": (e) => `the clock of stamps stepped by ${e.stepMs} ms`,
+  "confirms-noted": (e) => `confirm offsets of ${e.confirms.length} sets are known`,
   "broker-id-granted": (e) => `broker id ${e.brokerId} given to ${e.address}`,
   "owner-bound": (e) => `broker id ${e.brokerId} belongs to ${e.owner}`,
   "replica-registered": (e) => `replica ${e.brokerId} registered: ${e.intactness}, ends at ${number(e.positions.maxOffset)}`,

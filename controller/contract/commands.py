@@ -33,6 +33,7 @@ from rollcall_ha.controller.contract.values import (
     Evidence,
     ImportedReplica,
     Joining,
+    KnownConfirm,
     MaintenanceScope,
     MembershipVerb,
     Milestone,
@@ -97,6 +98,12 @@ class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
     """From here on operations of this level may appear; a node below it stops (R15)."""
 
     level: int
+
+
+class NoteConfirms(Command, AnsweredBy[Done], tag="NoteConfirms"):
+    """What the leader has heard of many sets, in one entry. What is known or of another masterEpoch changes nothing."""
+
+    confirms: tuple[KnownConfirm, ...]
 
 
 class TransferLeadership(Command, tag="TransferLeadership"):
@@ -527,6 +534,7 @@ AnyCommand = (
     | ApplySettings
     | BeginMaintenance
     | EndMaintenance
+    | NoteConfirms
 )
 
 

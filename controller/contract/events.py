@@ -38,6 +38,7 @@ from rollcall_ha.controller.contract.values import (
     EventRef,
     Evidence,
     ImportedReplica,
+    KnownConfirm,
     MaintenanceScope,
     MembershipVerb,
     Milestone,
@@ -114,6 +115,12 @@ class ClockStepped(Event, tag="clock-stepped"):
     controller: ControllerName
     """The leader that saw it, by its monotonic clock."""
     step_ms: int
+
+
+class ConfirmsNoted(Event, tag="confirms-noted"):
+    """The confirm offset that members of these sets are measured by from here on, when they restart (R3)."""
+
+    confirms: tuple[KnownConfirm, ...]
 
 
 class BrokerIdGranted(Event, tag="broker-id-granted"):
@@ -480,6 +487,7 @@ AnyEvent = (
     | FleetRestored
     | ControllersChangeOrdered
     | SetConfigured
+    | ConfirmsNoted
 )
 """In the order in which they came: a new one stands at the end, for the lake stores their numbers (analytics)."""
 

@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, Operation
-from rollcall_ha.controller.contract.events import Event
+from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, NoteConfirms, Operation
+from rollcall_ha.controller.contract.events import ConfirmsNoted, Event
 from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 
-COMMANDS_SINCE: dict[type[Command], int] = {}
-EVENTS_SINCE: dict[type[Event], int] = {}
+COMMANDS_SINCE: dict[type[Command], int] = {NoteConfirms: 2}
+EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Evidence: {"confirmed": 2},
     ReplicaEvidence: {"confirmed_before": 2},

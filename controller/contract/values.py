@@ -227,6 +227,14 @@ class Evidence(Value):
     """Highest confirm that members told this leader in this masterEpoch; unset: none did."""
 
 
+class KnownConfirm(Value):
+    """What members of one set have told of their confirm in one masterEpoch."""
+
+    set_key: SetKey
+    master_epoch: MasterEpoch
+    confirm_offset: LogOffset
+
+
 class Phase(StrEnum):
     """Steps of a failover, in the order in which they happen; ``FAULT`` is last because journals count by place."""
 

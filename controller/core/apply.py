@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.commands import (
     Barrier,
     MarkAlive,
     MarkSilent,
+    NoteConfirms,
     Operation,
     RaiseFeatureLevel,
     TakeLeadership,
@@ -37,6 +38,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import (
     SCHEMA_VERSION,
     AnyEvent,
+    ConfirmsNoted,
     ElectionFailed,
     EventRecord,
     MasterElected,
@@ -51,14 +53,14 @@ from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, Refusal
 from rollcall_ha.controller.core.digest import digest_after
-from rollcall_ha.controller.core.evolve import evolve_all
+from rollcall_ha.controller.core.evolve import evolve, evolve_all
 from rollcall_ha.controller.core.fleet import evolve_fleet
 from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, AnsweredRequest, FleetState, SetState
 from rollcall_ha.controller.core.views import set_view
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
-_NOT_REMEMBERED = (Barrier, TakeLeadership, MarkSilent, MarkAlive, AlterSyncStateSet)
+_NOT_REMEMBERED = (Barrier, TakeLeadership, MarkSilent, MarkAlive, AlterSyncStateSet, NoteConfirms)
 """
 Commands whose repetition is answered from the object that they change. An alter's retry must hear the verdict of its
 seq, however many other requests came between: the window of request ids forgets, the set does not (R1).
@@ -225,6 +227,13 @@ class _Entry:
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         if isinstance(operation.command, Barrier):
             fleet = outages.heard(fleet, operation.command, steady_ms)
+        # Of many sets in one event: an event for each would be a thousand lines every few seconds.
+        noted = {
+            one.set_key: evolve(self._sets[one.set_key], event)
+            for event in events
+            if isinstance(event, ConfirmsNoted)
+            for one in event.confirms
+        }
         after = evolve_all(before, records, stepped_ms=self._fleet.stepped_ms)
         # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
         # would show a broker an epoch that the entry before this one had already ended.
@@ -233,6 +242,8 @@ class _Entry:
         if key is not None and after is not before:
             self._sets[key] = after
             self._changed.add(key)
+        self._sets.update(noted)
+        self._changed.update(noted)
         self._fleet = fleet
         self.records.extend(records)
         if key is not None:

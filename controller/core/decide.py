@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.core import (
     alters,
     cleaning,
+    confirms,
     decide_configure,
     decide_election,
     decide_leaving,
@@ -141,6 +142,7 @@ _ON_THE_FLEET: dict[type[Any], Callable[[FleetState, Any], Decision]] = {
 """Taken from before the fleet has its incarnation on."""
 _BY_STATE: dict[type[Any], Callable[[FleetState, Any], Decision]] = {
     commands.MarkSilent: liveness.decide_silent,
+    commands.NoteConfirms: confirms.decide_confirms,
     commands.MarkAlive: liveness.decide_alive,
     commands.SayGoodbye: liveness.decide_goodbye,
     commands.EndSwitchover: decide_switchover.decide_end,

@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
     AlterRefused,
     AnyEvent,
     BrokerIdGranted,
+    ConfirmsNoted,
     EventRecord,
     GoodbyeSaid,
     LossGraded,
@@ -384,6 +385,11 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
     return _with_set(result, event)
 
 
+def _confirms_noted(set_state: SetState, event: ConfirmsNoted) -> SetState:
+    told = [one.confirm_offset for one in event.confirms if one.set_key == set_state.set_key]
+    return replace(set_state, known_confirm=LogOffset(max(set_state.known_confirm, *told, 0)))
+
+
 def _writes_stopped(set_state: SetState, event: WritesStopped) -> SetState:
     return replace(set_state, writes=WritesState(seq=event.seq, reason=event.reason, detail=event.detail))
 
@@ -420,6 +426,7 @@ _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     WritesResumed: _writes_resumed,
     ReplicasCleaned: _cleaned,
     SetConfigured: _configured,
+    ConfirmsNoted: _confirms_noted,
     SetImported: lambda set_state, event: _with_set(evolve_import(set_state, event), event),
 }
 """Kinds that are not here say something about the fleet, or record what changed nothing."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
+    ConfirmsNoted,
     ElectionFailed,
     ElectionsPaused,
     ElectionsResumed,
@@ -88,7 +89,7 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
     sets = before.sets | after.sets
     changed = {key for key in sets if before.sets.get(key) is not after.sets.get(key)}
     for key in sorted(changed | {record.set_key for record in records if record.set_key is not None}):
-        own = [record for record in records if record.set_key == key]
+        own = [record for record in records if record.set_key == key or _tells_of(record, key)]
         old, new = before.sets.get(key, SetState(set_key=key)), after.sets.get(key)
         if new is None:
             # A refusal may name a set that never was; only one that was here has vanished.
@@ -101,6 +102,10 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
     broken += _check_maintenances(before, records)
     broken += _check_configurations(before, after, records)
     return tuple(broken)
+
+
+def _tells_of(record: EventRecord, key: SetKey) -> bool:
+    return isinstance(record.event, ConfirmsNoted) and any(one.set_key == key for one in record.event.confirms)
 
 
 def _is_of_people(record: EventRecord) -> bool:

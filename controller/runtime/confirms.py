@@ -10,17 +10,28 @@ Rule 3: it is held against a member's word only if it was heard before that memb
 heartbeat at a time, so the next word is younger. No clock is asked. By a confirm that came 400 ms after its last word,
 every honest slave of a busy master would lack the bytes of those 400 ms, and each failover wait for a heartbeat. Who
 was no member yet when it was answered may have been behind when it spoke, and be one since.
+Rule 4: every ``NOTE_PERIOD_MS`` what grew is put into replicated state: a leader that dies takes no more with it. A set
+whose confirm stands still costs nothing.
 """
 
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from rollcall_ha.controller.contract.commands import NoteConfirms
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import Condition, SetView
 from rollcall_ha.controller.contract.session import Heartbeat
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import KnownConfirm
+from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.views import is_whole
 from rollcall_ha.controller.runtime.session_state import NOTHING_CONFIRMED, ReplicaSession
+
+NOTE_PERIOD_MS = 10_000
+"""As old replicated state may be, and a heartbeat: a copy that is younger is found by leaders that have heard more."""
+CONFIRMS_PER_ENTRY_MAX = 100
+"""An entry of 30 KB with the longest names; those of more sets come with the next ticks."""
 
 
 class Confirms:
@@ -28,9 +39,16 @@ class Confirms:
 
     def __init__(self) -> None:
         self._told: dict[SetKey, tuple[MasterEpoch, LogOffset]] = {}
+        # In the order in which they grew, so that each set has its turn. By the second one a round ends: sets that grow
+        # while it goes on wait for the next one.
+        self._grown: dict[SetKey, None] = {}
+        self._round: list[SetKey] = []
+        self._next_round_ns = 0
 
     def clear(self) -> None:
         self._told.clear()
+        self._grown.clear()
+        self._round.clear()
 
     def forget(self, key: SetKey) -> None:
         """The set is gone."""
@@ -58,9 +76,28 @@ class Confirms:
             and any(is_whole(view, member) for member in view.members if member.broker_id == beat.broker_id)
         ):
             confirm = min(beat.positions.confirm_offset, beat.positions.max_offset)
-            known = self._told.get(beat.set_key, NOTHING_CONFIRMED)
-            self._told[beat.set_key] = max(known, (view.master_epoch, confirm))
+            told = (view.master_epoch, confirm)
+            if told > self._told.get(beat.set_key, NOTHING_CONFIRMED):
+                self._told[beat.set_key] = told
+                self._grown[beat.set_key] = None
         self.answered(view, session)
+
+    def tick(self, now_ns: int) -> list[ProposeCommand]:
+        """What grew, once in ``NOTE_PERIOD_MS`` (rule 4); ``CONFIRMS_PER_ENTRY_MAX`` sets with each tick."""
+        if not self._round and now_ns >= self._next_round_ns:
+            self._round, self._grown = list(self._grown), {}
+            self._next_round_ns = now_ns + NOTE_PERIOD_MS * NS_PER_MS
+        keys, self._round = self._round[:CONFIRMS_PER_ENTRY_MAX], self._round[CONFIRMS_PER_ENTRY_MAX:]
+        confirms = tuple(
+            KnownConfirm(set_key=key, master_epoch=told[0], confirm_offset=told[1])
+            for key in keys
+            if (told := self._told.get(key)) is not None
+        )
+        return [ProposeCommand(command=NoteConfirms(confirms=confirms))] if confirms else []
+
+    def not_noted(self, command: NoteConfirms) -> None:
+        """Lost, or refused below its feature level: again in the next round, or an idle set stays out."""
+        self._grown.update(dict.fromkeys(one.set_key for one in command.confirms))
 
 
 def in_reign(told: tuple[MasterEpoch, LogOffset], view: SetView) -> LogOffset | UnsetType:

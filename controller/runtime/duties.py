@@ -19,6 +19,7 @@ from rollcall_ha.controller.contract.commands import (
     LeaveMaster,
     MarkAlive,
     MarkSilent,
+    NoteConfirms,
     RecordMilestones,
     RegisterReplica,
 )
@@ -30,7 +31,7 @@ from rollcall_ha.controller.contract.events import (
     MasterElected,
 )
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
+from rollcall_ha.controller.contract.replies import AnyReply, Done, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import NS_PER_US, Timing
@@ -218,6 +219,8 @@ class LeaderDuties:
             return [*self.elections.proposed(command, reply, now_ns)]
         elif isinstance(command, LeaveMaster):
             self.handovers.proposed(command, reply, now_ns)
+        elif isinstance(command, NoteConfirms) and not isinstance(reply, Done):
+            self.sessions.confirms.not_noted(command)
         elif isinstance(command, RecordMilestones) and is_certainly_not_executed:
             # Only then: with an unknown outcome they may be in the log already, and would be there twice.
             self.milestones.give_back(command)
@@ -247,7 +250,7 @@ class LeaderDuties:
             self.handle_requested(key, now_ns)
         elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns), *left.values()]
         ends = [*self._order_ends.tick(now_ns), *self._returns_at(now_ns)]
-        return [*found, *elections, *self.milestones.flush(), *ends]
+        return [*found, *elections, *self.milestones.flush(), *ends, *self.sessions.confirms.tick(now_ns)]
 
     def _returns_at(self, now_ns: int) -> list[ProposeCommand]:
         orders = []

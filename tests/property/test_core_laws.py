@@ -246,11 +246,12 @@ def test_two_hash_seeds_give_byte_equal_states() -> None:
 def _folded(records: list[EventRecord]) -> dict[SetKey, SetState]:
     sets: dict[SetKey, SetState] = {}
     for record in records:
-        if record.set_key is not None:
-            before = sets.get(record.set_key, SetState(set_key=record.set_key))
+        # An event that is filed under no set may tell of many.
+        for key in tuple(sets) if record.set_key is None else (record.set_key,):
+            before = sets.get(key, SetState(set_key=key))
             after = evolve_all(before, (record,))
-            if record.set_key in sets or after != before:
-                sets[record.set_key] = after
+            if key in sets or after != before:
+                sets[key] = after
     assert set(sets) <= {SET_A}
     return sets
 

@@ -30,12 +30,12 @@ from rollcall_ha.broker.core.role_io import (
 )
 from rollcall_ha.broker.core.session import Beat
 from rollcall_ha.broker.log.values import IndexBehindError
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster, NoteConfirms
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.contract.values import KnownConfirm, SilenceCause
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
@@ -318,6 +318,30 @@ def copy_that_registers() -> None:
         fleet.registration(B, incarnation="i2.2", holds=positions(1_600)), evidence=fleet.evidence(confirmed=3_000)
     )
     must(B not in fleet.set.sync_state_set, "R3: a copy that lacks what its leader heard is a member")
+
+
+def _note(fleet: Fleet, confirm: int, epoch: int) -> None:
+    told = KnownConfirm(set_key=fleet.key, master_epoch=MasterEpoch(epoch), confirm_offset=LogOffset(confirm))
+    fleet.do(NoteConfirms(confirms=(told,)))
+
+
+def copy_after_everybody_died() -> None:
+    """Brokers and leader died together; B comes first, with a copy of its directory from when it ran."""
+    fleet = Fleet().serving()
+    _note(fleet, 3_000, 1)
+    fleet.do(fleet.registration(B, incarnation="i2.2", holds=positions(1_600)))
+    must(B not in fleet.set.sync_state_set, "R3: a copy that lacks what was noted is a member")
+
+
+def confirm_of_a_reign_that_is_over() -> None:
+    """What A had confirmed is lost by an unclean election; its leader's note of it is applied behind that."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(A))
+    fleet.silence(A)
+    fleet.elect_unclean(9_000, B, evidence=fleet.evidence({B: positions(700)}))
+    _note(fleet, 3_000, 1)
+    fleet.do(fleet.registration(B, incarnation="i2.2", holds=positions(700)))
+    must(not fleet.replica(B).is_suspect, "R3: a member is measured by bytes that no log has any more")
 
 
 def survivors_are_intact() -> None:
@@ -694,6 +718,8 @@ CASES: dict[str, Callable[[], None]] = {
     "older-copy": older_copy,
     "copy-of-a-running-broker": copy_of_a_running_broker,
     "copy-that-registers": copy_that_registers,
+    "copy-after-everybody-died": copy_after_everybody_died,
+    "confirm-of-a-reign-that-is-over": confirm_of_a_reign_that_is_over,
     "survivors-are-intact": survivors_are_intact,
     "survivors-are-members": survivors_are_members,
     "entry-before-its-bytes": entry_before_its_bytes,

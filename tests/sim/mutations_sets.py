@@ -475,6 +475,24 @@ SETS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_core_copies.py::test_a_copy_that_lacks_what_the_leader_heard_is_not_intact",),
     ),
     Mutation(
+        name="R3-confirm-not-noted",
+        what="replicated state learns of a set's confirm at elections and registrations only",
+        target="rollcall_ha.controller.core.confirms:_rises",
+        mutate=constant(False),
+        case="copy-after-everybody-died",
+        tests=("tests/unit/test_core_copies.py::test_a_copy_is_found_by_a_leader_that_has_heard_nobody",),
+    ),
+    Mutation(
+        name="R3-noted-of-another-reign",
+        what="a confirm is noted of a reign whose bytes an unclean election has taken",
+        target="rollcall_ha.controller.core.confirms:_rises",
+        mutate=lambda _original: lambda fleet, told: told.set_key in fleet.sets,
+        case="confirm-of-a-reign-that-is-over",
+        tests=(
+            "tests/unit/test_core_copies.py::test_what_does_not_rise_or_is_of_another_reign_or_of_no_set_is_no_event",
+        ),
+    ),
+    Mutation(
         name="R3-confirm-of-a-later-moment",
         what="an honest slave is not elected: its master confirmed more after the slave's last heartbeat",
         target="rollcall_ha.controller.runtime.confirms:Confirms.heard",

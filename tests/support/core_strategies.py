@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.commands import (
     LeaveMaster,
     MarkAlive,
     MarkSilent,
+    NoteConfirms,
     Operation,
     OrderSwitchover,
     PauseElections,
@@ -61,6 +62,7 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     ImportedReplica,
+    KnownConfirm,
     MaintenanceScope,
     Milestone,
     Phase,
@@ -77,7 +79,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 34
+KINDS = 35
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -422,6 +424,13 @@ def _configure(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _note(fleet: Fleet, step: Step) -> AnyCommand:
+    """Mostly of the present reign."""
+    epoch = MasterEpoch(max(0, _set(fleet).master_epoch - step[4] % 2))
+    told = KnownConfirm(set_key=fleet.key, master_epoch=epoch, confirm_offset=LogOffset(100 * step[2]))
+    return NoteConfirms(confirms=(told,))
+
+
 def _begin_maintenance(fleet: Fleet, step: Step) -> AnyCommand:
     return BeginMaintenance(
         scope=_worked_on(fleet, step), expires_at_ms=1_000_000 + step[2] * 100_000, spends_last=step[4] > 3
@@ -477,5 +486,6 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _begin_maintenance,
     _end_maintenance,
     _configure,
+    _note,
 )
 assert len(_MAKERS) == KINDS

@@ -230,6 +230,7 @@ class World:
         incarnation: str | None = None,
         boot: str = "boot",
         kind: ReplicaKind = ReplicaKind.NATIVE,
+        end: int = 0,
     ) -> Replica:
         """A process asks for its id and registers on a connection of its own; it has not beaten yet."""
         code = RegisterCode(f"{key}-{number}")
@@ -248,7 +249,9 @@ class World:
             store_id=f"store-{key.name}-{number}",
             description=ReplicaDescription(address=address, ha_address=f"127.0.0.1:{20_000 + number}", kind=kind),
             configuration=SetConfiguration(expected_replicas=expected),
-            positions=Positions(last_epoch=MasterEpoch(-1), max_offset=LogOffset(0), confirm_offset=LogOffset(0)),
+            positions=Positions(
+                last_epoch=MasterEpoch(1 if end else -1), max_offset=LogOffset(end), confirm_offset=ZERO
+            ),
             replaces=registered,
             previous_incarnations=() if registered is None else (registered.incarnation,),
         )

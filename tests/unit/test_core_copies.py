@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ElectMaster
-from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
-from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
+from rollcall_ha.controller.contract.commands import ElectMaster, NoteConfirms
+from rollcall_ha.controller.contract.events import ConfirmsNoted, ElectionFailed, MasterElected
+from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.levels import fitted
-from rollcall_ha.controller.contract.replies import Elected
-from rollcall_ha.controller.contract.values import SetConfiguration
+from rollcall_ha.controller.contract.replies import Done, Elected
+from rollcall_ha.controller.contract.values import KnownConfirm, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.ranking import elect_again
-from tests.support.core_builders import SET_A, Fleet, ids, positions, refusal
+from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions, refusal
 from tests.support.core_fleets import TWO, alone, judged
 
 # --- elections -----------------------------------------------------------------------------------------------------------
@@ -134,3 +134,60 @@ def test_what_was_heard_in_a_reign_that_is_over_is_no_veto() -> None:
     fleet.do(fleet.registration(3, incarnation="i3.2", holds=positions(500)), evidence=heard)
 
     assert judged(fleet) is Intactness.SAME_BOOT
+
+
+# --- what replicated state knows -----------------------------------------------------------------------------------------
+
+
+def note(fleet: Fleet, confirm: int, *, epoch: int = 1, key: SetKey = SET_A) -> None:
+    told = KnownConfirm(set_key=key, master_epoch=MasterEpoch(epoch), confirm_offset=LogOffset(confirm))
+    assert isinstance(fleet.do(NoteConfirms(confirms=(told,))), Done)
+
+
+def test_a_copy_is_found_by_a_leader_that_has_heard_nobody() -> None:
+    """Brokers and leader died together: what was noted is all that tells a copy from the whole log."""
+    fleet = Fleet().serving()
+    note(fleet, 3_000)
+    assert fleet.event(ConfirmsNoted).confirms[0].confirm_offset == 3_000
+
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(2_999)))
+
+    assert judged(fleet) is Intactness.NOT_INTACT
+
+
+def test_what_does_not_rise_or_is_of_another_reign_or_of_no_set_is_no_event() -> None:
+    fleet = Fleet().serving()
+    note(fleet, 3_000)
+    for confirm, epoch, key in ((3_000, 1, SET_A), (9_000, 0, SET_A), (9_000, 2, SET_A), (9_000, 1, SET_B)):
+        note(fleet, confirm, epoch=epoch, key=key)
+        assert not fleet.events
+    assert fleet.set.known_confirm == 3_000
+    assert SET_B not in fleet.state.sets
+
+
+def test_an_entry_tells_of_many_sets_and_all_of_them_are_in_the_digest() -> None:
+    fleets = [Fleet().serving(), Fleet().serving()]
+    for fleet, confirm in zip(fleets, (1_000, 2_000), strict=True):
+        fleet.key = SET_B
+        fleet.serving()
+        fleet.key = SET_A
+        note(fleet, confirm, epoch=1)
+    told = [
+        KnownConfirm(set_key=key, master_epoch=MasterEpoch(1), confirm_offset=LogOffset(5_000))
+        for key in (SET_A, SET_B)
+    ]
+    for fleet in fleets:
+        fleet.do(NoteConfirms(confirms=tuple(told)))
+        assert [fleet.state.sets[key].known_confirm for key in (SET_A, SET_B)] == [5_000, 5_000]
+    assert fleets[0].state.state_digest != fleets[1].state.state_digest
+
+
+def test_an_unclean_election_sets_down_what_was_noted() -> None:
+    """Measured by bytes that no log has any more, each member that restarts would have lost records."""
+    fleet = Fleet().serving()
+    note(fleet, 3_000)
+    fleet.do(fleet.alter(1))
+    fleet.silence(1)
+    fleet.want(fleet.elect_unclean(9_000, 2, evidence=fleet.evidence({2: positions(700)})), Elected)
+
+    assert fleet.set.known_confirm == 700

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from rollcall_ha.controller.contract.commands import NoteConfirms
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.timing import PRESETS
 from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.runtime.confirms import CONFIRMS_PER_ENTRY_MAX, NOTE_PERIOD_MS
 from tests.support.runtime_world import Replica, World, led_set, set_key
 
 KEY = set_key()
@@ -67,7 +69,7 @@ def test_the_word_of_a_master_that_is_gone_stays() -> None:
     world, (master, slave, _) = led_set()
     tell(world, master, 3_000, 3_000)
     world.close(master)
-    copy = world.register(KEY, int(slave.broker_id), incarnation="copy")
+    copy = world.register(KEY, int(slave.broker_id), incarnation="copy", end=3_000)
     tell(world, copy, 1_600, 1_600)
 
     assert owed(world)[copy.broker_id] == 3_000
@@ -80,7 +82,8 @@ def test_a_copy_is_not_elected_and_the_whole_member_is() -> None:
     for replica in replicas:
         tell(world, replica, 3_000, 3_000)
     world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500)
-    copy = world.register(KEY, int(stale.broker_id), incarnation="copy")
+    # Judged intact: what a leader has heard is told with a registration by ``broker_requests``, and not here.
+    copy = world.register(KEY, int(stale.broker_id), incarnation="copy", end=3_000)
     before = len(world.records)
     for _ in range(3):
         tell(world, copy, 1_600, 1_600)
@@ -88,7 +91,7 @@ def test_a_copy_is_not_elected_and_the_whole_member_is() -> None:
     since = [record.event for record in world.records[before:]]
     assert not any(isinstance(event, MasterElected) for event in since)
 
-    whole = world.register(KEY, int(third.broker_id), incarnation="whole")
+    whole = world.register(KEY, int(third.broker_id), incarnation="whole", end=3_000)
     tell(world, whole, 3_000, 3_000)
 
     elected = [record.event for record in world.records[before:] if isinstance(record.event, MasterElected)]
@@ -124,3 +127,49 @@ def test_who_was_no_member_when_it_was_answered_owes_nothing() -> None:
     assert owed(world)[outside.broker_id] is UNSET
     assert not any(isinstance(record.event, ElectionFailed) for record in world.records)
     assert slave.broker_id != third.broker_id
+
+
+# --- what is put into replicated state -----------------------------------------------------------------------------------
+
+
+def noted(world: World) -> list[int]:
+    """Sets that each entry told of."""
+    commands = [proposal.command for proposal in world.proposals]
+    return [len(command.confirms) for command in commands if isinstance(command, NoteConfirms)]
+
+
+def test_what_grew_is_noted_once_in_a_period_and_what_stands_still_is_not() -> None:
+    world, (master, slave, third) = led_set()
+    world.pass_ms(200, master, slave, third)
+    for end in range(1_000, 4_000, 10):  # 30 s of sends
+        tell(world, master, end, end)
+        world.pass_ms(100, slave, third)
+    assert noted(world) == [1, 1, 1]
+    world.pass_ms(NOTE_PERIOD_MS, master, slave, third)
+    assert noted(world) == [1, 1, 1, 1]
+    assert world.state.sets[KEY].known_confirm == 3_990
+
+    world.pass_ms(5 * NOTE_PERIOD_MS, master, slave, third)
+    assert noted(world) == [1, 1, 1, 1]
+
+
+def test_many_sets_share_entries_and_a_lost_one_is_repeated() -> None:
+    """An idle set whose one entry was lost would be unknown until it is written to again."""
+    world = World()
+    world.take()
+    masters = [world.serving_set(f"broker-{number:04}", size=1)[0] for number in range(CONFIRMS_PER_ENTRY_MAX + 5)]
+    world.pass_ms(200, *masters)
+    world.applies = False
+    for master in masters:
+        master.end = master.confirm = LogOffset(700)
+        master.known_epoch = MasterEpoch(1)
+        world.beat(master)
+    world.pass_ms(NOTE_PERIOD_MS, *masters)
+    assert noted(world) == [CONFIRMS_PER_ENTRY_MAX, 5]
+    lost, world.waiting, world.applies = world.waiting, [], True
+    for proposal in lost:
+        world.lose(proposal)
+
+    world.pass_ms(NOTE_PERIOD_MS + 200, *masters)
+    assert noted(world)[2:] == [CONFIRMS_PER_ENTRY_MAX, 5]
+    assert {found.known_confirm for found in world.state.sets.values()} == {700}
