@@ -6,6 +6,8 @@ Rule 1: a directory belongs to one set for ever; a fleet file that says otherwis
 Rule 2 (R9): marks that a start finds are written and synced again before it goes by them.
 Rule 3 (R3): the incarnation of a start is on the disk before it is used. A backup that is put back later does not name
 it, so the controllers see that the backup may miss bytes that this start acked.
+Rule 4 (R3): a store knows the birth of a file that is made once. A start that finds another birth runs on a copy: it
+is another store.
 """
 
 from __future__ import annotations
@@ -84,10 +86,8 @@ def remember(
             amiss
             or "view.json is gone: if the controllers lost their memory now, this replica could not report its set"
         )
-    store = files.store.load()
-    if store is None:
-        store = StoreMark(store_id=parts.draw())
-        files.store.store(store)
+    store, copied = _store(files, parts)
+    amiss = amiss or copied
     starts = files.starts.load() or ProcessStarts()
     incarnation = Incarnation(parts.draw())
     files.starts.store(starts.with_start(incarnation))
@@ -108,13 +108,29 @@ def remember(
     )
 
 
+def _store(files: ReplicaFiles, parts: Parts) -> tuple[StoreMark, str]:
+    found, birthmark = files.store.load(), parts.birthmark(files.marks_path)
+    # A copy of an hour ago, of a process that has run for months: it names that process, and lacks that hour. With the
+    # id of the original it would be intact on the same boot, and in sets that sync on any machine (R3).
+    is_copy = found is not None and "" not in (found.birthmark, birthmark) and found.birthmark != birthmark
+    if found is None or is_copy:
+        store = StoreMark(store_id=parts.draw(), birthmark=birthmark)
+    else:
+        # Of a program that knew no births, or of a file system that told none: taken as it is, once. As another store,
+        # each replica would leave its set with its upgrade.
+        store = msgspec.structs.replace(found, birthmark=birthmark or found.birthmark)
+    if store != found:
+        files.store.store(store)
+    copied = "the data directory is a copy: this replica proves nothing and leaves its set until it has caught up"
+    return store, copied if is_copy else ""
+
+
 def marks_on_disk(files: ReplicaFiles) -> EpochMarks:
     """The marks that a start finds, on disk for sure when it returns. Raises ``DirectoryError``, ``OSError``."""
     marks = files.marks.load()
     # Their sync may have failed in the last process. The kernel shows them and calls the page clean: this process would
-    # ack in epoch 7 by a promise that the next power cut takes.
-    if marks != EpochMarks():
-        files.marks.store(marks)
+    # ack in epoch 7 by a promise that the next power cut takes. Of a new directory, too: the file tells its birth.
+    files.marks.store(marks)
     return marks
 
 

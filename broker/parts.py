@@ -15,6 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.node.files import birthmark
 from rollcall_ha.node.tls import Credentials
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -35,6 +36,8 @@ class Parts(Frozen):
     """32 hex digits that nobody else has: incarnations, register codes, nonces, store ids."""
     boot_id: Callable[[], str] = lambda: _BOOT_ID_FILE.read_text().strip()
     """Names this boot of the machine (R3b)."""
+    birthmark: Callable[[Path], str] = birthmark
+    """What no copy of a file has (R3)."""
     make_disk: Callable[[], Executor] = _one_thread
     """One thread for all durable writes of this process but the log's own syncs."""
     credentials: Credentials | None = None

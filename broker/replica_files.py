@@ -11,7 +11,7 @@ Not here: the values' meaning (``broker.core.durable``), the epoch history (``ep
 | ``identity.json`` | register code, then the id (S62) | before asking, before using |
 | ``view.json`` | the last view of the controllers (R7) | soon after it came |
 | ``clean.json`` | the mark of a clean stop (R3a) | last of all; removed before the first append or ack |
-| ``store.json`` | the id of this directory (R3b) | once |
+| ``store.json`` | the id of this directory (R3b), and what a copy of it does not have | once |
 | ``lives.json`` | the incarnations of its last starts (R3) | at start, before anything is registered |
 | ``revoked.json`` | serial numbers of revoked certificates (R28) | soon after they came |
 
@@ -48,9 +48,11 @@ SLOTS = 2
 
 
 class StoreMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The directory itself: another disk, or a wiped one, is another store (R3b)."""
+    """The directory itself: another disk, or a wiped one, is another store (R3b), and so is a copy of it."""
 
     store_id: str
+    birthmark: str = ""
+    """That of the marks' file, which is made once and never replaced (rule 3); empty: not known when it was written."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +179,8 @@ class ReplicaFiles:
 
     def __init__(self, directory: Path) -> None:
         """The directory is claimed by the caller."""
-        self.marks = MarksFile(directory / MARKS_FILE_NAME)
+        self.marks_path = directory / MARKS_FILE_NAME
+        self.marks = MarksFile(self.marks_path)
         self.identity = DurableFile(directory / "identity.json", Identity)
         self.view = DurableFile(directory / "view.json", StoredView)
         self.clean_mark = DurableFile(directory / "clean.json", CleanMark)

@@ -7,10 +7,12 @@ caller stops (a second fsync would report success for pages that the kernel has 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import stat
+import struct
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -19,6 +21,9 @@ LOCK_FILE_NAME = "LOCK"
 VOLUME_ENTRIES = frozenset({"lost+found", ".snapshot"})
 """What a file system itself has in the root of a volume, which a data directory may be."""
 NAMED_MAX = 5
+
+_AT_FDCWD, _STATX_INO_AND_BTIME, _STATX_BYTES = -100, 0x900, 256
+"""From linux/stat.h: Python has no statx before 3.15."""
 
 
 class DirectoryError(RuntimeError):
@@ -89,6 +94,23 @@ def durable_unlink(path: Path) -> None:
     """``path`` does not exist, durably, on return; fine if it did not exist before."""
     path.unlink(missing_ok=True)
     fsync_directory(path.parent)
+
+
+def birthmark(path: Path) -> str:
+    """
+    What no copy of this file has, and it keeps over renames and reboots: its inode and its time of birth.
+
+    Empty: the file system tells no birth, or there is no such file. An inode alone would be worse than nothing: where
+    they are numbered anew with each mount a file would be taken for its copy.
+    """
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    call = getattr(ctypes.CDLL(None), "statx", None)  # none on macOS
+    if call is None or call(_AT_FDCWD, os.fsencode(path), 0, _STATX_INO_AND_BTIME, found):
+        return ""
+    (mask,) = struct.unpack_from("=I", found)
+    (inode,), (born_s, born_ns) = struct.unpack_from("=Q", found, 32), struct.unpack_from("=qI", found, 80)
+    has_both = mask & _STATX_INO_AND_BTIME == _STATX_INO_AND_BTIME
+    return f"{inode}.{born_s}.{born_ns}" if has_both else ""
 
 
 class DataDirectory:

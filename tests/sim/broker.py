@@ -125,6 +125,7 @@ class BrokerNode:
             wall_ms=host.wall_ms,
             draw=kernel.hex_digits,
             boot_id=lambda: host.boot_id,
+            birthmark=lambda _path: str(self.disk.files.births),
             make_disk=lambda: SimExecutor(
                 self.process, "disk", delay_us_max=self.disk.files.delay_us, on_end=self._died
             ),

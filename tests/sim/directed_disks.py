@@ -17,12 +17,14 @@ from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.values import CutReason
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch
 from rollcall_ha.epoch.model import EpochEntry
 from tests.sim.log import RECORD_BYTES, STORE_HOST, ReplicaDisk, draft_of
 from tests.sim.violation import Violation, must
+from tests.support.core_builders import SET_A
 from tests.support.sim_files import EVERY_SYNC, FileCalls, SimFiles
 from tests.support.sim_kernel import Kernel
 
@@ -172,6 +174,20 @@ def _promise_after_a_failed_sync(seed: int) -> None:
         must(promised >= read, f"R9: a start went by the promise of epoch {read}, after a power cut it is {promised}")
 
 
+def copy_of_a_directory() -> None:
+    """An image of a running process is put back file by file: it names the incarnation that is registered."""
+    with _disk() as disk:
+        parts = Parts(birthmark=lambda _path: str(disk.births), boot_id=lambda: "boot")
+
+        def store_of_a_start() -> str:
+            return identity.remember(ReplicaFiles(disk.folder), SET_A, parts).process.store_id
+
+        first, image = store_of_a_start(), disk.image()
+        must(store_of_a_start() == first, "R3: a directory is another store at each start")
+        disk.restore(image)
+        must(store_of_a_start() != first, "R3: a copy of a directory is the same store")
+
+
 def half_a_record_at_a_promotion() -> None:
     """The old master dies in the middle of a record; whoever has its half becomes master and takes a message."""
     with _disk() as disk:
@@ -194,6 +210,7 @@ DISK_CASES: dict[str, Callable[[], None]] = {
     "start-after-a-failed-sync": start_after_a_failed_sync,
     "promise-over-a-power-cut": promise_over_a_power_cut,
     "promise-after-a-failed-sync": promise_after_a_failed_sync,
+    "copy-of-a-directory": copy_of_a_directory,
     "half-a-record-at-a-promotion": half_a_record_at_a_promotion,
 }
 """By name, as ``directed.CASES``."""

@@ -12,7 +12,7 @@ from typing import Any
 from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role_io import PersistMarks, StepDone
 from rollcall_ha.epoch.model import EpochEntry
-from tests.sim.mutation import Function, Mutation, constant
+from tests.sim.mutation import Function, Mutation, changed, constant
 
 
 def _promise_is_not_written(original: Function) -> Function:
@@ -51,6 +51,16 @@ def _begins_behind_half_a_record(_original: Function) -> Function:
         entry = EpochEntry(epoch=master_epoch, start_offset=self._commit_log.max_offset)
         self._commit_log.record_epoch(entry)
         return entry.start_offset
+
+    return mutated
+
+
+def _unknown_birth_is_another_one(original: Function) -> Function:
+    def mutated(files: Any, parts: Any) -> Any:
+        store = files.store.load()
+        if store is not None and not store.birthmark:
+            files.store.store(changed(store, birthmark="unknown"))
+        return original(files, parts)
 
     return mutated
 
@@ -127,6 +137,24 @@ DISKS: tuple[Mutation, ...] = (
         story="r03_failed_sync",
         tests=("tests/unit/test_broker_replica.py::test_a_store_whose_sync_failed_is_another_one_at_the_next_start",),
         once_unnoticed="a store whose sync failed is not disowned",
+    ),
+    Mutation(
+        name="R3-copy-is-the-same-store",
+        what="a copy of a directory is the store that it was copied from",
+        target="rollcall_ha.broker.identity:_store",
+        mutate=lambda original: lambda files, parts: original(files, changed(parts, birthmark=lambda _path: "")),
+        case="copy-of-a-directory",
+        tests=("tests/unit/test_broker_lost_log.py::test_a_copy_of_a_directory_was_the_same_store",),
+    ),
+    Mutation(
+        name="R3-unknown-birth-is-another-store",
+        what="a replica leaves its set with its upgrade: the program of before knew no births",
+        target="rollcall_ha.broker.identity:_store",
+        mutate=_unknown_birth_is_another_one,
+        tests=(
+            "tests/unit/test_broker_lost_log.py::test_a_directory_of_a_program_that_knew_no_births_stays_the_same_store",
+            "tests/unit/test_broker_lost_log.py::test_a_file_system_that_tells_no_birth_accuses_nobody",
+        ),
     ),
     Mutation(
         name="R9-marks-not-synced",

@@ -86,6 +86,8 @@ class SimFiles:
         """Told when a sync fails."""
         self.version = 0
         """Raised whenever a call, or a fault, may have changed a file."""
+        self.births = 0
+        """How often all files were made anew: an old image was put back, or the disk is another one."""
         self._calls = calls
         self._kernel = kernel
         self._is_dead = False
@@ -174,10 +176,12 @@ class SimFiles:
 
     def restore(self, image: Image) -> None:
         """Put an old image back, durably."""
+        self.births += 1
         self._become(list(image.folders), dict(image.files))
 
     def wipe(self) -> None:
         """A new, empty disk."""
+        self.births += 1
         self._become([""], {})
 
     def _become(self, folders: list[str], files: dict[str, bytes]) -> None:

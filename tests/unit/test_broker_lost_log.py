@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import socket
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,13 +21,14 @@ from rollcall_ha.broker.identity import remember
 from rollcall_ha.broker.log.checkpoint import STATE_FILE_NAME
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
 from rollcall_ha.broker.log.soundness import damage_at_the_ends, find_damage
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica import Replica
-from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, ReplicaFiles
+from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, ReplicaFiles, StoreMark
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch, RegisterCode
 from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME
-from rollcall_ha.node.files import DataDirectory
+from rollcall_ha.node.files import DataDirectory, birthmark
 from rollcall_ha.node.process import ExitCode
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import judged
@@ -322,3 +325,75 @@ def test_a_goodbye_that_the_log_does_not_reach_is_a_veto() -> None:
     assert fleet.set.sync_state_set == ids(1)
     fleet.elect()
     assert fleet.set.master_epoch == 1
+
+
+# --- copies of a directory -----------------------------------------------------------------------------------------------
+
+
+def started(directory: Path, birth: Callable[[Path], str] = birthmark) -> tuple[str, str]:
+    """Store id of a start there, and what is amiss."""
+    found = remember(ReplicaFiles(directory), KEY, Parts(birthmark=birth))
+    return found.process.store_id, found.amiss
+
+
+def test_a_copy_of_a_directory_was_the_same_store(tmp_path: Path) -> None:
+    """All files of it, byte by byte and with their times, of a process that had run since the first start."""
+    original, copied, moved = tmp_path / "original", tmp_path / "copied", tmp_path / "moved"
+    original.mkdir()
+    first, _ = started(original)
+    if not birthmark(original / MARKS_FILE_NAME):
+        pytest.skip("this file system tells no birth")
+    shutil.copytree(original, copied)
+    assert started(original) == (first, "")
+
+    of_copy, amiss = started(copied)
+    assert of_copy != first
+    assert "is a copy" in amiss
+    assert started(copied) == (of_copy, "")
+
+    original.rename(moved)
+    assert started(moved) == (first, "")
+    shutil.rmtree(moved)
+    shutil.copytree(copied, moved)
+    assert started(moved)[0] not in (first, of_copy)
+
+
+def test_marks_that_are_written_in_place_keep_their_birth(tmp_path: Path) -> None:
+    """Each promise of a later epoch would make it another store."""
+    first, _ = started(tmp_path)
+    files = ReplicaFiles(tmp_path)
+    for epoch in (1, 2, 3):
+        files.marks.store(files.marks.load().with_promised(MasterEpoch(epoch)))
+
+    assert started(tmp_path)[0] == first
+
+
+def test_a_directory_of_a_program_that_knew_no_births_stays_the_same_store(tmp_path: Path) -> None:
+    """Each replica of a fleet would have left its set with its upgrade to this program, and been a suspect as the last one."""
+    files = ReplicaFiles(tmp_path)
+    files.store.store(StoreMark(store_id="of-0.2.0"))
+    assert "birthmark" in (tmp_path / "store.json").read_text()
+    (tmp_path / "store.json").write_bytes(_as_0_2_0(files))
+
+    assert started(tmp_path) == ("of-0.2.0", "")
+    assert started(tmp_path) == ("of-0.2.0", "")
+    shutil.copytree(tmp_path, tmp_path.with_name("copied"))
+    assert started(tmp_path.with_name("copied"))[0] != "of-0.2.0"
+
+
+def test_a_file_system_that_tells_no_birth_accuses_nobody(tmp_path: Path) -> None:
+    """Nor does one that told it before its kernel was exchanged, and tells it again afterwards."""
+    first, _ = started(tmp_path, lambda _path: "")
+    assert started(tmp_path, lambda _path: "1.2.3") == (first, "")
+    assert started(tmp_path, lambda _path: "") == (first, "")
+    assert started(tmp_path, lambda _path: "1.2.3") == (first, "")
+    assert started(tmp_path, lambda _path: "1.2.4")[0] != first
+    assert birthmark(tmp_path / "nowhere") == ""
+
+
+def _as_0_2_0(files: ReplicaFiles) -> bytes:
+    """The mark as that release wrote it, without a field that it does not know."""
+    mark = files.store.load()
+    assert mark is not None
+    body = json.dumps({"storeId": mark.store_id}, separators=(",", ":")).encode()
+    return b'{"version":1,"crc32":%d,"value":%s}\n' % (zlib.crc32(body), body)
