@@ -7,7 +7,7 @@ R3 and R20; S12, S23, S34, S44.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,13 @@ from rollcall_ha.controller.contract.events import ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import StopReason
-from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.contract.views import SetStatus, StopEnd
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.process import ExitCode
-from tests.support.fleet_damage import enlarge, lose_tail, small_disk, written_end
+from tests.support.fleet_damage import enlarge, lose_tail, put_back_files, put_back_volume, small_disk, written_end
 from tests.support.fleet_story import (
     SIGBUS,
     DirectSends,
@@ -115,6 +115,43 @@ def test_a_slave_that_lost_its_tail_is_not_elected_when_the_master_dies_before_i
     counted(winner=winner, whole=whole, intactness=back.intactness, audit=judge(fleet))
     assert back.broker_id not in back.sync_state_set
     assert winner == whole
+
+
+@pytest.mark.parametrize("put_back", [put_back_files, put_back_volume])
+def test_a_copy_of_a_running_slave_that_is_put_back_is_not_elected(
+    fleet: Fleet, tmp_path: Path, put_back: Callable[[Path, Path], None]
+) -> None:
+    """
+    All brokers die, the copy is back first, on the same boot: it was elected without what was acknowledged since.
+
+    Then the two whole replicas isolated themselves, and nobody acknowledged anything until a person acted.
+    """
+    key = only_set(fleet)
+    before = heal(fleet).view
+    victim = next(name for name in fleet.brokers if name != fleet.master(key))
+    copy = tmp_path / "copy"
+    with load(fleet) as work:
+        work.wait_more(500)
+        with hanging(fleet, [victim]):
+            shutil.copytree(fleet.data(victim), copy)
+        end = written_end(copy)
+        fleet.wait_set(
+            key,
+            lambda status: any(one.is_master and (one.confirm_offset or 0) > end for one in status.replicas),
+            what="a leader that has heard of more than the copy holds",
+        )
+        for name in fleet.brokers:
+            fleet.kill(name)
+        put_back(copy, fleet.data(victim))
+        fleet.restart(victim)
+        back = registered_again(fleet, before.index)
+        status = heal(fleet)
+        work.wait_more()
+    alarmed = "the data directory is a copy" in fleet.processes.tail(victim, lines=200)
+    counted(intactness=back.intactness_reason, winner=status.view.master, audit=judge(fleet))
+    assert back.intactness is Intactness.NOT_INTACT
+    assert back.broker_id not in back.sync_state_set
+    assert alarmed == (put_back is put_back_files)
 
 
 def test_a_log_whose_synced_bytes_are_gone_is_refused_with_the_remedy_and_the_remedy_works(fleet: Fleet) -> None:

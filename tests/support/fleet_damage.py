@@ -8,6 +8,7 @@ Rule: only what lies under the fleet's own directory is touched; a mount is remo
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,25 @@ def written_end(data: Path) -> int:
         if content:
             return int(path.name) + len(content)
     return 0
+
+
+def put_back_files(copy: Path, data: Path) -> None:
+    """A restore: all files are made anew."""
+    shutil.rmtree(data)
+    shutil.copytree(copy, data)
+
+
+def put_back_volume(copy: Path, data: Path) -> None:
+    """As the snapshot of a volume: files that were there before keep their inodes and times of birth."""
+    for path in data.rglob("*"):
+        if path.is_file() and not (copy / path.relative_to(data)).exists():
+            path.unlink()
+    for source in copy.rglob("*"):
+        target = data / source.relative_to(copy)
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
 
 
 def lose_tail(data: Path, *, lost_bytes: int, was_synced: bool = False) -> int:
