@@ -526,8 +526,8 @@ class Chaos:
         """
         An image of a while ago is put back: nothing in its log proves that it is old.
 
-        While the power is off, or on the same boot, if it was taken in an earlier life than the one that is registered
-        (an image of the same life looks intact: only a reboot gives it away).
+        While the power is off, or on the same boot. If it was taken of the process that is registered, only the births of
+        its files give it away; a volume's are the old ones, and only what the set is known to have confirmed does.
         """
         broker = self._any_broker()
         if broker.is_damaged or broker.disk.rotten:
@@ -535,26 +535,32 @@ class Chaos:
             return
         image = self._images.get(broker.name)
         self._images[broker.name] = broker.files.image()
-        if image is None or self._world.is_sync_flush:
+        if image is None:
             return
-        if self._is_of_an_earlier_life(broker, image) and self._kernel.chance(0.7):
+        if self._kernel.chance(0.7):
+            if self._is_of_the_registered_life(broker, image):
+                self._kernel.counts.add("copies of running brokers put back on the same boot")
             self._world.kill(broker)
             self._kernel.counts.add("disks rolled back on the same boot")
         else:
             self._world.lose_power(broker)
         broker.rolled_back(image)
         self._kernel.counts.add("disks rolled back")
+        state = self._world.set_state(broker.plan.set_key)
+        if state is not None and broker.disk.end_on_disk() < state.known_confirm and self._kernel.chance(0.5):
+            broker.rolled_back_as_volume()
+            self._kernel.counts.add("volumes rolled back")
         self._kernel.note(f"{broker.name} rolled back")
         self._restart_later(broker)
 
-    def _is_of_an_earlier_life(self, broker: BrokerMachine, image: Image) -> bool:
+    def _is_of_the_registered_life(self, broker: BrokerMachine, image: Image) -> bool:
         files, state = dict(image.files), self._world.set_state(broker.plan.set_key)
         # The id in the image, not the one of now: a machine that was replaced since has another.
         identity = re.search(rb'"brokerId":(\d+)', files.get("identity.json", b""))
         replica = state.replica(BrokerId(int(identity[1]))) if state is not None and identity is not None else None
         if replica is None or replica.incarnation is None:
             return False
-        return replica.incarnation.encode() not in files.get("lives.json", b"")
+        return replica.incarnation.encode() in files.get("lives.json", b"")
 
     # --- operators and stragglers ---
 

@@ -67,6 +67,8 @@ class ReplicaDisk:
         """Of the log, by all faults of the disk, since the owner set it to 0."""
         self.was_replaced = False
         """An old image was put back, or the disk was emptied; the owner resets it."""
+        self.has_old_births = False
+        """The image that was put back last was a volume's: only what the set is known to have confirmed gives it away."""
         self.was_harmed = False
         """A fault may have taken something since the replica last became a member; ``orders``."""
         self.has_failed_sync = False

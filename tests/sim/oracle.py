@@ -31,7 +31,7 @@ from rollcall_ha.controller.contract.events import (
     SettingsApplied,
     SyncStateSetAltered,
 )
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey, SyncStateSet
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from rollcall_ha.controller.core import invariants
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -237,7 +237,15 @@ class Oracle:
                 facts.left_as_learners.add(event.broker_id)
             disk = self._disk_of(key, event.broker_id)
             has_lost = bool(disk.lost_bytes) or disk.was_replaced
-            if has_lost and event.intactness in (Intactness.SAME_BOOT, Intactness.CLEAN_STOP):
+            # What a set that syncs loses with the power was acked by nobody.
+            is_copy = disk.was_replaced and event.intactness is Intactness.SYNC_FLUSH
+            # An unclean election, or a loss of memory, since a volume was put back: what it lacks is known to nobody.
+            set_state = self.state.sets[key] if self.state is not None else None
+            is_found = not disk.has_old_births or (
+                set_state is not None and event.positions.max_offset < set_state.known_confirm
+            )
+            is_proven = event.intactness in (Intactness.SAME_BOOT, Intactness.CLEAN_STOP)
+            if is_found and (is_copy or (has_lost and is_proven)):
                 raise Violation(
                     f"R3: {event.broker_id} is called {event.intactness.value}, its log lost {disk.lost_bytes} bytes"
                 )
@@ -255,10 +263,11 @@ class Oracle:
             if "internal fault" in event.reason:
                 raise Violation(f"apply: {event.reason} in {event.command}")
 
-    def _are_members_for_good(self, key: SetKey, members: Iterable[BrokerId]) -> None:
-        for member in members:
-            # One that lost its power behind the election, which does not know of it yet, is harmed still.
-            if self.incarnation_of(key, member) is not None:
+    def _are_members_for_good(self, key: SetKey, members: Iterable[tuple[BrokerId, Incarnation]]) -> None:
+        for member, incarnation in members:
+            # One that lost its power, or got an older disk, behind the election, which does not know of it yet, is
+            # harmed still; also if it has started since.
+            if self.incarnation_of(key, member) == incarnation:
                 disk = self._disk_of(key, member)
                 disk.was_harmed = disk.has_failed_sync
 
@@ -289,7 +298,7 @@ class Oracle:
             facts.forgot_a_loss |= facts.may_lose and verdict.kind is not ElectionKind.UNCLEAN
         if facts.watch is not None or verdict.kind in (ElectionKind.FIRST, ElectionKind.UNCLEAN):
             # From here on its log is by definition what there is.
-            self._are_members_for_good(key, event.sync_state_set)
+            self._are_members_for_good(key, event.bound_incarnations)
         facts.watch = None
         facts.elections[event.master_epoch] = Won(kind=event.verdict.kind, master=event.master)
 
@@ -298,7 +307,7 @@ class Oracle:
         verdict = event.verdict
         command = facts.alters.get((verdict.master_epoch, verdict.seq))
         if command is not None:
-            self._are_members_for_good(key, (member.broker_id for member in command.joining))
+            self._are_members_for_good(key, ((member.broker_id, member.incarnation) for member in command.joining))
         if command is not None and command.sync_state_set_epoch + 1 != verdict.sync_state_set_epoch:
             raise Violation(
                 f"C7: alter {verdict.master_epoch}/{verdict.seq} was proposed on version {command.sync_state_set_epoch} "

@@ -141,6 +141,12 @@ class BrokerMachine(Machine):
         """An old image is put back while it stands still."""
         self.files.restore(image)
         self.disk.was_replaced = self.disk.was_harmed = True
+        self.disk.has_old_births = False
+
+    def rolled_back_as_volume(self) -> None:
+        """What was put back last was the image of a volume: its files are those that were there before."""
+        self.files.births -= 1
+        self.disk.has_old_births = True
 
     def mend(self) -> None:
         self.files.is_full = self.files.is_slow = False
