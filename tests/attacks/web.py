@@ -19,12 +19,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
 
+from rollcall_ha.api.rest.roles import ROLES
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.deploy.local.processes import our_environment, python_module
 from rollcall_ha.node.certified import PeerKind
 from tests.attacks.claims import ALTER, GOODBYE, HEARTBEAT, MESSAGES, PATHS, REGISTER, stolen
@@ -90,42 +92,44 @@ def token_of(scene: Scene, role: str) -> str:
         return file.read_text().strip()
 
 
-def changing_routes(scene: Scene) -> list[tuple[str, str]]:
-    """Method and path of everything that changes something, by the document that the controller itself gives."""
+def routes(scene: Scene, operations: Iterable[str]) -> list[tuple[str, str]]:
+    """Method and path of each operation, by the document that the controller itself gives."""
     status, body = ask(scene, "GET", "/openapi.json", papers=_admin(scene))
     if status != HTTP_OK:
         raise RuntimeError(f"/openapi.json answered {status}")
-    found = [
-        (method.upper(), path.replace("{cluster}", scene.key.cluster).replace("{set}", scene.key.name))
-        for path, operations in json.loads(body)["paths"].items()
-        for method in operations
-        if method not in ("get", "head", "options")
-    ]
-    return [(method, re.sub(r"\{[^}]+\}", "x", path)) for method, path in found]
+    # The one route that the document leaves out.
+    found = {"getOpenApi": ("GET", "/openapi.json")}
+    for path, methods in json.loads(body)["paths"].items():
+        full = path.replace("{cluster}", scene.key.cluster).replace("{set}", scene.key.name)
+        for method, operation in methods.items():
+            found[operation["operationId"]] = (method.upper(), re.sub(r"\{[^}]+\}", "x", full))
+    # One that is not found fails the attack: left out, it would count as refused.
+    return [found[operation] for operation in operations]
 
 
-def viewer_everywhere(scene: Scene) -> str:
-    """A viewer's token on every changing route."""
-    bearer = {"Authorization": f"Bearer {token_of(scene, 'viewer')}"}
-    routes = changing_routes(scene)
-    if not routes:
-        raise RuntimeError("no changing route was found: nothing was tried")
-    got = {f"{method} {path}": ask(scene, method, path, {}, headers=bearer)[0] for method, path in routes}
-    wrong = {route: status for route, status in got.items() if status != http.HTTPStatus.FORBIDDEN}
-    return f"status 403 on {len(got)} routes" if not wrong else f"NOT REFUSED {wrong}"
+def not_for(role: Role) -> list[str]:
+    """Operations of the one table that ``role`` may not call."""
+    return [operation for operation, roles in ROLES.items() if role not in roles]
+
+
+def refused_everywhere(scene: Scene, operations: Iterable[str], wanted: int, headers: dict[str, str]) -> str:
+    got = {
+        f"{method} {path}": ask(scene, method, path, {} if method == "POST" else None, headers=headers)[0]
+        for method, path in routes(scene, operations)
+    }
+    wrong = {route: status for route, status in got.items() if status != wanted}
+    return f"status {wanted} on {len(got)} routes" if got and not wrong else f"NOT REFUSED {wrong}"
+
+
+def role_everywhere(role: Role, scene: Scene) -> str:
+    """A token of ``role`` on every route that its role has no right to."""
+    bearer = {"Authorization": f"Bearer {token_of(scene, role)}"}
+    return refused_everywhere(scene, not_for(role), http.HTTPStatus.FORBIDDEN, bearer)
 
 
 def nobody_everywhere(scene: Scene) -> str:
-    """No certificate and no token, on every route but the probes and the console's files, which are open."""
-    _, body = ask(scene, "GET", "/openapi.json", papers=_admin(scene))
-    got: dict[str, int] = {}
-    for path, operations in json.loads(body)["paths"].items():
-        for method in operations:
-            if path not in ("/livez", "/readyz", "/leader") and not path.startswith("/console"):
-                full = re.sub(r"\{[^}]+\}", "x", path)
-                got[f"{method.upper()} {full}"] = ask(scene, method.upper(), full, {} if method == "post" else None)[0]
-    wrong = {route: status for route, status in got.items() if status != http.HTTPStatus.UNAUTHORIZED}
-    return f"status 401 on {len(got)} routes" if got and not wrong else f"NOT REFUSED {wrong}"
+    """No certificate and no token, on every route that is not open to everybody."""
+    return refused_everywhere(scene, ROLES, http.HTTPStatus.UNAUTHORIZED, {})
 
 
 def broker_operation(code: int, papers: str, scene: Scene) -> str:
@@ -376,8 +380,9 @@ def attacks() -> Iterator[Attack]:
         refused_with=("status 401 on",),
         counted="refused",
     )
-    yield Attack(name="a viewer's token on every changing route", port="rest", run=viewer_everywhere,
-                 refused_with=("status 403 on",), counted="refused")  # fmt: skip
+    for role in (Role.VIEWER, Role.OPERATOR):
+        yield Attack(name=f"{'an' if role is Role.OPERATOR else 'a'} {role}'s token on every route of others", port="rest",
+                     run=partial(role_everywhere, role), refused_with=("status 403 on",), counted="refused")  # fmt: skip
     yield Attack(
         name="a token that was made up", port="rest", run=made_up_token, refused_with=("status 401",), counted="refused"
     )

@@ -1,15 +1,17 @@
 """
-The tables of pages that are made of the contract: settings, and orders.
+The tables of pages that are made of the contract: settings, orders, and who may do what by REST (``threats``).
 
 ``python -m tests.docs.made_tables`` writes them into the pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rollcall_ha.api.rest.roles import OPEN, ROLES
 from rollcall_ha.controller.contract.orders import ORDERS
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.settings import KEYS, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
@@ -38,7 +40,26 @@ def orders_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES: dict[str, Callable[[], str]] = {"settings": settings_table, "orders": orders_table}
+def roles_table() -> str:
+    """One row for each role, with the operations that the one before it may not call."""
+    lines = ["| role | may call |", "| --- " * 2 + "|", f"| anybody | {_listed(OPEN)} |"]
+    known: set[str] = set()
+    for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.BROKER):
+        may = {operation for operation, roles in ROLES.items() if role in roles}
+        lines.append(f"| `{role}` | {'that, ' if known & may else ''}{_listed(may - known)} |")
+        known |= may
+    return "\n".join(lines) + "\n"
+
+
+def _listed(operations: Iterable[str]) -> str:
+    return ", ".join(f"`{one}`" for one in sorted(operations))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "orders": orders_table,
+    "threats": roles_table,
+}
 """By the name of the page, and of the marks around the table."""
 
 

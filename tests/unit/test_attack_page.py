@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+from rollcall_ha.api.rest.roles import ROLES
+from rollcall_ha.controller.contract.principals import Role
 from tests.attacks.page import BEGIN, END, Row, write_page
 from tests.attacks.scene import Attack
+from tests.attacks.web import not_for
 
 
 def row(name: str, came_back: str, verdict: str = "ok") -> Row:
@@ -40,3 +44,15 @@ def test_rows_that_are_run_again_take_their_places_and_say_so(tmp_path: Path) ->
     ]
     assert "FAILED" not in second
     assert second.index("`make prove PARTS=attacks`") < second.index("`one row`") < second.index("| port |")
+
+
+def test_the_attacks_visited_fewer_routes_than_rest_has() -> None:
+    """``python -m tests.attacks --page docs/threats.md --only "on every route"`` visits those of today."""
+    page = (Path(__file__).resolve().parents[2] / "docs/threats.md").read_text()
+    shown = dict(re.findall(r"\| rest \| (.*) on every route.* \| status 40[13] on (\d+) routes \|", page))
+
+    assert {name: int(count) for name, count in shown.items()} == {
+        "nobody": len(ROLES),
+        "a viewer's token": len(not_for(Role.VIEWER)),
+        "an operator's token": len(not_for(Role.OPERATOR)),
+    }
