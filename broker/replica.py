@@ -104,6 +104,8 @@ class Ending(Frozen):
 
     is_clean: bool
     error: BaseException | None = None
+    begins_anew: bool = False
+    """Nobody asked it to stop: its id is vacant again, and the next start of this process takes it."""
 
 
 class Replica:
@@ -134,6 +136,7 @@ class Replica:
         self._remembered = remembered
         self._stored = remembered.stored
         self._reign: Mastership | None = None
+        self._begins_anew = False
         self._no_sends_since_s: float | None = None
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._next_check_us = 0
@@ -391,6 +394,12 @@ class Replica:
         """A newer process of this replica is registered: this one must not go on (S12)."""
         self.role.feed(IncarnationEnded(reason=refusal.reason))
 
+    def begin_anew(self) -> None:
+        """The newer process is gone: a new start judges what this directory holds (R3), and follows."""
+        _log.warning("begins_anew", meaning="the process that took this one's id is gone")
+        self._begins_anew = True
+        self.role.feed(Stop())
+
     async def persist_identity(self, identity: Identity) -> None:
         await self._loop.run_in_executor(self._disk, self._files.identity.store, identity)
         _log.info("identity_stored", broker_id=identity.broker_id)
@@ -575,7 +584,7 @@ class Replica:
 
     def _exit(self, action: ExitProcess) -> None:
         if not self.ended.done():
-            self.ended.set_result(Ending(is_clean=action.is_clean))
+            self.ended.set_result(Ending(is_clean=action.is_clean, begins_anew=self._begins_anew))
 
     def failed(self, error: BaseException) -> None:
         """The process must not go on."""

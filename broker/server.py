@@ -112,10 +112,13 @@ def _complain(code: ExitCode, error: BaseException) -> int:
 
 
 async def serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Event, parts: Parts | None = None) -> int:
-    """One life of a broker, until ``stop`` is set or it cannot go on; returns the exit code."""
+    """One broker, until ``stop`` is set or it cannot go on; returns the exit code."""
     try:
-        async with AsyncExitStack() as stack:
-            return await Server(config, directory, stack, parts or Parts()).serve(stop)
+        while True:
+            async with AsyncExitStack() as stack:
+                code = await Server(config, directory, stack, parts or Parts()).serve(stop)
+            if code is not None:
+                return code
     except ConfigError as error:
         return _complain(ExitCode.CONFIG, error)
     except RecordError as error:
@@ -144,7 +147,7 @@ async def release(disk: Executor, *, exit_now: Callable[[int], object] = leave) 
 
 
 class Server:
-    """One life of the process; ``stack`` closes its parts, last first."""
+    """One start of the broker; ``stack`` closes its parts, last first."""
 
     def __init__(self, config: BrokerConfig, directory: DataDirectory, stack: AsyncExitStack, parts: Parts) -> None:
         self._config = config
@@ -157,8 +160,12 @@ class Server:
         self._disk = parts.make_disk()
         self._held_since_us = parts.now_us()
 
-    async def serve(self, stop: asyncio.Event) -> int:
-        """Returns the exit code. Raises the errors that ``serve`` of this module translates."""
+    async def serve(self, stop: asyncio.Event) -> int | None:
+        """
+        Returns the exit code; None: the broker begins anew.
+
+        Raises the errors that ``serve`` of this module translates.
+        """
         config, stack = self._config, self._stack
         stack.push_async_callback(release, self._disk)
         telemetry = Telemetry()
@@ -280,7 +287,7 @@ class Server:
         if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and cause.errno not in NOT_OF_THE_DISK:
             self._disk.submit(disown, self._files)
 
-    async def _until_ended(self, replica: Replica, stop: asyncio.Event) -> int:
+    async def _until_ended(self, replica: Replica, stop: asyncio.Event) -> int | None:
         asked = asyncio.ensure_future(stop.wait())
         await asyncio.wait((asked, replica.ended), return_when=asyncio.FIRST_COMPLETED)
         if not replica.ended.done():
@@ -294,7 +301,7 @@ class Server:
         ending = replica.ended.result()
         if ending.error is None:
             _log.info("stopped", is_clean=ending.is_clean)
-            return int(ExitCode.OK)
+            return None if ending.begins_anew and not stop.is_set() else int(ExitCode.OK)
         self._disown_after(ending.error)
         if isinstance(ending.error, OSError):
             is_taken = ending.error.errno == errno.EADDRINUSE

@@ -26,6 +26,7 @@ from rollcall_ha.broker.core.registration import Blocked, Ended, Opened, Persist
 from rollcall_ha.broker.core.session import (
     Ask,
     Beat,
+    BeginAnew,
     Dial,
     FindLeader,
     Hang,
@@ -105,6 +106,8 @@ class SessionOwner(Protocol):
     def registration_blocked(self, refusal: Refused) -> None: ...
 
     def incarnation_ended(self, refusal: Refused) -> None: ...
+
+    def begin_anew(self) -> None: ...
 
     async def persist_identity(self, identity: Identity) -> None:
         """Durable on return. Raises ``OSError``; the process ends then."""
@@ -300,7 +303,7 @@ class ControllerSession:
                 self._tell(action)
         self._arm()
 
-    def _tell(self, action: Opened | TellLost | TellView | Blocked | Ended) -> None:
+    def _tell(self, action: Opened | TellLost | TellView | Blocked | Ended | BeginAnew) -> None:
         if isinstance(action, TellView):
             self._owner.view_arrived(action.view, self._transit_us)
         elif isinstance(action, Opened):
@@ -310,8 +313,10 @@ class ControllerSession:
             self._owner.session_lost(action.reason)
         elif isinstance(action, Blocked):
             self._owner.registration_blocked(action.refusal)
-        else:
+        elif isinstance(action, Ended):
             self._owner.incarnation_ended(action.refusal)
+        else:
+            self._owner.begin_anew()
 
     def _arm(self) -> None:
         if self._timer is not None:

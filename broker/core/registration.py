@@ -79,7 +79,11 @@ class Blocked(Frozen):
 
 
 class Ended(Frozen):
-    """A newer incarnation of this replica is registered: this process must not go on (S12)."""
+    """
+    A newer incarnation of this replica is registered: this process must not go on (S12).
+
+    Asked again after a pause. ``refusal.registered``: that one is gone, and a new start of this process may replace it.
+    """
 
     refusal: Refused
 
@@ -112,6 +116,7 @@ class Registration:
         self._replaces = _previous_start(facts.process)
         self._asked: RegisterReplica | None = None
         self._moved_tries = 0
+        self._has_ended = False
         self.state = self._resting_state()
 
     @property
@@ -146,7 +151,9 @@ class Registration:
     def answered(self, reply: AnyReply) -> list[RegistrationAction]:
         """The leader's answer to the last question."""
         if isinstance(reply, Refused):
-            if reply.code is RefusalCode.EVIDENCE_MOVED and self._asked is not None:
+            # Once ended it asks as itself alone. When the controllers have forgotten this incarnation, behind 16 newer
+            # ones, it would else be registered, and fence the living process (S12).
+            if reply.code is RefusalCode.EVIDENCE_MOVED and self._asked is not None and not self._has_ended:
                 # Another session of ours was registered after we took the evidence: a retry of a lost answer, most
                 # often. Asked without a limit, two processes on copies of one directory would end each other's session
                 # for ever.
@@ -155,9 +162,8 @@ class Registration:
                 if self._moved_tries < MOVED_TRIES_MAX:
                     return [self._register(self._asked)]
             self.state = RegistrationState.BLOCKED
-            # A newer process of this replica is registered. Asked again when the controllers have forgotten this
-            # incarnation, behind 16 newer ones, they would register it, and fence the living process (S12).
             if reply.code is RefusalCode.FENCED_INCARNATION:
+                self._has_ended = True
                 return [Ended(refusal=reply)]
             return [Blocked(refusal=reply)]
         if isinstance(reply, IdGranted) and self.state is RegistrationState.NO_ID:

@@ -12,7 +12,7 @@ dialling  the connection                           dialled -> finding; failed ->
 finding   the leader's name                         this one -> joining; another -> dialling; nobody -> paused
 joining   id and registration                      opened -> open; refused -> stays, asks again after a pause
 open      nothing; beats                           closed, failed or overtaken -> paused or dialling
-over      nothing: stopped, or incarnation ended
+over      nothing: stopped, or the process begins anew
 ========  =======================================  ==========================================================
 
 Rule 1: one heartbeat is in flight. The next one leaves an interval after the last one left, or at once when the answer
@@ -26,6 +26,8 @@ session that opens and breaks at once is no better than none. One that hangs is 
 and nobody answers for ``session_rpc_timeout_ms``.
 Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
 Rule 5: an input of an earlier connection changes nothing (S33): inputs carry the connection's number.
+Rule 6 (R3): a process whose incarnation has ended asks on, once per longest pause. It begins anew when it has heard for
+``VACATED_MS_MIN`` that the one in its place is gone.
 """
 
 from __future__ import annotations
@@ -50,6 +52,10 @@ from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Frozen, Positions, StoredView
 
 HINTS_MAX = 3
+VACATED_MS_MIN = 30_000
+"""
+For so long the process that took this one's id has to be gone: a start by its supervisor takes less, and comes first.
+"""
 ADDRESSES_MAX = 64
 """Those of the fleet file and told ones together; more of them are ignored."""
 
@@ -111,7 +117,13 @@ class TellView(Frozen):
     view: SetView
 
 
-SessionAction = Dial | FindLeader | Ask | PersistIdentity | Beat | Hang | Opened | TellLost | TellView | Blocked | Ended
+class BeginAnew(Frozen):
+    """End this start of the process, and begin another one on the same directory (rule 6)."""
+
+
+SessionAction = (
+    Dial | FindLeader | Ask | PersistIdentity | Beat | Hang | Opened | TellLost | TellView | Blocked | Ended | BeginAnew
+)
 """Those of the registration go through as they are."""
 
 
@@ -142,6 +154,7 @@ class SessionMachine:
         self._is_beat_in_flight = False
         self._due_ms: int | None = None
         self._early_view: SetView | None = None
+        self._vacated_since_ms: int | None = None
         self.state = SessionState.PAUSED
         self.connection = 0
         """Number of the newest connection; an input with a lower one is late."""
@@ -327,14 +340,23 @@ class SessionMachine:
                 translated.append(Ask(connection=self.connection, command=action))
             elif isinstance(action, Opened):
                 translated += self._open(action, now_ms)
-            elif isinstance(action, Ended):
-                translated += [*self.stop(action.refusal.reason), action]
+            elif isinstance(action, Ended) and self._is_vacated_long(action.refusal, now_ms):
+                translated += [*self.stop("this process begins anew"), BeginAnew()]
             else:
-                if isinstance(action, Blocked):
+                if isinstance(action, Blocked | Ended):
                     # On the same connection, after the longest pause: a refusal is not mended by dialling.
                     self._due_ms = now_ms + self._timing.reconnect_delay_ms_max
                 translated.append(action)
         return translated
+
+    def _is_vacated_long(self, refusal: Refused, now_ms: int) -> bool:
+        if refusal.registered is None:
+            self._vacated_since_ms = None
+            return False
+        if self._vacated_since_ms is None:
+            self._vacated_since_ms = now_ms
+        # At once, each stop and start of the one in its place would cost that one its proof, and its membership (R3).
+        return now_ms - self._vacated_since_ms >= VACATED_MS_MIN
 
     def _open(self, opened: Opened, now_ms: int) -> list[SessionAction]:
         self.state = SessionState.OPEN

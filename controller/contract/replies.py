@@ -148,7 +148,11 @@ class Refused(Reply, tag="Refused"):
     verdict: Verdict | None = None
     alter: AlterVerdict | None = None
     registered: RegisteredAs | None = None
-    """To a registration that was made against something else: what to make the next one against; None = nobody."""
+    """
+    To a registration that was made against something else: what to make the next one against; None = nobody.
+
+    To one of an ended incarnation: whose place a new start may take; None = nobody's, it has to stay out.
+    """
 
 
 class Done(Reply, tag="Done"):

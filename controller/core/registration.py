@@ -14,6 +14,8 @@ nothing and opens no session (R1, R14). The refusal says what is registered, and
 Rule 6: a RocketMQ broker registers before it tells what it holds. Until it registers again with its positions they are
 unknown, and a recovery still awaits its report.
 Rule 7: while a set recovers its past (R7) no replica leaves it: its members are those of the newest stored view.
+Rule 8: a process whose incarnation has ended is refused, and told what a new start of it may take over: nothing while
+the one that is registered lives, or while no other master does.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ PREVIOUS_INCARNATIONS_MAX = 64
 FRESH_ID_HINT = (
     "stop the broker, move its data directory away and start it: it gets a fresh id and copies the log of its master"
 )
+VACATED_LEVEL = 2
+"""The feature level from which an ended process hears of a vacated id (R15)."""
 AGE_US_MAX = 2**53
 """285 years: a JSON reader keeps every integer up to here."""
 SHOWN_EPOCH_MAX = 2**30
@@ -60,7 +64,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
         replica = ReplicaState(broker_id=command.broker_id, register_code=code, address=address)
         events = (BrokerIdGranted(broker_id=command.broker_id, register_code=code, address=address),)
     is_recovering = set_state.recovery is not None or knows_more
-    _validate_identity(set_state, replica, command, is_recovering=is_recovering)
+    _validate_identity(fleet, set_state, replica, command, is_recovering=is_recovering)
     event = _registration(set_state, replica, command, is_recovering=is_recovering)
     intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
@@ -179,6 +183,7 @@ def _validate_readmission(
 
 
 def _validate_identity(
+    fleet: FleetState,
     set_state: SetState,
     replica: ReplicaState,
     command: RegisterReplica,
@@ -202,6 +207,7 @@ def _validate_identity(
             "restart the broker: every start draws a new incarnation",
             requested=command.incarnation,
             current=replica.incarnation,
+            registered=_vacated(fleet, set_state, replica),
         )
     if _has_moved(replica, command):
         raise _moved(replica, command)
@@ -223,6 +229,16 @@ def _validate_identity(
             f"replica {command.broker_id} is the last member of the SyncStateSet and cannot become a learner",
             "bring another replica in sync first",
         )
+
+
+def _vacated(fleet: FleetState, set_state: SetState, replica: ReplicaState) -> RegisteredAs | None:
+    """The registration that a new start of an ended process may replace (rule 8); None: it stays out."""
+    # While the registered process lives, two on copies of one directory would end each other in turns. And while no
+    # other master lives, its log may be the only whole one: with the copy registered in its place it comes back without
+    # a proof (R3), and in a recovery the copy's report is taken for the one that is awaited (R7).
+    has_other_master = set_state.is_master_alive and set_state.master != replica.broker_id
+    is_vacated = not replica.is_alive and has_other_master and set_state.recovery is None
+    return replica.registered_as if is_vacated and fleet.feature_level >= VACATED_LEVEL else None
 
 
 def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:

@@ -122,10 +122,30 @@ def longest_report_of_an_older_epoch() -> None:
         must(first.master == behind, f"R7: {first.master} is elected, {behind} reported the later epoch")
 
 
+def copy_of_a_directory() -> None:
+    """A copy of 3's directory is started beside 3, which isolates itself; then the copy is gone."""
+    with _play() as play:
+        play("world min=1", "until in-sync 3", "send 5", "run 500")
+        world = play.world
+        world.clone(world.brokers["s0r3"], "s0r3-copy")
+
+        def roles() -> list[str]:
+            nodes = [world.brokers[name].node for name in ("s0r3", "s0r3-copy")]
+            return [node.published.state.value for node in nodes if node is not None]
+
+        play("start 3-copy", "run 60000")
+        must(roles() == ["isolated", "slave"], f"one of two processes with one identity serves: {roles()}")
+        play("kill 3-copy", "until in-sync 2", "send 5", "run 20000")
+        must(roles()[0] == "isolated", "R3: the start of a supervisor comes first")
+        play("run 20000", "until in-sync 3")
+        must(play.set.sync_state_set == (1, 2, 3), "the loser of an identity is back once that is nobody's")
+
+
 FLEET_CASES: dict[str, Callable[[], None]] = {
     "outsider-beside-an-intact-member": outsider_beside_an_intact_member,
     "winner-that-had-acked": winner_that_had_acked,
     "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
     "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
+    "copy-of-a-directory": copy_of_a_directory,
 }
 """By name, as ``directed.CASES``."""

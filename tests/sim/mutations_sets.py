@@ -20,6 +20,10 @@ from rollcall_ha.controller.core.recovery import started
 from tests.sim.mutation import Function, Mutation, changed, constant, instead
 
 
+def _always_vacated(_original: Function) -> Function:
+    return lambda _fleet, _set_state, replica: replica.registered_as
+
+
 def _no_stored_verdict(original: Function) -> Function:
     def mutated(fleet: Any, command: Any) -> Any:
         state = fleet.sets.get(command.set_key)
@@ -500,6 +504,16 @@ SETS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_runtime_confirms.py::test_a_confirm_counts_against_the_word_behind_the_next_answer",
             "tests/unit/test_runtime_confirms.py::test_a_slave_that_told_less_than_its_master_a_moment_ago_is_elected_at_once",
+        ),
+    ),
+    Mutation(
+        name="R3-id-in-use",
+        what="an ended process may come back although the one in its place lives",
+        target="rollcall_ha.controller.core.registration:_vacated",
+        mutate=_always_vacated,
+        case="copy-of-a-directory",
+        tests=(
+            "tests/unit/test_core_safety_intactness.py::test_r3_an_ended_process_may_come_back_only_when_its_id_is_nobodys_and_another_master_lives",
         ),
     ),
     Mutation(

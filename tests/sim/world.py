@@ -290,6 +290,11 @@ class World:
         )
         self.brokers[name] = BrokerMachine(self, plan)
 
+    def clone(self, broker: BrokerMachine, name: str) -> None:
+        """Another machine, with a copy of what is on the disk of ``broker`` now; it is not started."""
+        self._add_broker(broker.plan.set_key, name)
+        self.brokers[name].files.restore(broker.files.image())
+
     @property
     def broker_ports(self) -> dict[ControllerName, str]:
         """Where brokers reach each controller."""

@@ -11,6 +11,7 @@ from rollcall_ha.broker.core.durable import STARTS_KEPT, Identity, ProcessIdenti
 from rollcall_ha.broker.core.registration import (
     MOVED_TRIES_MAX,
     Blocked,
+    Ended,
     Opened,
     PersistIdentity,
     Registration,
@@ -94,6 +95,18 @@ def test_two_processes_under_one_identity_do_not_chase_each_other() -> None:
 
     assert isinstance(machine.answered(moved(as_of("other", 9)))[0], Blocked)
     assert asked(machine.connected(NOTHING, None)).replaces == as_of("other", 9)
+
+
+def test_s12_a_process_that_has_ended_asks_on_and_as_itself_alone() -> None:
+    """Forgotten behind 16 newer ones it is told what to register against, and would fence the living process."""
+    machine = registration("a")
+    first = asked(machine.connected(NOTHING, None))
+    ended = Refused(code=RefusalCode.FENCED_INCARNATION, reason="", hint="")
+    assert machine.answered(ended) == [Ended(refusal=ended)]
+
+    assert asked(machine.connected(NOTHING, None)).replaces == first.replaces
+    assert isinstance(machine.answered(moved(as_of("other", 9)))[0], Blocked)
+    assert asked(machine.connected(NOTHING, None)).replaces == first.replaces
 
 
 def test_a_further_session_replaces_the_session_before() -> None:

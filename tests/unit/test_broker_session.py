@@ -8,24 +8,35 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
-from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
-from rollcall_ha.broker.core.session import Beat, Dial, SessionMachine, SessionState
+from rollcall_ha.broker.core.registration import Ended, Opened, Registration, RegistrationAction
+from rollcall_ha.broker.core.session import (
+    VACATED_MS_MIN,
+    Beat,
+    BeginAnew,
+    Dial,
+    SessionAction,
+    SessionMachine,
+    SessionState,
+)
 from rollcall_ha.broker.session import ControllerSession, SessionOwner
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
     ControllerName,
+    Incarnation,
     MasterEpoch,
     SessionOrdinal,
     SetKey,
 )
-from rollcall_ha.controller.contract.replies import AnyReply, Done, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, Done, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import Milestone, Phase, Positions, StoredView, Value
+from rollcall_ha.controller.contract.values import Milestone, Phase, Positions, RegisteredAs, StoredView, Value
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.node.certified import PeerCertificate, PeerKind
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -55,11 +66,22 @@ class OpensAtOnce:
         """Nothing to forget."""
 
 
-def machine(*addresses: str) -> SessionMachine:
+class HasEnded(OpensAtOnce):
+    """A registration that is refused: another process has the id, and lives or is gone."""
+
+    is_vacated = False
+
+    def connected(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
+        vacated = RegisteredAs(incarnation=Incarnation("other"), session_ordinal=SessionOrdinal(2))
+        refused = Refused(code=RefusalCode.FENCED_INCARNATION, reason="", hint="")
+        return [Ended(refusal=replace(refused, registered=vacated if self.is_vacated else None))]
+
+
+def machine(*addresses: str, registration: OpensAtOnce | None = None) -> SessionMachine:
     """Started: the first address is being dialled."""
     made = SessionMachine(
         addresses=addresses or ("c1:1",),
-        registration=cast("Registration", OpensAtOnce()),
+        registration=cast("Registration", registration or OpensAtOnce()),
         timing=TIMING,
         holdings=lambda: (cast("Positions", None), None),
     )
@@ -149,6 +171,35 @@ def test_r21_a_higher_epoch_of_a_peer_is_asked_after_at_once_but_not_without_end
     session.lost(session.connection, "reset", soon_ms)
     assert session.look_up(soon_ms) == [], "there is nobody to ask"
     assert session.next_due_ms != soon_ms
+
+
+def test_the_loser_of_an_identity_stayed_isolated_for_ever_although_the_winner_was_gone() -> None:
+    """It asks once per longest pause, and begins anew when the winner was gone for as long as a start takes, in a row."""
+    winner = HasEnded()
+    session = machine(registration=winner)
+    session.dialled(session.connection)
+    session.hinted(session.connection, hint("c1"), NOW_MS)
+    now_ms = NOW_MS
+
+    def said_within(limit_ms: int) -> list[SessionAction]:
+        nonlocal now_ms
+        said: list[SessionAction] = []
+        end_ms = now_ms + limit_ms
+        while session.next_due_ms is not None and session.next_due_ms <= end_ms:
+            assert session.next_due_ms - now_ms == TIMING.reconnect_delay_ms_max
+            now_ms = session.next_due_ms
+            said += session.tick(now_ms)
+        return said
+
+    assert BeginAnew() not in said_within(2 * VACATED_MS_MIN)
+    winner.is_vacated = True
+    assert BeginAnew() not in said_within(VACATED_MS_MIN)
+    winner.is_vacated = False
+    assert said_within(1_000)
+    winner.is_vacated = True
+    assert BeginAnew() not in said_within(VACATED_MS_MIN)
+    assert said_within(1_000)[-1] == BeginAnew()
+    assert session.state is SessionState.OVER
 
 
 def test_a_dead_controller_costs_no_pause_while_another_was_not_tried() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -9,8 +11,8 @@ from rollcall_ha.controller.contract.ids import (
     LogOffset,
     ReplicaKind,
 )
-from rollcall_ha.controller.contract.replies import Condition, Elected
-from rollcall_ha.controller.contract.values import CleanMark, SetConfiguration
+from rollcall_ha.controller.contract.replies import Condition, Elected, Refused
+from rollcall_ha.controller.contract.values import CleanMark, RegisteredAs, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions
@@ -190,3 +192,25 @@ def test_r3_a_java_replica_that_never_was_a_member_is_not_the_longest() -> None:
     elected = fleet.want(fleet.elect(evidence=fleet.evidence({2: positions(900)})), Elected)
 
     assert elected.verdict.winner == 1
+
+
+def test_r3_an_ended_process_may_come_back_only_when_its_id_is_nobodys_and_another_master_lives() -> None:
+    """Else two processes on copies of one directory end each other in turns, or the copy costs the only whole log its proof."""
+    fleet = Fleet().serving()
+
+    def vacated() -> RegisteredAs | None:
+        refused = fleet.want(fleet.do(fleet.registration(2)), Refused)
+        assert refused.code is RefusalCode.FENCED_INCARNATION
+        return refused.registered
+
+    fleet.do(fleet.registration(2, incarnation="i2.2"))
+    assert vacated() is None, "the one in its place lives"
+    fleet.silence(2)
+    assert vacated() == fleet.replica(2).registered_as
+    fleet.state = replace(fleet.state, feature_level=1)
+    assert vacated() is None, "the release before does not say so"
+    fleet.state = replace(fleet.state, feature_level=2)
+    fleet.silence(1)
+    assert vacated() is None, "no other master lives"
+    fleet.do(fleet.registration(2, incarnation="i2.3", lives=("i2.1",)))
+    assert judged(fleet) is Intactness.NOT_INTACT
