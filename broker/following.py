@@ -144,14 +144,14 @@ class Following:
             self._is_wanted = False
             self.client.truncation_failed(reason)
 
-    def stop(self, detail: str) -> LogOffset:
+    def stop(self, detail: str, left_for: MasterEpoch) -> LogOffset:
         """
         Nothing is applied or acked any more; returns a bound of the acks on this link.
 
         The link does not tell its last ack: the end of the whole records is never below it.
         """
         if self.client is not None:
-            self.client.stop_following(detail)
+            self.client.stop_following(detail, left_for)
         self.settle(detail)
         self._target = None
         self._master_end = None

@@ -13,7 +13,6 @@ import asyncio
 from concurrent.futures import Executor
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig
@@ -26,6 +25,7 @@ from rollcall_ha.broker.core.role_io import (
     Drained,
     EnteredAnswered,
     ExitProcess,
+    HigherEpochShown,
     IncarnationEnded,
     LeaveMaster,
     PhaseReached,
@@ -104,8 +104,6 @@ class Ending(Frozen):
 
     is_clean: bool
     error: BaseException | None = None
-    begins_anew: bool = False
-    """Nobody asked it to stop: its id is vacant again, and the next start of this process takes it."""
 
 
 class Replica:
@@ -136,7 +134,8 @@ class Replica:
         self._remembered = remembered
         self._stored = remembered.stored
         self._reign: Mastership | None = None
-        self._begins_anew = False
+        self.begins_anew = False
+        """Nobody asked it to stop: its id is nobody's again, and the next start in this process takes it."""
         self._no_sends_since_s: float | None = None
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._next_check_us = 0
@@ -156,6 +155,7 @@ class Replica:
             log=log,
             broker_id=lambda: self._registration.broker_id,
             lag_bytes=lambda: self.following.lag_bytes,
+            is_stopped=lambda: self.writes.stop is not None,
         )
         self.session = self._new_session()
         self.following = self._new_following()
@@ -328,7 +328,7 @@ class Replica:
         self.status.tell_disk_trouble()
         beat = self.status.heartbeat(ordinal)
         since_us = self.put.waiting_since_us
-        return msgspec.structs.replace(
+        return replace(
             beat,
             master_heard_age_us=self.following.heard_age_us(beat.known_master_epoch),
             waiting_us=None if since_us is None else max(0, self._parts.now_us() - since_us),
@@ -397,7 +397,7 @@ class Replica:
     def begin_anew(self) -> None:
         """The newer process is gone: a new start judges what this directory holds (R3), and follows."""
         _log.warning("begins_anew", meaning="the process that took this one's id is gone")
-        self._begins_anew = True
+        self.begins_anew = True
         self.role.feed(Stop())
 
     async def persist_identity(self, identity: Identity) -> None:
@@ -584,7 +584,7 @@ class Replica:
 
     def _exit(self, action: ExitProcess) -> None:
         if not self.ended.done():
-            self.ended.set_result(Ending(is_clean=action.is_clean, begins_anew=self._begins_anew))
+            self.ended.set_result(Ending(is_clean=action.is_clean))
 
     def failed(self, error: BaseException) -> None:
         """The process must not go on."""
@@ -637,6 +637,7 @@ class Replica:
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         """A slave shows a higher epoch: the controllers know whether there is one (R21)."""
         _log.info("higher_epoch_shown", by=broker_id, incarnation=incarnation, master_epoch=master_epoch)
+        self.role.feed(HigherEpochShown(master_epoch=master_epoch))
         self.session.look_up()
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -651,10 +652,9 @@ class Replica:
             return None
         facts = self._reign.write_facts() if self._reign is not None else None
         if facts is not None:
-            trouble = self.status.append_trouble(self.put)
             facts = replace(
                 facts,
-                disk_trouble=trouble,
+                disk_trouble=self.status.append_trouble(self.put),
                 waiting_since_us=self.put.waiting_since_us,
                 room_wanted_since_us=self.listen.room_wanted_since_us,
             )

@@ -159,7 +159,7 @@ class RoleShell:
 
     def _begin(self, step: Step) -> None:
         if isinstance(step, StopSlaveLink):
-            acked = self._link.stop("the role machine stops this link")
+            acked = self._link.stop("the role machine stops this link", self.machine.goal.master_epoch)
             # Through the queue, like every other answer: the machine is still inside of the input that asked for it.
             self._inputs.append(StepDone(step=step.step, offset=acked))
             return

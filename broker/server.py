@@ -301,7 +301,7 @@ class Server:
         ending = replica.ended.result()
         if ending.error is None:
             _log.info("stopped", is_clean=ending.is_clean)
-            return None if ending.begins_anew and not stop.is_set() else int(ExitCode.OK)
+            return None if replica.begins_anew and not stop.is_set() else int(ExitCode.OK)
         self._disown_after(ending.error)
         if isinstance(ending.error, OSError):
             is_taken = ending.error.errno == errno.EADDRINUSE

@@ -57,8 +57,13 @@ class ReplicaReporter:
         log: CommitLog,
         broker_id: Callable[[], BrokerId | None],
         lag_bytes: Callable[[], int | None],
+        is_stopped: Callable[[], bool],
     ) -> None:
-        """``broker_id``: None before the controllers gave one. ``lag_bytes``: behind the followed master."""
+        """
+        ``broker_id``: None before the controllers gave one. ``lag_bytes``: behind the followed master.
+
+        ``is_stopped``: whether a master's writes are.
+        """
         self.alarm = ""
         """Why a human must look; empty = nobody must."""
         self.blocked = ""
@@ -69,6 +74,7 @@ class ReplicaReporter:
         self._log = log
         self._broker_id = broker_id
         self._lag_bytes = lag_bytes
+        self._is_stopped = is_stopped
         self._told_disk_trouble = ""
 
     @property
@@ -103,6 +109,10 @@ class ReplicaReporter:
         if (role.state is not BrokerState.MASTER) if is_ours else (view is None or not view.has_entered):
             # A producer that is sent to a winner which is still entering is refused, and comes back after a pause:
             # later than one that waits for the next route.
+            master = None
+        # Cut off from the controllers alone, it would send each client that asks it first to itself, 600 refusals in a
+        # minute, while its slaves have another master. On a peer's word alone it names itself while it serves.
+        if is_ours and self._machine.is_doubted and self._is_stopped():
             master = None
         return RouteState(
             cluster=self._config.set_key.cluster,

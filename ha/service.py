@@ -22,7 +22,8 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.actions import (
     HigherEpochSeen,
     LinkReady,
@@ -401,7 +402,7 @@ class HaClient:
         self._runner = loop.create_task(self._run(target), name=f"ha-follow-{target.master}")
         self._runner.add_done_callback(_report_failure)
 
-    def stop_following(self, detail: str) -> None:
+    def stop_following(self, detail: str, left_for: MasterEpoch = NO_EPOCH) -> None:
         """The link is closed when this returns: no byte of it is taken any more (R12)."""
         if self._runner is not None:
             self._runner.cancel()
@@ -417,7 +418,7 @@ class HaClient:
             self._renewed = None
         connection = self._connection
         if connection is not None:
-            connection.execute(connection.link.fail(ErrorCode.STOPPING, "an open link", detail))
+            connection.execute(connection.link.fail(ErrorCode.STOPPING, "an open link", detail, left_for=left_for))
             connection.close(detail, CloseCause.STOPPED, ErrorCode.STOPPING)
 
     async def stop(self) -> None:

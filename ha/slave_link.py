@@ -34,7 +34,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rollcall_ha.controller.contract.ids import FlushMode, LogOffset
+from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.actions import (
     CloseLink,
     ConfirmHeard,
@@ -236,12 +237,19 @@ class SlaveLink:
         is_due = now_ms - self._sent_at_ms >= self._settings.heartbeat_interval_ms
         return self._ack(now_ms) if is_due else []
 
-    def fail(self, code: ErrorCode, expected: str, actual: str) -> list[SlaveAction]:
-        """End the link from this side: nonsense of the peer, a broken disk, another target."""
+    def fail(
+        self, code: ErrorCode, expected: str, actual: str, *, left_for: MasterEpoch = NO_EPOCH
+    ) -> list[SlaveAction]:
+        """
+        End the link from this side: nonsense of the peer, a broken disk, another target.
+
+        ``left_for``: the epoch in which its master is another one. The last word shows it, and the master asks (R21).
+        """
         if self.state is SlaveLinkState.CLOSED:
             return []
         self.connection_lost()
-        return [*last_word(self._identity, code, self.target.master_epoch, expected=expected, actual=actual)]
+        shown = max(self.target.master_epoch, left_for)
+        return [*last_word(self._identity, code, shown, expected=expected, actual=actual)]
 
     def connection_lost(self) -> None:
         """The socket is gone; nothing more will be said, and buffered bytes are dropped (R12)."""

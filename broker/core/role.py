@@ -53,6 +53,7 @@ from rollcall_ha.broker.core.role_io import (
     CloseLog,
     Drained,
     EnteredAnswered,
+    HigherEpochShown,
     IncarnationEnded,
     LeaveMaster,
     LinkOpened,
@@ -187,6 +188,12 @@ class RoleMachine:
         return self._facts.is_link_open
 
     @property
+    def is_doubted(self) -> bool:
+        """A peer shows a higher epoch than that of this reign, and no controller says that it goes on (R21)."""
+        facts = self._facts
+        return facts.reign is not None and facts.shown_epoch > facts.reign and not facts.has_session
+
+    @property
     def next_due_us(self) -> int | None:
         """When a ``RoleTick`` is needed; None = not at all."""
         facts = self._facts
@@ -236,6 +243,8 @@ class RoleMachine:
                 self._set_own_goal(GoalKind.FENCED, event.reason)
         elif isinstance(event, IncarnationEnded):
             self._set_own_goal(GoalKind.ISOLATED, event.reason)
+        elif isinstance(event, HigherEpochShown):
+            self._facts.shown_epoch = max(self._facts.shown_epoch, event.master_epoch)
         elif isinstance(event, RecoveryStarted):
             self._publish(BrokerState.RECOVERING, "reading the log")
         elif isinstance(event, Recovered):
@@ -342,6 +351,7 @@ class RoleMachine:
             return
         self._facts.seen_index = max(view.index, self._facts.seen_index if is_same_fleet else 0)
         self._facts.view = view
+        self._facts.shown_epoch = NO_EPOCH
         self._store(view)
         self._take(lambda standing: goal_for_view(view, standing))
         if self._goal.kind is GoalKind.REIGN and view.master_incarnation == self._facts.incarnation:

@@ -123,6 +123,12 @@ class IncarnationEnded(Frozen):
     reason: str
 
 
+class HigherEpochShown(Frozen):
+    """A replica that the newest view names shows a higher epoch than this reign's (R21)."""
+
+    master_epoch: MasterEpoch
+
+
 class RoleTick(Frozen):
     """Time has passed; needed at ``RoleMachine.next_due_us``."""
 
@@ -162,6 +168,7 @@ RoleInput = (
     | PhaseReached
     | ReignRefused
     | IncarnationEnded
+    | HigherEpochShown
     | RoleTick
     | Stop
     | Drained

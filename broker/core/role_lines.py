@@ -96,6 +96,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The epoch entry that this process recorded as a master."""
     reign: MasterEpoch | None = None
     """The epoch that everything is prepared for, and that was not left."""
+    shown_epoch: MasterEpoch = NO_EPOCH
+    """The highest that a peer has shown since the newest view was heard (R21)."""
     is_entered_settled: bool = False
     is_entered_asked: bool = False
     entered_due_us: int | None = None

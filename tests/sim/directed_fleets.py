@@ -12,7 +12,9 @@ from contextlib import closing, contextmanager
 
 from rollcall_ha.controller.contract.commands import ElectUnclean
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.core.state import SetState
+from tests.sim.broker import BrokerNode
 from tests.sim.violation import must
 from tests.sim.world import World
 
@@ -46,6 +48,12 @@ class _Play:
         )
         elections = (line.partition("MasterElected")[1:] for line in self("run 60"))
         return next(("".join(election) for election in elections if election[0]), "")
+
+
+def _node(world: World, name: str) -> BrokerNode:
+    node = world.brokers[name].node
+    assert node is not None, "it was started"
+    return node
 
 
 @contextmanager
@@ -122,6 +130,20 @@ def longest_report_of_an_older_epoch() -> None:
         must(first.master == behind, f"R7: {first.master} is elected, {behind} reported the later epoch")
 
 
+def master_that_its_slaves_left() -> None:
+    """The way between 1, the master, and the controllers is cut; 2 is elected, and 3 follows it."""
+    with _play() as play:
+        play("world min=2", "until in-sync 3", "send 3", "cut 1 controllers", "until epoch 2", "run 2500")
+        replica = _node(play.world, "s0r1").replica
+        assert replica is not None, "it was started"
+        must(replica.machine.published.state is BrokerState.MASTER, "1 has no view of epoch 2")
+        named = replica.status.route.master
+        must(named is None, f"R21: a client that asks 1 for the way is sent to {named}, which acknowledges nothing")
+        play("heal", "run 1500")
+        named = replica.status.route.master
+        must(named == play.set.master, f"1 names {named} when the controllers are back")
+
+
 def copy_of_a_directory() -> None:
     """A copy of 3's directory is started beside 3, which isolates itself; then the copy is gone."""
     with _play() as play:
@@ -130,8 +152,7 @@ def copy_of_a_directory() -> None:
         world.clone(world.brokers["s0r3"], "s0r3-copy")
 
         def roles() -> list[str]:
-            nodes = [world.brokers[name].node for name in ("s0r3", "s0r3-copy")]
-            return [node.published.state.value for node in nodes if node is not None]
+            return [_node(world, name).published.state.value for name in ("s0r3", "s0r3-copy")]
 
         play("start 3-copy", "run 60000")
         must(roles() == ["isolated", "slave"], f"one of two processes with one identity serves: {roles()}")
@@ -147,5 +168,6 @@ FLEET_CASES: dict[str, Callable[[], None]] = {
     "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
     "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
     "copy-of-a-directory": copy_of_a_directory,
+    "master-that-its-slaves-left": master_that_its_slaves_left,
 }
 """By name, as ``directed.CASES``."""

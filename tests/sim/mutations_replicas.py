@@ -228,6 +228,16 @@ REPLICAS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R21-left-by-its-slaves",
+        what="a master names itself for as long as it is cut from the controllers",
+        target="rollcall_ha.broker.core.role:RoleMachine.is_doubted",
+        mutate=instead(False),
+        case="master-that-its-slaves-left",
+        tests=(
+            "tests/unit/test_broker_replica.py::test_r21_a_master_that_its_slaves_have_left_named_itself_in_every_route",
+        ),
+    ),
+    Mutation(
         name="R21-strangers",
         what="a master answers whoever names itself a replica of its set",
         target="rollcall_ha.ha.master_link:MasterLink._is_registered",

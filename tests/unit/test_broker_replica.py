@@ -377,6 +377,27 @@ def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopp
     asyncio.run(story())
 
 
+@pytest.mark.slow
+def test_r21_a_master_that_its_slaves_have_left_named_itself_in_every_route(tmp_path: Path) -> None:
+    """A client that asked it first got 600 refusals in a minute. On a peer's word alone a master that serves goes on."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            reports_of(replica)
+            reigning = msgspec.structs.replace(view(1, master=replica, epoch=1), sync_state_set=(ME, BrokerId(2)))
+            replica.session_opened(registered(reigning))
+            await until(lambda: replica.gate.state.is_serving)
+            replica.session_lost("cut")
+            replica.higher_epoch_seen(MasterEpoch(2), BrokerId(2), Incarnation("i2"))
+            assert replica.status.route.master == ME, "it acknowledges, as far as anybody knows"
+            await until(lambda: replica.status.route.master is None)
+            assert replica.health().stopped is StopReason.NOT_ACKNOWLEDGED
+            replica.session_opened(registered(msgspec.structs.replace(reigning, index=2), 2))
+            await until(lambda: replica.status.route.master == ME)
+
+    asyncio.run(story())
+
+
 class HeldLink:
     """A client's link of which the listen port wants to read no more."""
 
