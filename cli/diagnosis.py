@@ -230,13 +230,28 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
                     expected=f"min_in_sync is {view.configuration.effective_min_in_sync}, and writes are taken",
                     remedy="start the brokers that are not in sync; they follow by themselves",
                 )
+        alive_or_unknown = {one.broker_id for one in status.refused} - {
+            one.broker_id for one in status.replicas if not one.is_alive
+        }
+        for one in status.refused:
+            if one.broker_id is not None and one.broker_id in alive_or_unknown:
+                yield _warning(
+                    subject=f"{key} broker {one.broker_id}",
+                    found=f"a process at {one.host} asks under this id and is refused: {one}",
+                    expected="one process for each id, and no id that was cleaned",
+                    remedy=one.hint,
+                )
         for replica in status.replicas:
+            refusal = status.refusal_of(replica)
             if not replica.is_alive:
+                heard = f"last heard {output.age_ms(replica.seen_age_ms)} ago at {replica.address}"
+                refused = refusal and f"a process at {refusal.host} runs and is refused: {refusal}"
+                remedy = f"start it; an id that never comes back: rollcall clean {key} --broker {replica.broker_id}"
                 yield _warning(
                     subject=f"{key} broker {replica.broker_id}",
-                    found=f"gone; last heard {output.age_ms(replica.seen_age_ms)} ago at {replica.address}",
+                    found=f"gone; {refused or heard}",
                     expected=f"{expected} replicas in sync; the set has {len(view.sync_state_set)}",
-                    remedy=f"start it; an id that never comes back: rollcall clean {key} --broker {replica.broker_id}",
+                    remedy=refusal.hint if refusal else remedy,
                 )
             elif not (replica.is_in_sync or replica.is_learner):
                 yield _warning(

@@ -7,7 +7,7 @@ Here: pure functions from values of ``controller.contract.views`` to ``Report``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -81,6 +81,7 @@ class Judgement(NamedTuple):
 
 
 MAINTENANCES_SHOWN = 5
+REFUSED_SHOWN = 5
 NEWS_SHOWN = 5
 
 
@@ -341,6 +342,7 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     shown = "; ".join(budgets[:5]) + (f"; {len(budgets) - 5} more sets" if len(budgets) > 5 else "")
     lines = [f"Failure budget: {shown}."]
     lines += [f"{status.view.set_key.name}: {_problems(status)}." for status in sets if status.problems]
+    lines += [line for status in sets for line in _lines_of_refused(status)]
     lines += [line for status in sets if (line := _remedy_of_gone(status))]
     pauses = {status.pause.set_key: status.pause for status in sets if status.pause is not None}
     lines += [_pause_line(pause) for pause in pauses.values()]
@@ -355,13 +357,25 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     return lines
 
 
+def _lines_of_refused(status: SetStatus) -> Iterator[str]:
+    for one in status.refused[:REFUSED_SHOWN]:
+        who = f"a process at {one.host}" if one.broker_id is None else f"broker {one.broker_id}"
+        age = output.age_ms(one.age_ms)
+        yield f"{status.view.set_key.name}: {who} runs and is refused, {age} ago: {one}; {one.hint}."
+
+
 def _remedy_of_gone(status: SetStatus) -> str:
     """The remedy for replicas that are gone. One that was wiped came back under a new id; its old id never does."""
-    gone = [str(one.broker_id) for one in status.replicas if not one.is_alive and one.maintenance is None]
+    # Started again, one that runs and is refused is refused again.
+    gone = [
+        one for one in status.replicas if not (one.is_alive or one.maintenance is not None or status.refusal_of(one))
+    ]
     if not gone:
         return ""
-    noun = f"broker {gone[0]} is" if len(gone) == 1 else f"brokers {', '.join(gone)} are"
-    order = " ".join(f"--broker {broker_id}" for broker_id in gone)
+    heard = [f" (heard {output.age_ms(one.seen_age_ms)} ago)" if one.seen_age_ms is not None else "" for one in gone]
+    told = [f"{one.broker_id}{ago}" for one, ago in zip(gone, heard, strict=True)]
+    noun = f"broker {told[0]} is" if len(gone) == 1 else f"brokers {', '.join(told)} are"
+    order = " ".join(f"--broker {one.broker_id}" for one in gone)
     return (
         f"{status.view.set_key.name}: {noun} gone. Start it again; an id that never comes back, as that of a wiped "
         f"disk, is forgotten with: rollcall clean {status.view.set_key} {order}"

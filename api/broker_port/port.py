@@ -41,6 +41,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.contract.views import RefusedBroker, host_of
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime import broker_requests
@@ -79,6 +80,9 @@ _decode_link = msgspec.json.Decoder(LinkReport).decode
 _decode_probe_answer = msgspec.json.Decoder(ProbeAnswer).decode
 _decode_command = {code: msgspec.json.Decoder(command).decode for code, command in SESSION_COMMANDS.items()}
 _encode = msgspec.json.Encoder().encode
+
+_REFUSED_BY_TLS = frozenset({CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED})
+CERTIFICATE_HINT = "compare the clocks of both machines, or give it new files: rollcall certs renew"
 
 SPOKEN = AlterSyncStateSet | ReportEntered | ReportWrites | AnnounceStop | ReportDrained | SayGoodbye | RecordMilestones
 """The orders that a replica gives once it has registered."""
@@ -237,6 +241,10 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
+        if (cause := connection.close_cause) in _REFUSED_BY_TLS:
+            host = host_of(connection.peer)
+            refused = RefusedBroker(broker_id=None, host=host, code=cause, reason=reason, hint=CERTIFICATE_HINT)
+            self._service.refusals.note(None, refused, self._service.now_ns())
         broker_requests.handle_closed(
             self._service, link.number, is_revoked=connection.close_cause is CloseCause.REVOKED
         )
@@ -376,8 +384,24 @@ class BrokerPortServer:
             return True
         refusal = refusal_of_set(certificate, message.set_key, type(message).__name__)
         if refusal is not None:
+            self._note(connection, message, refusal)
             self._forbid(connection, frame, refusal)
         return refusal is None
+
+    def _note(self, connection: RemotingConnection, message: AnyCommand | _Spoken, refusal: Refused) -> None:
+        """For people: the process runs, and is not taken."""
+        if isinstance(message, ApplyBrokerId | RegisterReplica):
+            self._service.refusals.note(
+                message.set_key,
+                RefusedBroker(
+                    broker_id=message.broker_id if isinstance(message, RegisterReplica) else None,
+                    host=host_of(connection.peer),
+                    code=refusal.code.name,
+                    reason=refusal.reason,
+                    hint=refusal.hint,
+                ),
+                self._service.now_ns(),
+            )
 
     def _forbid(self, connection: RemotingConnection, frame: Frame, refusal: Refused) -> None:
         self.requests["forbidden"] += 1
@@ -426,6 +450,9 @@ class BrokerPortServer:
         else:
             if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
                 link.replicas[command.set_key, reply.broker_id] = command.incarnation
+                self._service.refusals.taken(command.set_key, reply.broker_id)
+            elif isinstance(reply, Refused):
+                self._note(connection, command, reply)
             self._answer(connection, frame, reply)
         finally:
             link.orders -= 1

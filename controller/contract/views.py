@@ -8,6 +8,7 @@ version.
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import chain
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
@@ -109,6 +110,29 @@ class ReplicaStatus(Value):
     """The one that holds for this replica, its own or its host's; None: it is elected and expected."""
 
 
+class RefusedBroker(Value):
+    """A process that asks at the broker port and is refused, as it was last heard."""
+
+    broker_id: BrokerId | None
+    """The id that it names; None: it has none yet, or TLS has refused it before it could name one."""
+    host: str
+    """It asked from there."""
+    code: str
+    """A ``RefusalCode``, or the cause by which its link was ended."""
+    reason: str
+    hint: str
+    age_ms: int = 0
+
+    def __str__(self) -> str:
+        """``id 3 of demo/broker-a was cleaned (TOMBSTONED)``."""
+        return f"{self.reason} ({self.code})"
+
+
+def host_of(address: str) -> str:
+    """The host of host:port, an IPv6 address without its brackets."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 class SetStatus(Value):
     view: SetView
     replicas: tuple[ReplicaStatus, ...]
@@ -118,6 +142,15 @@ class SetStatus(Value):
     last_election_ms: int | None
     pause: ElectionPause | None = None
     """The one that holds for this set, its own or the fleet's; None: masters are elected without asking."""
+    refused: tuple[RefusedBroker, ...] = ()
+    """Processes of this set that this controller has refused within the last minute."""
+
+    def refusal_of(self, replica: ReplicaStatus) -> RefusedBroker | None:
+        """Why a process of ``replica``, or else one without a name on its host, is refused; None: none is known."""
+        by_id = (one for one in self.refused if one.broker_id == replica.broker_id)
+        host = host_of(replica.address)
+        by_host = (one for one in self.refused if one.broker_id is None and one.host == host)
+        return next(chain(by_id, by_host), None)
 
 
 CLOCK_STEP_SHOWN_MS_MAX = 3_600_000

@@ -209,6 +209,7 @@ class Queries:
             now_ns=service.now_ns(),
             pause=pause_of(service.published.state, key),
             maintenances=in_maintenance(service.published.state, state),
+            refused=service.refusals.of(view, service.now_ns()),
         )
 
     def controller(self) -> ControllerStatus:

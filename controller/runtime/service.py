@@ -74,6 +74,7 @@ from rollcall_ha.controller.runtime.live_settings import LiveSettings
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
+from rollcall_ha.controller.runtime.refusals import Refusals
 from rollcall_ha.controller.runtime.revocations import RevocationWatch
 from rollcall_ha.controller.runtime.settings import ServiceSettings
 from rollcall_ha.controller.runtime.state_watch import StateWatch
@@ -126,6 +127,7 @@ class ControllerService:
         self._barriers = SharedBarriers(self._commit_barrier)
         self.states = StateWatch(len(settings.controllers), self._logger)
         self.revocations = RevocationWatch()
+        self.refusals = Refusals()
         self._clock_watch = ClockWatch()
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""

@@ -19,7 +19,7 @@ from rollcall_ha.controller.contract.replies import Condition, MemberView, SetVi
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
-from rollcall_ha.controller.contract.views import CatchUp, ReplicaStatus, SetStatus, TokenStatus
+from rollcall_ha.controller.contract.views import CatchUp, RefusedBroker, ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.state import IssuedToken
 from rollcall_ha.controller.core.views import failure_budget
@@ -51,6 +51,7 @@ def set_status(
     now_ns: int,
     pause: ElectionPause | None = None,
     maintenances: Mapping[BrokerId, Maintenance] | None = None,
+    refused: tuple[RefusedBroker, ...] = (),
 ) -> SetStatus:
     """One set as an operator sees it; ``sessions`` is empty on a controller that does not lead."""
     away = maintenances or {}
@@ -69,6 +70,7 @@ def set_status(
         ),
         last_election_ms=last_election_ms,
         pause=pause,
+        refused=refused,
     )
 
 

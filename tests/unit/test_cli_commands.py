@@ -45,6 +45,7 @@ from rollcall_ha.controller.contract.views import (
     MaintenancesAnswer,
     OrderPreview,
     PhaseSpan,
+    RefusedBroker,
     SetAnswer,
     StopEnd,
     WriteStop,
@@ -219,8 +220,37 @@ def test_status_says_what_to_do_about_ids_that_are_gone(rollcall: Run) -> None:
     status = msgspec.structs.replace(status, replicas=(*status.replicas[:2], gone))
     ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
 
-    assert "broker-a: broker 3 is gone." in ran.out
+    assert "broker-a: broker 3 (heard 0.3 s ago) is gone. Start it again;" in ran.out
     assert ran.out.rstrip().endswith("rollcall clean demo/broker-a --broker 3")
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "line"),
+    [
+        (3, "broker-a: broker 3 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
+        (9, "broker-a: broker 9 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
+        (None, "broker-a: a process at 10.0.0.3 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
+    ],
+)
+def test_status_had_an_operator_start_a_process_that_ran_and_was_refused(
+    rollcall: Run, broker_id: int | None, line: str
+) -> None:
+    """Isolated as the loser of an identity, with a certificate that is not taken, or under an id that was cleaned."""
+    status = set_status(in_sync=(1, 2), problems=("REPLICA_SILENT",))
+    gone = replace(status.replicas[2], is_alive=False, address="10.0.0.3:10911")
+    refused = RefusedBroker(
+        broker_id=None if broker_id is None else BrokerId(broker_id),
+        host="10.0.0.3",
+        code="TOMBSTONED",
+        reason="why",
+        hint="the remedy",
+        age_ms=400,
+    )
+    status = replace(status, replicas=(*status.replicas[:2], gone), refused=(refused,))
+    ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
+
+    assert line in ran.out
+    assert ("Start it again" in ran.out) == (broker_id == 9), "9 is no replica of the set; 3 is gone"
 
 
 @pytest.mark.parametrize("command", [("sets",), ("history", "broker-a"), ("status",)])

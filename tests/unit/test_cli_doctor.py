@@ -35,7 +35,7 @@ from rollcall_ha.cli.main import app
 from rollcall_ha.cli.probing import Looked, Port, PortState, look_at
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.identity import Identity
-from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.problems import Severity
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef
@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.views import (
     CertificateStatus,
     EventPage,
     FleetStatus,
+    RefusedBroker,
     SetStatus,
 )
 from rollcall_ha.deploy.local.processes import free_ports
@@ -107,6 +108,16 @@ def with_certificate(days: float) -> Facts:
     return replace(HEALTHY, own_certificates=(own,))
 
 
+def refusing(broker_id: int) -> SetStatus:
+    """Broker 2 is gone; one that asks as ``broker_id`` is refused."""
+    status = set_status()
+    gone = changed(status.replicas[1], is_alive=False)
+    refused = RefusedBroker(
+        broker_id=BrokerId(broker_id), host="10.0.0.9", code="NOT_THE_OWNER", reason="why", hint="the remedy"
+    )
+    return changed(status, replicas=(status.replicas[0], gone, status.replicas[2]), refused=(refused,))
+
+
 PORT = Port(node="c1", kind="raft", host="c1", number=9872, expected="rollcall://demo/controller/c1")
 
 FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
@@ -148,6 +159,18 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         Severity.CRITICAL,
         "demo/broker-a",
         "refuses writes",
+    ),
+    "a broker that runs and is refused": (
+        replace(HEALTHY, sets=(refusing(2),)),
+        Severity.WARNING,
+        "demo/broker-a broker 2",
+        "gone; a process at 10.0.0.9 runs and is refused: why (NOT_THE_OWNER)",
+    ),
+    "a broker whose id was cleaned": (
+        replace(HEALTHY, sets=(refusing(7),)),
+        Severity.WARNING,
+        "demo/broker-a broker 7",
+        "a process at 10.0.0.9 asks under this id and is refused: why (NOT_THE_OWNER)",
     ),
     "a port of another authority": (
         replace(HEALTHY, ports=(Looked(port=PORT, state=PortState.WRONG_AUTHORITY, trouble="self-signed"),)),

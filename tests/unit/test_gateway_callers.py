@@ -154,6 +154,28 @@ async def test_a_broker_of_another_set_speaks_for_nobody_of_this_one(world: Worl
 
 
 @served()
+async def test_why_a_broker_is_not_taken_stood_in_its_own_log_alone(world: World) -> None:
+    """``status`` had it started again, although it ran: refused as another one's, or by TLS before it could say its name."""
+    await open_session(await world.link())
+    service = world.leader.service
+
+    def told() -> dict[tuple[BrokerId | None, str], str]:
+        view = service.view_of(KEY)
+        assert view is not None
+        return {(one.broker_id, one.code): one.reason for one in service.refusals.of(view, service.now_ns())}
+
+    assert told() == {}
+    await ask(await world.link(name="x-1"), RequestCode.SESSION_REGISTER, register_body(1, expected=1))
+    assert told() == {(1, "NOT_THE_OWNER"): "broker id 1 belongs to broker:b-1, it was asked for by broker:x-1"}
+    of_another = await world.link(name="x-2", key=OF_ANOTHER_SET.set_key)
+    await ask(of_another, RequestCode.SESSION_REGISTER, register_body(1, expected=1))
+    assert set(told()) == {(1, "FORBIDDEN")}, "the last one of each id counts"
+    plain = await connect("127.0.0.1", world.number, AskingOnly(), timeout_ms=5_000)
+    plain.send_one_way(RequestCode.FIND_LEADER)
+    await until(lambda: (None, "tls") in told())
+
+
+@served()
 async def test_only_brokers_open_sessions_and_every_certificate_hears_who_leads(world: World) -> None:
     for kind in (PeerKind.CLIENT, PeerKind.ADMIN, PeerKind.CONTROLLER):
         link = await world.link(kind, f"any-{kind}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
-from rollcall_ha.controller.contract.views import SetStatus
+from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus, host_of
+from rollcall_ha.controller.runtime.refusals import REFUSED_MAX, REFUSED_MS_MAX, REFUSED_PER_SET_MAX, Refusals
 from rollcall_ha.controller.runtime.views import set_status
 from tests.support.runtime_world import World, led_set, set_key
 
@@ -52,3 +53,31 @@ def test_the_lag_of_a_dead_slave_is_its_distance_to_the_master_not_its_last_word
     assert not row.is_alive
     assert row.lag_bytes == 4_000
     assert ProblemCode.REPLICA_SILENT in status.problems
+
+
+def test_refusals_that_are_told_are_new_and_few() -> None:
+    """A process that was stopped, or taken, is not told as one that is refused; a flood of them takes no memory."""
+    world, _ = led_set()
+    view, refusals = world.the_view(KEY), Refusals()
+
+    def refused(number: int | None, host: str = "10.9.9.9") -> RefusedBroker:
+        broker_id = None if number is None else BrokerId(number)
+        return RefusedBroker(broker_id=broker_id, host=host, code="TOMBSTONED", reason="", hint="")
+
+    def told(now_ns: int = 0) -> list[tuple[int | None, int]]:
+        return [(one.broker_id, one.age_ms) for one in refusals.of(view, now_ns)]
+
+    for number in (1, 2, 3):
+        refusals.note(KEY, refused(number), 0)
+    refusals.note(set_key("broker-b"), refused(4), 0)
+    refusals.note(None, refused(None), 0)
+    refusals.note(None, refused(None, host_of(view.members[0].description.address)), 0)
+    refusals.taken(KEY, BrokerId(2))
+    refusals.note(KEY, refused(1), 1_000_000)
+
+    assert told(1_000_000) == [(1, 0), (None, 1), (3, 1)]
+    assert told((REFUSED_MS_MAX + 1) * 1_000_000) == [(1, REFUSED_MS_MAX)]
+    for number in range(REFUSED_MAX + 100):
+        refusals.note(KEY, refused(number), 2_000_000)
+    assert len(told(2_000_000)) == REFUSED_PER_SET_MAX
+    assert len(refusals._seen) == REFUSED_MAX

@@ -1,0 +1,57 @@
+"""
+Broker processes that ask at this controller's port and are refused: the last refusal of each, for people.
+
+Here: ``Refusals``. Not here: why one is refused (``controller.core``, ``node.certified``), what the port does about it.
+Rule 1: nothing is decided by it. It is this controller's memory, and begins empty with each process.
+Rule 2: at most ``REFUSED_MAX`` are kept, the newest; one that was not heard for ``REFUSED_MS_MAX`` is not told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.views import RefusedBroker, host_of
+
+REFUSED_MAX = 1_000
+REFUSED_PER_SET_MAX = 16
+REFUSED_MS_MAX = 60_000
+"""A broker that is refused asks again each second, or each few seconds."""
+
+
+class Refusals:
+    """By the set and id that were named, or by the host where nothing was read; times on one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[SetKey | None, BrokerId | str], tuple[int, RefusedBroker]] = OrderedDict()
+        """The newest last."""
+
+    def note(self, key: SetKey | None, refused: RefusedBroker, now_ns: int) -> None:
+        """``key`` None: TLS has refused it, and whom it speaks for is not known."""
+        who = (key, refused.broker_id or refused.host)
+        self._seen[who] = (now_ns, refused)
+        self._seen.move_to_end(who)
+        if len(self._seen) > REFUSED_MAX:
+            self._seen.popitem(last=False)
+
+    def taken(self, key: SetKey, broker_id: BrokerId) -> None:
+        """It has registered: what it was refused for is over."""
+        self._seen.pop((key, broker_id), None)
+
+    def of(self, view: SetView, now_ns: int) -> tuple[RefusedBroker, ...]:
+        """Those of this set, and those without a name from the hosts of its members, the newest first."""
+        if not self._seen:
+            return ()
+        hosts = {host_of(member.description.address) for member in view.members}
+        found = (
+            replace(refused, age_ms=age_ms)
+            for (key, _), (seen_ns, refused) in reversed(self._seen.items())
+            if (age_ms := max(0, now_ns - seen_ns) // NS_PER_MS) <= REFUSED_MS_MAX
+            and (key == view.set_key or (key is None and refused.host in hosts))
+        )
+        return tuple(islice(found, REFUSED_PER_SET_MAX))
