@@ -62,7 +62,7 @@ from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.seating import Seating
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
-from rollcall_ha.controller.runtime.transfers import step_aside
+from rollcall_ha.controller.runtime.transfers import ClockBehind, step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
@@ -297,6 +297,7 @@ class _Node:
         """Start, serve until ``stop``, stop. Raises ``RaftStartError``, ``AddressInUse``."""
         assert self._service is not None
         rest_socket = _listen(self._settings.bound.rest)
+        self._gateway.on_not_yet_valid = ClockBehind(self._service).refused
         if self._names is not None:
             self._names.start()
         try:

@@ -27,6 +27,8 @@ from rollcall_ha.node.files import read_secret
 
 LOOK_INTERVAL_MS = 1_000
 """Between two looks for files that were replaced, wherever some are watched."""
+NOT_YET_VALID = "certificate is not yet valid"
+"""OpenSSL's words, in ``tls_reason``: the signature has been judged by then."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE")
 """What OpenSSL calls first bytes that are no hello."""
 

@@ -58,7 +58,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
 from rollcall_ha.node.telemetry import get_logger
-from rollcall_ha.node.tls import Credentials
+from rollcall_ha.node.tls import NOT_YET_VALID, Credentials
 
 FRAME_BYTES_MAX = 1024 * 1024
 """No session body comes near it; a log entry is smaller anyhow."""
@@ -136,6 +136,8 @@ class BrokerPortServer:
         """The codes besides those of our own sessions: filled before ``start``."""
         self.closed_listeners: list[Callable[[ConnectionId], None]] = []
         """Called with the number of each link that has ended."""
+        self.on_not_yet_valid: Callable[[], None] = lambda: None
+        """Called when a certificate of the fleet was refused as not yet valid."""
         self.announcers: list[Callable[[SetView], None]] = []
         """Called to tell the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
@@ -245,6 +247,8 @@ class BrokerPortServer:
             host = host_of(connection.peer)
             refused = RefusedBroker(broker_id=None, host=host, code=cause, reason=reason, hint=CERTIFICATE_HINT)
             self._service.refusals.note(None, refused, self._service.now_ns())
+            if NOT_YET_VALID in reason:
+                self.on_not_yet_valid()
         broker_requests.handle_closed(
             self._service, link.number, is_revoked=connection.close_cause is CloseCause.REVOKED
         )

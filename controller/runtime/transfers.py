@@ -1,5 +1,6 @@
 """
-Moving the lead to another controller: by an operator's order, or because this process is to stop.
+Moving the lead to another controller: by an operator's order, because this process is to stop, or because its clock is
+behind.
 
 Here: which controller takes over, and waiting for it. Not here: how Raft does it (``replication.raft.handover``), the
 order on record (``core.fleet``).
@@ -8,6 +9,8 @@ Rule 1: who can take over is judged on the leader's memory. It is the leader tha
 vote refuses a successor that lacks one: a wrong judgement costs an election timeout, never an entry.
 Rule 2: an order is carried out by the leader that took it, once. Repeated under its request id, it is answered with the
 leader of that moment and moves nothing.
+Rule 3: a leader that refuses certificates of this fleet as not yet valid hands the lead over, at most once within
+``CLOCK_PAUSE_MS_MIN``: between two whose clocks are behind it moves there and back, and stays.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from functools import partial
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.replies import LeadershipTransferred, Refused
+from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.replication.async_calls import outcome_of
 from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
@@ -28,6 +32,7 @@ from rollcall_ha.node.telemetry import get_logger
 
 LAG_ENTRIES_MAX = 200
 """Entries that a successor may lack when the order comes: under load some are always under way."""
+CLOCK_PAUSE_MS_MIN = 600_000
 LEADER_NAMED_MS_MAX = 300
 """From the own end as leader to the answer; with what the handover takes, less than a relayed request may take."""
 
@@ -122,14 +127,41 @@ async def leader_known(service: ControllerService, request_id: RequestId) -> Lea
     return LeadershipTransferred(leader=hint.leader, term=hint.term)
 
 
-async def step_aside(service: ControllerService) -> None:
-    """Before this process stops: have another controller lead at once, if one can. Never raises."""
+async def step_aside(service: ControllerService) -> bool:
+    """Have another controller lead at once, if one can; False: this one leads on. Never raises."""
     if not service.authority().is_held:
-        return
+        return False
     target = successor_now(service, None)
-    if not isinstance(target, Refused):
-        how = await _hand_over(service, target)
-        get_logger("controller").info("lead_handed_over", target=target, end=how.value)
+    if isinstance(target, Refused):
+        return False
+    how = await _hand_over(service, target)
+    get_logger("controller").info("lead_handed_over", target=target, end=how.value)
+    return how is not HandoverEnd.NOT_CAUGHT_UP
+
+
+class ClockBehind:
+    """Hands the lead over because of this controller's clock (rule 3). On the loop."""
+
+    def __init__(self, service: ControllerService) -> None:
+        self._service = service
+        self._left_ns: int | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    def refused(self) -> None:
+        """A certificate that the fleet's authority has signed was refused here as not yet valid."""
+        now_ns = self._service.now_ns()
+        is_paused = self._left_ns is not None and now_ns - self._left_ns < CLOCK_PAUSE_MS_MIN * NS_PER_MS
+        if is_paused or not self._service.authority().is_held:
+            return
+        # A leader that stays keeps each broker out that starts, and whoever has new files, until its clock is set.
+        self._left_ns = now_ns
+        meaning = "the clock here is behind, or that of the machine that signs is ahead: another controller is to lead"
+        get_logger("controller").warning("certificates_not_yet_valid", meaning=meaning)
+        self._leaving = asyncio.get_running_loop().create_task(self._leave())
+
+    async def _leave(self) -> None:
+        if not await step_aside(self._service):
+            self._left_ns = None
 
 
 async def _hand_over(service: ControllerService, target: ControllerName) -> HandoverEnd:

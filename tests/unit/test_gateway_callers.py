@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -21,6 +24,7 @@ from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node import authority
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer, connect
@@ -28,7 +32,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
 from tests.support.frames import QuietHandler
-from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
+from tests.support.raft_certs import credentials_in, issue_more, make_certificates, more_credentials, named
 from tests.support.runtime_controller import (
     NAMES,
     Controller,
@@ -173,6 +177,29 @@ async def test_why_a_broker_is_not_taken_stood_in_its_own_log_alone(world: World
     plain = await connect("127.0.0.1", world.number, AskingOnly(), timeout_ms=5_000)
     plain.send_one_way(RequestCode.FIND_LEADER)
     await until(lambda: (None, "tls") in told())
+
+
+@served()
+async def test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certificates(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader hands over; a certificate of another authority tells nothing of the clock here."""
+    told: list[str] = []
+    world.gateway.on_not_yet_valid = lambda: told.append("behind")
+    monkeypatch.setattr(authority, "BACKDATED", -timedelta(hours=1))
+    strangers = world.directory / "strangers"
+    make_certificates(strangers, ["c1"])
+    for directory in (strangers, world.directory):
+        files = issue_more(directory, OWN)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(files.certificate, files.key)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.number, ssl=context)
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+    await until(lambda: world.gateway.links.closed_by_cause[CloseCause.TLS] == 2)
+    assert told == ["behind"]
 
 
 @served()

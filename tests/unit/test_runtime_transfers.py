@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.replication.ports import Follower
-from rollcall_ha.controller.runtime.transfers import LAG_ENTRIES_MAX, successor
+from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
+from rollcall_ha.controller.runtime import transfers
+from rollcall_ha.controller.runtime.transfers import CLOCK_PAUSE_MS_MIN, LAG_ENTRIES_MAX, ClockBehind, successor
 
 C1, C2, C3 = (ControllerName(name) for name in ("c1", "c2", "c3"))
 GOOD = Follower(name=C2, is_linked=True, answer_age_ms=40, lag_entries=3)
@@ -53,3 +58,42 @@ def test_a_wrong_name_is_refused_with_those_that_there_are() -> None:
     alone = choose()
     assert isinstance(alone, Refused)
     assert "it is the only controller" in alone.reason
+
+
+def test_a_leader_whose_clock_was_behind_kept_each_broker_that_started_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hands the lead over, and not again within ten minutes: two such leaders would pass it to and fro for ever."""
+    ends = [HandoverEnd.NOT_CAUGHT_UP, HandoverEnd.DEPOSED, HandoverEnd.STOOD_DOWN]
+    left: list[HandoverEnd] = []
+    now = SimpleNamespace(ms=0, is_held=False)
+    service: Any = SimpleNamespace(
+        now_ns=lambda: now.ms * 1_000_000,
+        authority=lambda: SimpleNamespace(is_held=now.is_held),
+        settings=SimpleNamespace(name=C1, timing=SimpleNamespace(raft_election_timeout_ms_min=1_000)),
+        log=SimpleNamespace(followers=lambda: (GOOD,)),
+    )
+
+    async def hand_over(_service: object, target: ControllerName) -> HandoverEnd:
+        assert target == C2
+        left.append(ends[len(left)])
+        return left[-1]
+
+    monkeypatch.setattr(transfers, "_hand_over", hand_over)
+
+    async def story() -> None:
+        behind = ClockBehind(service)
+
+        async def refused_at(ms: int, *, leads: bool = True) -> int:
+            now.ms, now.is_held = ms, leads
+            behind.refused()
+            behind.refused()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return len(left)
+
+        assert await refused_at(0, leads=False) == 0, "whoever follows keeps nobody out"
+        assert await refused_at(1) == 1
+        assert await refused_at(1_000) == 2, "nobody had every entry in time: it leads on"
+        assert await refused_at(1_000 + CLOCK_PAUSE_MS_MIN - 1) == 2
+        assert await refused_at(1_000 + CLOCK_PAUSE_MS_MIN) == 3
+
+    asyncio.run(story())
