@@ -243,7 +243,8 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
-        if (cause := connection.close_cause) in _REFUSED_BY_TLS:
+        # Not who shows none, as a port scanner, or ``rollcall doctor``, does.
+        if (cause := connection.close_cause) in _REFUSED_BY_TLS and "certificate" in reason:
             host = host_of(connection.peer)
             refused = RefusedBroker(broker_id=None, host=host, code=cause, reason=reason, hint=CERTIFICATE_HINT)
             self._service.refusals.note(None, refused, self._service.now_ns())

@@ -44,10 +44,10 @@ class Refusals:
         self._seen.pop((key, broker_id), None)
 
     def of(self, view: SetView, now_ns: int) -> tuple[RefusedBroker, ...]:
-        """Those of this set, and those without a name from the hosts of its members, the newest first."""
+        """Those of this set, and those without a name from hosts where a member is gone, the newest first."""
         if not self._seen:
             return ()
-        hosts = {host_of(member.description.address) for member in view.members}
+        hosts = {host_of(member.description.address) for member in view.members if not member.is_alive}
         found = (
             replace(refused, age_ms=age_ms)
             for (key, _), (seen_ns, refused) in reversed(self._seen.items())

@@ -15,10 +15,11 @@ import pytest
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer
+from rollcall_ha.controller.contract.views import RefusedBroker
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -159,7 +160,7 @@ async def test_a_broker_of_another_set_speaks_for_nobody_of_this_one(world: Worl
 
 @served()
 async def test_why_a_broker_is_not_taken_stood_in_its_own_log_alone(world: World) -> None:
-    """``status`` had it started again, although it ran: refused as another one's, or by TLS before it could say its name."""
+    """``status`` had it started again, although it ran and was refused."""
     await open_session(await world.link())
     service = world.leader.service
 
@@ -174,9 +175,6 @@ async def test_why_a_broker_is_not_taken_stood_in_its_own_log_alone(world: World
     of_another = await world.link(name="x-2", key=OF_ANOTHER_SET.set_key)
     await ask(of_another, RequestCode.SESSION_REGISTER, register_body(1, expected=1))
     assert set(told()) == {(1, "FORBIDDEN")}, "the last one of each id counts"
-    plain = await connect("127.0.0.1", world.number, AskingOnly(), timeout_ms=5_000)
-    plain.send_one_way(RequestCode.FIND_LEADER)
-    await until(lambda: (None, "tls") in told())
 
 
 @served()
@@ -185,7 +183,11 @@ async def test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certif
 ) -> None:
     """The leader hands over; a certificate of another authority tells nothing of the clock here."""
     told: list[str] = []
+    noted: list[tuple[SetKey | None, RefusedBroker]] = []
     world.gateway.on_not_yet_valid = lambda: told.append("behind")
+    monkeypatch.setattr(
+        world.leader.service.refusals, "note", lambda key, refused, _now_ns: noted.append((key, refused))
+    )
     monkeypatch.setattr(authority, "BACKDATED", -timedelta(hours=1))
     strangers = world.directory / "strangers"
     make_certificates(strangers, ["c1"])
@@ -198,8 +200,12 @@ async def test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certif
         with contextlib.suppress(OSError):
             await reader.read()
         writer.close()
-    await until(lambda: world.gateway.links.closed_by_cause[CloseCause.TLS] == 2)
+    plain = await connect("127.0.0.1", world.number, AskingOnly(), timeout_ms=5_000)
+    plain.send_one_way(RequestCode.FIND_LEADER)
+    await until(lambda: world.gateway.links.closed_by_cause[CloseCause.TLS] == 3)
     assert told == ["behind"]
+    assert [(key, one.broker_id, one.host, one.code) for key, one in noted] == [(None, None, "127.0.0.1", "tls")] * 2
+    assert noted[1][1].reason == "TLS: certificate is not yet valid"
 
 
 @served()

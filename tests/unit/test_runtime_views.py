@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus, host_of
@@ -59,6 +61,7 @@ def test_refusals_that_are_told_are_new_and_few() -> None:
     """A process that was stopped, or taken, is not told as one that is refused; a flood of them takes no memory."""
     world, _ = led_set()
     view, refusals = world.the_view(KEY), Refusals()
+    view = replace(view, members=(replace(view.members[0], is_alive=False), *view.members[1:]))
 
     def refused(number: int | None, host: str = "10.9.9.9") -> RefusedBroker:
         broker_id = None if number is None else BrokerId(number)
@@ -71,7 +74,8 @@ def test_refusals_that_are_told_are_new_and_few() -> None:
         refusals.note(KEY, refused(number), 0)
     refusals.note(set_key("broker-b"), refused(4), 0)
     refusals.note(None, refused(None), 0)
-    refusals.note(None, refused(None, host_of(view.members[0].description.address)), 0)
+    for member in view.members[:2]:
+        refusals.note(None, refused(None, host_of(member.description.address)), 0)
     refusals.taken(KEY, BrokerId(2))
     refusals.note(KEY, refused(1), 1_000_000)
 
