@@ -41,6 +41,10 @@ FRESH_ID_HINT = (
 )
 VACATED_LEVEL = 2
 """The feature level from which an ended process hears of a vacated id (R15)."""
+ENDED_HINT = (
+    "two processes have this id, on copies of one directory: end the one that is not to run; the other goes on within "
+    "a minute"
+)
 AGE_US_MAX = 2**53
 """285 years: a JSON reader keeps every integer up to here."""
 SHOWN_EPOCH_MAX = 2**30
@@ -204,7 +208,9 @@ def _validate_identity(
         raise Refusal(
             RefusalCode.FENCED_INCARNATION,
             f"incarnation {command.incarnation} of replica {command.broker_id} has ended",
-            "restart the broker: every start draws a new incarnation",
+            ENDED_HINT
+            if fleet.feature_level >= VACATED_LEVEL
+            else "restart the broker: every start draws a new incarnation",
             requested=command.incarnation,
             current=replica.incarnation,
             registered=_vacated(fleet, set_state, replica),

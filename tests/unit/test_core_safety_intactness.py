@@ -205,10 +205,12 @@ def test_r3_an_ended_process_may_come_back_only_when_its_id_is_nobodys_and_anoth
 
     fleet.do(fleet.registration(2, incarnation="i2.2"))
     assert vacated() is None, "the one in its place lives"
+    assert "end the one that is not to run" in fleet.want(fleet.do(fleet.registration(2)), Refused).hint
     fleet.silence(2)
     assert vacated() == fleet.replica(2).registered_as
     fleet.state = replace(fleet.state, feature_level=1)
     assert vacated() is None, "the release before does not say so"
+    assert "every start draws" in fleet.want(fleet.do(fleet.registration(2)), Refused).hint
     fleet.state = replace(fleet.state, feature_level=2)
     fleet.silence(1)
     assert vacated() is None, "no other master lives"
