@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 import httpx
@@ -141,6 +141,18 @@ class _Findings(msgspec.Struct):
         if self.untrusted:
             return NotTrusted(what)
         return Unreachable(what or "no controller address is known")
+
+
+class EventQuery(TypedDict, total=False):
+    """Which events, and how long to wait for one; by default 200 of any set and caller, without a wait."""
+
+    start: EventRef | None
+    key: SetKey | None
+    limit: int
+    wait_ms: int
+    is_newest: bool
+    by: str | None
+    """Only those that this caller (name, or role:name) asked for."""
 
 
 class Client:
@@ -294,44 +306,23 @@ class Client:
         """The decision record of one epoch. Raises ``ClientError``."""
         return self._read(f"{set_path(key)}/epochs/{epoch}", Explanation)
 
-    def events(
-        self,
-        *,
-        start: EventRef | None = None,
-        key: SetKey | None = None,
-        limit: int = 200,
-        wait_ms: int = 0,
-        is_newest: bool = False,
-        by: str | None = None,
-    ) -> EventPage:
+    def events(self, **query: Unpack[EventQuery]) -> EventPage:
         """
         Events from ``start`` on, or the newest ones; without any, the answer is held up to ``wait_ms``.
 
-        ``by``: only those that this caller (name, or role:name) asked for. A page without any is the end only if its
-        ``next_from`` is None.
-
-        Raises ``ClientError``.
+        A page without any is the end only if its ``next_from`` is None. Raises ``ClientError``.
         """
-        text = self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest, by=by)
-        return self._decode(text, EventPage)
+        return self._decode(self.events_text(**query), EventPage)
 
-    def events_text(
-        self,
-        *,
-        start: EventRef | None = None,
-        key: SetKey | None = None,
-        limit: int = 200,
-        wait_ms: int = 0,
-        is_newest: bool = False,
-        by: str | None = None,
-    ) -> bytes:
+    def events_text(self, **query: Unpack[EventQuery]) -> bytes:
         """``events`` as they were sent, with fields that only a newer controller knows. Raises ``ClientError``."""
-        params = {"limit": str(limit), "waitMs": str(wait_ms)}
+        start, key, by, wait_ms = query.get("start"), query.get("key"), query.get("by"), query.get("wait_ms", 0)
+        params = {"limit": str(query.get("limit", 200)), "waitMs": str(wait_ms)}
         if start is not None:
             params["from"] = str(start)
         if key is not None:
             params["set"] = str(key)
-        if is_newest:
+        if query.get("is_newest"):
             params["newest"] = "true"
         if by is not None:
             params["by"] = by
