@@ -535,7 +535,9 @@ class Chaos:
             return
         image = self._images.get(broker.name)
         self._images[broker.name] = broker.files.image()
-        if image is None:
+        # With the disk of a machine that was thrown away, or of before it asked for its id, it would be another replica,
+        # whose id of now is nobody's for ever: ``_replace`` draws that, and tells the operator.
+        if image is None or _register_code(image) != _register_code(self._images[broker.name]):
             return
         if self._kernel.chance(0.7):
             if self._is_of_the_registered_life(broker, image):
@@ -626,3 +628,8 @@ class Chaos:
                 "duplicate",
                 lambda: self._world.propose_again(payload) if payload in self._world.payloads else None,
             )
+
+
+def _register_code(image: Image) -> bytes:
+    found = re.search(rb'"registerCode":"(\w+)"', dict(image.files).get("identity.json", b""))
+    return found[1] if found is not None else b""
