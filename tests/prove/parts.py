@@ -85,6 +85,8 @@ PARTS = (
          _program("tests.perf.lake --events-m 5,10 --parts sizes,flapping")),
     Part("chaos-net", "every fault of a network, disk, clock and certificate, once", 25,
          _program(f"tests.chaos.net --rounds 1 --may-skip --seed {SEED}"), MACHINES),
+    Part("chaos-field", "twelve faults of a minute on the scale of RocketMQ's authors: up to all nodes, 80 % loss", 25,
+         _program(f"tests.chaos.net --field --rounds 1 --may-skip --seed {SEED}"), MACHINES),
     Part("interop", "real RocketMQ brokers, clients and mqadmin before our controllers", 30, _program("tests.interop_java all"), JAVA),
     Part("analytics-truth", "a million synthetic failovers through the pipeline, beside what really happened", 30,
          _program("tests.perf.analytics_truth")),

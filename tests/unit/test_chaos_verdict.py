@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rollcall_ha.deploy.local.processes import our_environment
 from tests.chaos.net.__main__ import AUDITED_FAULTS, batches
-from tests.chaos.net.faults import DESTROYS, FAULTS
-from tests.chaos.net.verdict import longest_gap_ms, untrue
+from tests.chaos.net.faults import DESTROYS, FAULTS, FIELD, Stage
+from tests.chaos.net.verdict import Trial, can_serve, longest_gap_ms, table, untrue
 from tests.support.two_versions import NEWER_LEVEL, newer_program
 
 
@@ -66,7 +68,42 @@ def test_the_longest_gap_may_begin_before_the_fault_and_end_behind_it() -> None:
     assert longest_gap_ms([one * 10**6 for one in stamps], 100 * 10**6, 325 * 10**6) == 300
 
 
+@pytest.mark.parametrize(
+    ("sides", "can"),
+    [
+        ([(2, 2)], True),
+        ([(3, 0)], True),
+        ([(0, 3), (3, 0)], True),
+        ([(1, 3)], False),
+        ([(2, 1)], False),
+        ([(2, 1), (1, 2)], False),
+        ([(1, 1), (2, 2)], True),
+    ],
+)
+def test_a_fault_leaves_a_side_that_can_acknowledge(sides: list[tuple[int, int]], can: bool) -> None:
+    assert can_serve(sides, brokers=3, controllers=3, min_in_sync=2) is can
+
+
+def test_what_nobody_could_serve_in_is_no_time_to_recover() -> None:
+    trial = Trial(
+        commit="c", at="", seed=1, scenario="kill broker", hit="", gap_ms=62_000.0, elections=1, acked=1, lost=0, doubled=0,
+        stuck="", record="", recovered_ms=900.0,
+    )  # fmt: skip
+    assert "| 900 ms | 900 ms | 900 ms |" in table([trial])
+    assert "| 62,000 ms |" in table([replace(trial, recovered_ms=None)])
+
+
+def test_victims_of_the_field_are_one_more_than_half_or_all_and_each_is_hit_at_times() -> None:
+    names = ("broker-a-1", "broker-a-2", "broker-a-3")
+    stage = Stage(fleet=None, machines=None, key=None, draw=random.Random(1), tools=None)  # type: ignore[arg-type]
+    drawn = [stage.some(names, "broker-a-2", "master") for _ in range(60)]
+    assert {len(one) for one in drawn} == {1, 2, 3}
+    assert {name for one in drawn if len(one) == 1 for name in one} == set(names)
+    assert "broker-a-2 (master)" in stage.hit
+
+
 def test_a_disk_is_audited_before_it_is_destroyed() -> None:
+    assert set(FIELD) < set(FAULTS)
     order = list(FAULTS)
     found = batches(order)
 

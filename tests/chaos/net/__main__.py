@@ -2,7 +2,7 @@
 `python -m tests.chaos.net --rounds n`: every fault of ``faults`` once a round, on a fleet of machines under load.
 
     python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
-                              [--policies | --alarms]
+                              [--policies | --alarms | --field]
 
 Each fault, under load: the fault, the fleet has to serve, heal, the fleet has to be whole; then the record is read against
 the producer's stopwatch. After ``AUDITED_FAULTS`` of them, and before one that destroys a disk, the load ends, and the raw
@@ -10,6 +10,8 @@ files of every replica are read against the producer's whole ledger, which lies 
 by any fault of the round is still so. A line for each fault is added to FILE (of the verb: tests/chaos/net/rounds.jsonl) with
 its commit, so that rounds of many days add up; ``--table`` prints them all. Of a fault that is not good, record and logs are
 kept in DIRECTORY-failed. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
+``--field``: the twelve of RocketMQ's authors alone, on their scale (``faults`` rule 3); a master that a fault of controllers
+changed is exit code 1, too.
 ``--policies``: the faults of ``leaving`` instead, on a fleet whose masters are left by policy.
 ``--alarms``: a Prometheus with our rules looks on, and its alarms are set beside the faults (``alarms``); each fault lasts
 longer, and an alarm that belongs to none, or is owed and did not come, is exit code 1.
@@ -41,7 +43,7 @@ from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.chaos.net import faults, leaving
 from tests.chaos.net.alarms import CAUSES, Beside, Happened, victims_of
-from tests.chaos.net.faults import DESTROYS, FAULTS, HEAL_S, UPGRADE, NotHere, Stage
+from tests.chaos.net.faults import DESTROYS, FAULTS, FIELD, FIELD_KEPT_S, HEAL_S, UPGRADE, NotHere, Stage
 from tests.chaos.net.stage import NAMESPACE, staged
 from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_ms, read, table, untrue
 from tests.chaos.net.watch import FACTOR, WAITS_S, watched
@@ -160,12 +162,14 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     except (LauncherError, ClientError) as error:
         stuck = str(error).splitlines()[0]
     stage.machines.heal()
+    healed_ns = time.monotonic_ns()
     stuck = stuck or is_whole_again(stage)
     try:
         work.wait_more(MORE_ACKS)
     except (LauncherError, AssertionError) as error:
         stuck = stuck or f"the load: {str(error).splitlines()[0]}"
     ended_ns = time.monotonic_ns()
+    could_serve = not stage.is_of_the_field or faults.could_serve(stage, scenario)
     stamps = [line.acked_at_ns for line in ledger.read(stage.fleet.books) if line.acked_at_ns > began_ns - 10**9]
     gap_ms = longest_gap_ms(stamps, began_ns, ended_ns)
     rows, stops = new_record(stage, before)
@@ -181,6 +185,7 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
         hit=hit, gap_ms=round(gap_ms, 1), elections=len(rows),
         acked=sum(began_ns < stamp < ended_ns for stamp in stamps), lost=0, doubled=0, stuck=stuck,
         record=untrue(gap_ms, rows, stops),
+        recovered_ms=None if could_serve else round(longest_gap_ms([*stamps, healed_ns], healed_ns, ended_ns), 1),
     )  # fmt: skip
     if not trial.is_good:
         keep(stage, trial, failed, rows=rows, stops=stops)
@@ -270,7 +275,7 @@ def show(trial: Trial) -> None:
     verdict = "ok    " if trial.is_good else "FAILED"
     bad = "; ".join(filter(None, (trial.stuck, trial.record)))
     say(
-        f"{verdict} {trial.scenario:<22} gap {trial.gap_ms:>8,.0f} ms  elections {trial.elections}  acked {trial.acked:>7,} "
+        f"{verdict} {trial.scenario:<22} gap {trial.gap_ms:>8,.0f} ms  RTO {trial.rto_ms:>8,.0f} ms  elections {trial.elections}  acked {trial.acked:>7,} "
         f"lost {trial.lost} doubled {trial.doubled}  {trial.hit}  {bad}"
     )
 
@@ -317,11 +322,11 @@ def run(
     file: Path | None,
     has_policies: bool,
     has_alarms: bool = False,
+    is_of_the_field: bool = False,
 ) -> int:
     """Exit code."""
-    wanted = [
-        name for name in (leaving.LEAVING if has_policies else FAULTS) if not only or any(text in name for text in only)
-    ]
+    known = leaving.LEAVING if has_policies else FIELD if is_of_the_field else FAULTS
+    wanted = [name for name in known if not only or any(text in name for text in only)]
     failed = directory.with_name(f"{directory.name}-failed")
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
@@ -339,6 +344,8 @@ def run(
         policies = leaving.ON if has_policies else None
         with contextlib.ExitStack() as stack:
             stage = stack.enter_context(staged(directory, of_round, policies=policies))
+            if is_of_the_field:
+                stage.is_of_the_field, stage.kept_s = True, lambda _: FIELD_KEPT_S
             alarms = stack.enter_context(watched(stage)) if has_alarms else None
             for scenarios in batches(order):
                 for found in batch(stage, scenarios, of_round, failed, ends_at):
@@ -361,8 +368,13 @@ def run(
         "faults": len(trials), "scenarios": len({trial.scenario for trial in trials}), "masters_changed": sum(t.elections > 0 for t in trials),
         "lost": sum(t.lost for t in trials), "doubled": sum(t.doubled for t in trials), "stuck": sum(bool(t.stuck) for t in trials),
         "record_wrong": sum(bool(t.record) for t in trials), "skipped": skipped,
-        "rto_over_rocketmqs_3_s": sum(t.gap_ms > ROCKETMQ_RTO_MS for t in trials),
+        "rto_over_rocketmqs_3_s": sum(t.rto_ms > ROCKETMQ_RTO_MS for t in trials),
     }  # fmt: skip
+    if is_of_the_field:
+        # Promise 3: the absence of controllers is not felt, and not when it ends either.
+        deposed = [trial for trial in trials if trial.scenario.endswith(" controller") and trial.elections]
+        result["masters_changed_by_controllers"] = len(deposed)
+        bad += deposed
     are_alarms_good = True
     if has_alarms:
         result["alarms"] = {
@@ -388,6 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--may-skip", action="store_true", help="exit code 0 where there can be no machines")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--policies", action="store_true", help="faults for which a master is left by policy")
+    kind.add_argument("--field", action="store_true", help="twelve faults on the scale that RocketMQ's authors publish")
     kind.add_argument("--alarms", action="store_true", help="a Prometheus looks on; its alarms beside the faults")
     parser.add_argument("--table", action="store_true", help="print all rounds of the file, and do nothing")
     options = parser.parse_args(arguments)
@@ -399,7 +412,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.alarms and no_alarms and NAMESPACE not in os.environ:
         say(f"SKIPPED: {len(CAUSES)} alarms, which were to be set beside the faults: {no_alarms}")
     if no_machines:
-        say(f"SKIPPED: {len(leaving.LEAVING if options.policies else FAULTS)} faults: {no_machines}")
+        say(
+            f"SKIPPED: {len(leaving.LEAVING if options.policies else FIELD if options.field else FAULTS)} faults: {no_machines}"
+        )
         say(f"RESULT {json.dumps({'skipped_because': no_machines})}")
         return 0 if options.may_skip else 1
     if shutil.which("unshare") and NAMESPACE not in os.environ:
@@ -411,6 +426,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(
             options.directory, rounds=options.rounds, seconds=options.seconds, seed=options.seed, only=options.only,
             file=options.file, has_policies=options.policies, has_alarms=options.alarms and not no_alarms,
+            is_of_the_field=options.field,
         )  # fmt: skip
     except MachinesError as error:
         say(f"SKIPPED: {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")

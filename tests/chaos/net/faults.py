@@ -10,6 +10,8 @@ RocketMQ's authors published for their controllers. Behind them those of ours.
 Rule 1: victims are drawn by the round's own generator; every other broker that is drawn is the master.
 Rule 2: nothing is told to the fleet. The client's link to the master is never touched: what it feels is the fleet's. With
 the master's plug out, a client waited 3.5 s for TCP to send again, while the master stood idle and was without a fault.
+Rule 3: on the field's scale one, more than half or all of the brokers, controllers or both are victims together, for a
+minute, with 80 % loss.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +38,8 @@ from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.credentials import broker_name, controller_name
-from tests.chaos.net.alarms import Happened
+from tests.chaos.net.alarms import Happened, victims_of
+from tests.chaos.net.verdict import can_serve
 from tests.support.knobs import built, fill, preloaded, set_knob
 from tests.support.two_versions import NEWER_LEVEL, TwoVersions
 
@@ -48,9 +51,13 @@ FLAP_DOWN_S, FLAP_UP_S = 0.4, 0.8
 CLOCK_JUMP_S = 3_600
 SHORT_DAYS = 4 / 86_400
 """Four seconds: a certificate that expires while its owner works."""
+MIN_IN_SYNC = 2
 HEAL_S = 60.0
 KEPT_S = 4.0
 """Longer than a hung master reigns on, 3.7 s (docs/timing.md)."""
+FIELD_LOSS = Quality(loss_share=0.8)
+FIELD_KEPT_S = 60.0
+"""What RocketMQ's authors publish: faults of a minute, 80 % loss, and a number of victims that is drawn."""
 
 
 class NotHere(Exception):
@@ -69,6 +76,8 @@ class Stage:
     """Folder of the libraries and files that move clocks and slow disks."""
     kept_s: Callable[[str], float] = lambda _: KEPT_S
     """How long a fault lasts at least, by its name."""
+    is_of_the_field: bool = False
+    """Victims, losses and lengths as RocketMQ's authors have them: rule 3."""
     hit: list[str] = field(default_factory=list)
     """Whom this fault was about."""
     log: list[Happened] = field(default_factory=list)
@@ -80,6 +89,24 @@ class Stage:
     def sites(self) -> list[str]:
         """Machines of controllers, then of brokers."""
         return [self.fleet.machine(name) for name in self.nodes()]
+
+    def some(self, names: Sequence[str], first: str, role: str) -> tuple[str, ...]:
+        """Victims of the field's scale: one, more than half, or all, in an order that is drawn."""
+        drawn = self.draw.sample(list(names), self.draw.choice((1, len(names) // 2 + 1, len(names))))
+        self.hit.extend(f"{name}{f' ({role})' if name == first else ''}" for name in drawn)
+        return tuple(drawn)
+
+    def brokers(self) -> tuple[str, ...]:
+        """Victims."""
+        if self.is_of_the_field:
+            return self.some(tuple(self.fleet.brokers), self.fleet.master(self.key), "master")
+        return (self.broker(),)
+
+    def controllers(self) -> tuple[str, ...]:
+        """Victims."""
+        if self.is_of_the_field:
+            return self.some(tuple(self.fleet.controllers), self.fleet.leader(), "leader")
+        return (self.controller(),)
 
     def broker(self) -> str:
         """A victim: the master in half of all cases."""
@@ -95,18 +122,32 @@ class Stage:
         self.hit.append(f"{name}{' (leader)' if name == leader else ''}")
         return name
 
-    def both(self) -> tuple[str, str]:
-        return self.broker(), self.controller()
+    def both(self) -> tuple[str, ...]:
+        """Victims."""
+        return (*self.brokers(), *self.controllers())
 
 
 Victims = Callable[[Stage], tuple[str, ...]]
 Fault = Callable[[Stage], AbstractContextManager[None]]
 
 VICTIMS: dict[str, Victims] = {
-    "broker": lambda stage: (stage.broker(),),
-    "controller": lambda stage: (stage.controller(),),
-    "both": lambda stage: stage.both(),
+    "broker": Stage.brokers,
+    "controller": Stage.controllers,
+    "both": Stage.both,
 }
+
+
+def could_serve(stage: Stage, scenario: str) -> bool:
+    """By whom a fault of the field's scale has hit; victims of a partition are a side of their own."""
+    hit = victims_of(", ".join(stage.hit), stage.nodes())
+    sides = [set(stage.nodes()) - hit, *([set(hit)] if scenario.startswith("partition") else [])]
+    counts = [
+        tuple(len(side & set(names)) for names in (stage.fleet.brokers, stage.fleet.controllers)) for side in sides
+    ]
+    return can_serve(
+        [(brokers, controllers) for brokers, controllers in counts],
+        brokers=len(stage.fleet.brokers), controllers=len(stage.fleet.controllers), min_in_sync=MIN_IN_SYNC,
+    )  # fmt: skip
 
 
 def killed(victims: Victims) -> Fault:
@@ -141,7 +182,7 @@ def hung(victims: Victims) -> Fault:
 def lossy(victims: Victims) -> Fault:
     @contextmanager
     def fault(stage: Stage) -> Iterator[None]:
-        with bad_wires(stage, victims(stage), LOSS):
+        with bad_wires(stage, victims(stage), FIELD_LOSS if stage.is_of_the_field else LOSS):
             yield
 
     return fault
@@ -520,6 +561,8 @@ def _faults() -> Iterator[tuple[str, Fault]]:
     yield UPGRADE, rolling_upgrade
 
 
+FIELD = tuple(f"{kind} {whom}" for kind in ("kill", "hang", "loss", "partition") for whom in VICTIMS)
+"""The twelve that have such a scale."""
 UPGRADE = "rolling upgrade"
 """The first fault of its round."""
 DESTROYS = "wiped broker"

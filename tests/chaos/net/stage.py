@@ -21,7 +21,7 @@ from rollcall_ha.deploy.local.machines import Machines
 from tests.chaos.false_handovers import switch_on
 from tests.chaos.net import faults
 from tests.chaos.net.devices import mount_device, why_no_slow_device
-from tests.chaos.net.faults import HEAL_S, Stage
+from tests.chaos.net.faults import HEAL_S, MIN_IN_SYNC, Stage
 from tests.support.two_versions import TwoVersions
 
 NAMESPACE = "CHAOS_NAMESPACE"
@@ -39,7 +39,7 @@ def staged(directory: Path, seed: int, *, policies: Mapping[str, int] | None = N
     """
     shutil.rmtree(directory, ignore_errors=True)
     flush = "async" if policies is None else "sync"
-    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=2, flush=flush)
+    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=MIN_IN_SYNC, flush=flush)
     names = (*(f"m{number}" for number in range(1, 7)), sites.CLIENT, sites.OPERATOR)
     disks = (directory / sites.DISKS).resolve()
     with contextlib.ExitStack() as stack:

@@ -9,6 +9,7 @@ all of them together; give or take max(10 %, 100 ms): the machine runs nine proc
 No more is allowed for a bad network: the client's link to the master is good (``faults``, rule 2), so an answer is never late
 by it, and the record is read when no broker has a stop left to tell.
 Rule 2: nothing is averaged over scenarios: a fast kill must not hide a slow partition.
+Rule 3: where a fault leaves no side that could acknowledge (``can_serve``), the fleet's time to recover counts from its end.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class Trial:
     """What did not come back within its deadline; empty: everything did."""
     record: str
     """Where the record is wrong; empty: it is not."""
+    recovered_ms: float | None = None
+    """Longest time without an acknowledgement behind the end of a fault that nobody could serve in (rule 3)."""
+
+    @property
+    def rto_ms(self) -> float:
+        return self.gap_ms if self.recovered_ms is None else self.recovered_ms
 
     @property
     def is_good(self) -> bool:
@@ -58,6 +65,15 @@ def longest_gap_ms(stamps_ns: Sequence[int], since_ns: int, until_ns: int) -> fl
     stamps = sorted(stamps_ns)
     gaps = [later - one for one, later in itertools.pairwise(stamps) if later > since_ns and one < until_ns]
     return max(gaps, default=0) / 1e6
+
+
+def can_serve(sides: Iterable[tuple[int, int]], *, brokers: int, controllers: int, min_in_sync: int) -> bool:
+    """
+    Whether a fleet with so many of each has a side (brokers, controllers) that can acknowledge.
+
+    All brokers need no controller. Some need a majority of them: without one the others stay in the SyncStateSet.
+    """
+    return any(here == brokers or (here >= min_in_sync and 2 * with_them > controllers) for here, with_them in sides)
 
 
 def outages_ms(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
@@ -114,7 +130,7 @@ def table(trials: Sequence[Trial]) -> str:
     ]
     for scenario in dict.fromkeys(trial.scenario for trial in trials):
         those = [trial for trial in trials if trial.scenario == scenario]
-        gaps = sorted(trial.gap_ms for trial in those)
+        gaps = sorted(trial.rto_ms for trial in those)
         rto = [gaps[min(len(gaps) - 1, int(len(gaps) * share))] for share in (0.5, 0.99)] + [gaps[-1]]
         counts = [sum(trial.elections > 0 for trial in those)]
         bad = [sum(trial.lost for trial in those), sum(trial.doubled for trial in those)]
