@@ -239,6 +239,7 @@ class Mastership:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._context.waiters.expire()
         self._take(self.sync.tick(self._now_ms()))
 
     def _take(self, outputs: list[SyncOutput]) -> None:

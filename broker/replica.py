@@ -267,12 +267,10 @@ class Replica:
         )
 
     def _revoked_peers(self) -> RevokedPeers | None:
-        credentials, files, disk = self._parts.credentials, self._files, self._disk
+        credentials, write = self._parts.credentials, self._files.revoked.store
         if credentials is None:
             return None
-        return RevokedPeers(
-            credentials, self._remembered.revoked, store=lambda told: disk.submit(files.revoked.store, told)
-        )
+        return RevokedPeers(credentials, self._remembered.revoked, store=lambda told: self._disk.submit(write, told))
 
     def _retimed(self, timing: Timing, settings: Settings) -> None:
         """The controllers' settings are in force."""
@@ -287,6 +285,7 @@ class Replica:
             )
         )
         self.writes.retime(timing)
+        self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
         if self._reign is not None:
             self._reign.retime(timing)
 

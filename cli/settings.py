@@ -48,9 +48,9 @@ def show_report(answer: SettingsAnswer, *, controllers: int, controllers_told: i
     rows = tuple(
         (
             name,
-            str(getattr(answer.settings, name)),
+            str(answer.settings.value(name)),
             key.unit,
-            str(getattr(answer.file, name)) if has_file and _differ(answer, name) else "",
+            str(answer.file.value(name)) if has_file and _differ(answer, name) else "",
             key.meaning,
             key.rocketmq,
         )
@@ -79,7 +79,7 @@ def show_report(answer: SettingsAnswer, *, controllers: int, controllers_told: i
 
 
 def _differ(answer: SettingsAnswer, name: str) -> bool:
-    return bool(getattr(answer.settings, name) != getattr(answer.file, name))
+    return answer.settings.value(name) != answer.file.value(name)
 
 
 def _worst_case(by_phase: dict[str, int]) -> str:

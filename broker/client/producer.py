@@ -422,6 +422,9 @@ class Producer:
             self._leave(pending)
             # Refused now; but an earlier attempt may have been accepted by a broker with other limits.
             self._fail(pending, SendOutcome.NOT_APPENDED if pending.attempts == 1 else SendOutcome.UNKNOWN, detail)
+        elif reason == SendRefusal.ACK_TIMEOUT:
+            # It is in that log, where a repeat waits for its release. By a new link the whole window would go again.
+            self._write(pending)
         else:
             # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
             self._hint = fields.get("master") or None

@@ -5,7 +5,8 @@ Here: a batch of sends of one client through gate, dedupe, log and waiters. Not 
 is (``ha``), when an epoch begins and ends (``broker.mastership`` calls ``enter_epoch`` and ``leave_epoch``).
 
 Rule 1: the gate is read once per batch, in the turn that appends: no turn of the loop lies between check and append.
-Rule 2 (R17): waiters belong to the epoch that they appended in; leaving it answers all of them "outcome unknown".
+Rule 2 (R17): waiters belong to the epoch that they appended in; leaving it answers all of them "outcome unknown", and
+``expire`` those that have waited for ``ack_timeout_ms``.
 Rule 3 (R18): a duplicate is answered when its original is released. It waits for the end of the log as it is now, which
 is never below the end of its original.
 Rule 4: every other answer is given at once and says whether the message is definitely not in the log.
@@ -27,12 +28,20 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, TRANSACTION_BITS, Draft, RecordError, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
-from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
+from rollcall_ha.broker.protocol.send import (
+    SendError,
+    SendRequest,
+    decode_batch,
+    put_duplicate,
+    put_ok,
+    put_refused,
+    put_unknown,
+)
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.durations import Durations
-from rollcall_ha.node.remoting.frame import HeaderForm
 
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _NOT_SERVED_MARKS: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
@@ -67,14 +76,17 @@ class PutCounters(msgspec.Struct):
     released: int = 0
     """Messages answered PUT_OK, duplicates included."""
     failed_unknown: int = 0
+    """By the end of their epoch."""
+    timed_out: int = 0
+    """Unacknowledged for ``ack_timeout_ms``, and answered "outcome unknown"."""
 
 
 class _Waiting(msgspec.Struct):
-    """Answers of one batch of one client, ready to be written, and its requests in case they never may be."""
+    """Answers of one batch of one client, ready to be written, and the opaque of each."""
 
     sink: AnswerSink
     answers: list[bytes]
-    opaques: list[tuple[int, HeaderForm]]
+    opaques: list[int]
     appended_us: int = 0
     """CLOCK_MONOTONIC when the last of them was appended."""
     waits_since_us: int | None = None
@@ -121,6 +133,8 @@ class PutPath:
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
+        """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
         """CLOCK_MONOTONIC of the last answer PUT_OK; 0 = none yet."""
         self.disk_refused_us = 0
@@ -133,9 +147,8 @@ class PutPath:
 
     @property
     def waiting_since_us(self) -> int | None:
-        """CLOCK_MONOTONIC when the oldest send that waits was appended; None = none waits."""
-        oldest = self._acks.oldest if self._acks is not None else None
-        return None if oldest is None else oldest.appended_us
+        """CLOCK_MONOTONIC when the oldest send that is not confirmed was appended; None = none waits."""
+        return None if self._acks is None else self._acks.waiting_since_us
 
     # --- epochs ------------------------------------------------------------------------------------------------------
 
@@ -154,13 +167,24 @@ class PutPath:
         acks, self._acks = self._acks, None
         if acks is None:
             return
-        for waiting in acks.fail_all():
-            self.counters.failed_unknown += len(waiting.opaques)
-            detail = f"masterEpoch {acks.master_epoch} ended before this message was acknowledged"
-            self._write(
-                waiting.sink,
-                [put_refused(opaque, form, SendRefusal.EPOCH_ENDED, detail) for opaque, form in waiting.opaques],
-            )
+        detail = f"masterEpoch {acks.master_epoch} ended before this message was acknowledged"
+        self.counters.failed_unknown += self._tell_unknown(acks.fail_all(), SendRefusal.EPOCH_ENDED, detail)
+
+    def expire(self) -> None:
+        """Answer what has waited too long; a repeat of it waits anew, and is in the log once (R18). Once per tick."""
+        if self._acks is None:
+            return
+        # Never answered, its sender's buffers, and room among those that may wait, would be held until the end of the
+        # epoch, which may be days away.
+        expired = self._acks.expire(self._now_us() - self.ack_timeout_ms * 1_000)
+        detail = f"not acknowledged for {self.ack_timeout_ms} ms (ack_timeout_ms): send it again, or look for it"
+        self.counters.timed_out += self._tell_unknown(expired, SendRefusal.ACK_TIMEOUT, detail)
+
+    def _tell_unknown(self, waiters: Sequence[_Waiting], refusal: SendRefusal, detail: str) -> int:
+        """How many messages were told."""
+        for waiting in waiters:
+            self._write(waiting.sink, [put_unknown(answer, refusal, detail) for answer in waiting.answers])
+        return sum(len(waiting.answers) for waiting in waiters)
 
     def release(self, confirm: LogOffset) -> None:
         """
@@ -240,7 +264,9 @@ class PutPath:
             waiting.appended_us = self._now_us()
             if self._is_first_ack:
                 waiting.waits_since_us = _waits_since_us(waiting, requests)
-            acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
+            acks.register(
+                end, waiting, messages=len(waiting.opaques), size_bytes=end - start, now_us=waiting.appended_us
+            )
         if at_once:
             self._write(sink, at_once)
         is_new = self.counters.appended != appended
@@ -259,7 +285,7 @@ class PutPath:
             refused = self._put(request, waiting)
             if refused is None:
                 if not header.is_one_way:
-                    waiting.opaques.append((header.opaque, request.form))
+                    waiting.opaques.append(header.opaque)
             elif not header.is_one_way:
                 self.counters.refused += 1
                 at_once.append(
@@ -432,7 +458,7 @@ def _why_not_served(sys_flag: int, properties: bytes) -> str:
 
 def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int | None:
     """Since when the longest waiting one of the sends in ``waiting`` waits, by its sender's word; None = none said."""
-    taken = {opaque for opaque, _ in waiting.opaques}
+    taken = set(waiting.opaques)
     waits = [
         wait_us
         for request in requests

@@ -67,6 +67,8 @@ class SendRefusal(StrEnum):
     """The table has no such producer and the sequence is not 0. As for SEQUENCE_OLD."""
     EPOCH_ENDED = "epoch-ended"
     """Appended in a masterEpoch that ended before it was acknowledged (R17)."""
+    ACK_TIMEOUT = "ack-timeout"
+    """Appended, and not acknowledged for ``ack_timeout_ms``; it may be yet (R18)."""
 
 
 REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
@@ -79,10 +81,12 @@ REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
     SendRefusal.SEQUENCE_OLD: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.PRODUCER_UNKNOWN: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.EPOCH_ENDED: ClientResult.OUTCOME_UNKNOWN,
+    SendRefusal.ACK_TIMEOUT: ClientResult.OUTCOME_UNKNOWN,
 }
 
 REFUSAL_OUTCOME: dict[SendRefusal, SendOutcome] = dict.fromkeys(SendRefusal, SendOutcome.NOT_APPENDED) | {
     SendRefusal.SEQUENCE_OLD: SendOutcome.UNKNOWN,
     SendRefusal.PRODUCER_UNKNOWN: SendOutcome.UNKNOWN,
     SendRefusal.EPOCH_ENDED: SendOutcome.UNKNOWN,
+    SendRefusal.ACK_TIMEOUT: SendOutcome.UNKNOWN,
 }

@@ -186,10 +186,17 @@ def put_duplicate(opaque: int, form: HeaderForm, *, queue_id: int) -> bytes:
 
 
 def put_refused(
-    opaque: int, form: HeaderForm, refusal: SendRefusal, detail: str, *, master_epoch: int = 0, master: str = ""
+    opaque: int,
+    form: HeaderForm,
+    refusal: SendRefusal,
+    detail: str,
+    *,
+    master_epoch: int = 0,
+    master: str = "",
+    place: dict[str, str] | None = None,
 ) -> bytes:
-    """Refuses a send: whether the message may be in the log, and the master's address if it is known."""
-    fields = {"reason": refusal.value, "outcome": REFUSAL_OUTCOME[refusal].value}
+    """Refuses a send: whether the message may be in the log, its ``place``, and the master's address if it is known."""
+    fields = (place or {}) | {"reason": refusal.value, "outcome": REFUSAL_OUTCOME[refusal].value}
     if master_epoch:
         fields["masterEpoch"] = str(master_epoch)
     if master:
@@ -204,6 +211,13 @@ def put_refused(
             form=form,
         )
     )
+
+
+def put_unknown(answer: bytes, refusal: SendRefusal, detail: str) -> bytes:
+    """Tells that a send is in the log and not acknowledged, with the fields of its ``PUT_OK``, ``answer``."""
+    frame = decode_frame(memoryview(answer)[4:])
+    # RocketMQ's clients read message id and queue offset of code 12: without them they raise an error of decoding.
+    return put_refused(frame.opaque, frame.form, refusal, detail, place=frame.ext_fields)
 
 
 # --- requests, for our producer --------------------------------------------------------------------------------------

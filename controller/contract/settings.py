@@ -7,8 +7,8 @@ and when (``controller.core.settings``), how it reaches the running parts (``con
 ``propose_timeout_ms``, which each controller's log takes at its start.
 
 Rule 1: pure, and integers only (switches are true and false): every controller must come to the same answer (C8).
-Rule 2: a key is a field with a ``Key``; docs/settings.md is made of them. A new one has a default that means what was
-before it: values of older entries lack it.
+Rule 2: a key is a field with a ``Key``; docs/settings.md is made of them. A new one is unset until somebody sets it:
+older entries lack it, and older controllers do not know it. ``Settings.value`` says what is in force.
 Rule 3: a range is checked when a change is decided, never when a value is decoded: a range that a later program narrows
 would stop its controllers at an entry that was fine when it was made (R15).
 """
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Annotated, get_type_hints
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Frozen, Value
@@ -37,6 +38,8 @@ class Key(Frozen):
     rocketmq: str = ""
     """RocketMQ's name of the nearest thing; empty: it has none."""
     read_by: str = "controllers and brokers"
+    unset: int = 0
+    """In force while nobody has set it; of keys that came after feature level 1."""
 
     def takes(self, value: int) -> bool:
         """Whether ``value`` is in the range."""
@@ -219,6 +222,23 @@ class Settings(Value, rename=None):
             read_by="controllers",
         ),
     ] = 0
+    ack_timeout_ms: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="A send that is in the log and not acknowledged for so long is answered: outcome unknown.",
+            unit="ms",
+            least=1_000,
+            most=600_000,
+            rocketmq="syncFlushTimeout",
+            read_by="brokers",
+            unset=5_000,
+        ),
+    ] = UNSET
+
+    def value(self, name: str) -> int:
+        """The value of a key that is in force."""
+        value: int | UnsetType = getattr(self, name)
+        return KEYS[name].unset if value is UNSET else value
 
 
 class SettingChange(Value):
@@ -278,7 +298,7 @@ def faults_of(settings: Settings, own: Timing) -> tuple[str, ...]:
 
     ``own``: the deciding leader's file, whose ``raft_*`` durations the others must fit.
     """
-    values: dict[str, int] = msgspec.structs.asdict(settings)
+    values = {name: settings.value(name) for name in KEYS}
     out_of_range = tuple(
         f"{name} is {value}, it takes {KEYS[name].range}"
         for name, value in values.items()
@@ -317,5 +337,5 @@ def _policy_faults(settings: Settings) -> tuple[str, ...]:
 
 def changes(before: Settings, after: Settings) -> tuple[SettingChange, ...]:
     """Each key that differs, with both values, in the order of ``KEYS``."""
-    pairs = (SettingChange(key=name, before=getattr(before, name), after=getattr(after, name)) for name in KEYS)
+    pairs = (SettingChange(key=name, before=before.value(name), after=after.value(name)) for name in KEYS)
     return tuple(change for change in pairs if change.before != change.after)

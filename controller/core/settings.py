@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplySettings
 from rollcall_ha.controller.contract.events import EventRecord, SettingsApplied
+from rollcall_ha.controller.contract.levels import FIELDS_SINCE
 from rollcall_ha.controller.contract.settings import (
     KEYS,
     AppliedSettings,
@@ -129,7 +130,8 @@ def wanted(
     ``founded``: what the own fleet file says, where nothing was changed yet.
 
     Raises:
-        ValueError: A key, preset or version that is not known, or a value that is no whole number; with the remedy.
+        ValueError: A key, preset or version that is not known, a key above the fleet's feature level, or a value that
+            is no whole number; with the remedy.
     """
     start = _starting_from(fleet, founded, version)
     if preset is not None:
@@ -139,6 +141,12 @@ def wanted(
     for name, value in values.items():
         if name not in KEYS:
             raise ValueError(f"key {name!r} is not known; keys are: {', '.join(KEYS)}")
+        # Left out of the entry (R15), it would be answered as done.
+        if (since := FIELDS_SINCE[Settings].get(name, 0)) > fleet.feature_level:
+            raise ValueError(
+                f"key {name!r} needs feature level {since}, the fleet is at {fleet.feature_level}; when "
+                "every controller is upgraded: rollcall raise-level"
+            )
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{name} is {value!r}; it takes a whole number, {KEYS[name].range}")  # noqa: TRY004
     return replace(start, **values)

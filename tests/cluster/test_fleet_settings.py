@@ -41,7 +41,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def other(settings: Settings, name: str) -> int:
     """A value for ``name`` that fits all others."""
-    present = int(getattr(settings, name))
+    present = settings.value(name)
     # What is off is switched on where it does nothing here; what is counted goes up by one.
     if KEYS[name].is_off_at_zero:
         return KEYS[name].most

@@ -24,7 +24,7 @@ def settings_table() -> str:
     lines = ["| key | meaning | unit | range | default | RocketMQ's name | read by |", "| --- " * 7 + "|"]
     for name, key in KEYS.items():
         taken = f"{'0 or ' if key.is_off_at_zero else ''}{key.least:,} to {key.most:,}"
-        default = f"{getattr(founded, name):,}"
+        default = f"{founded.value(name):,}"
         rocketmq = f"`{key.rocketmq}`" if key.rocketmq else ""
         lines.append(f"| {name} | {key.meaning} | {key.unit} | {taken} | {default} | {rocketmq} | {key.read_by} |")
     return "\n".join(lines) + "\n"

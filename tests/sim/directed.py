@@ -406,7 +406,7 @@ def entry_before_its_bytes() -> None:
 def waiters_of_an_ended_epoch() -> None:
     """A appends v1 in epoch 1 and loses it; what epoch 3 confirms must not release it."""
     table: WaitingSends[str] = WaitingSends(MasterEpoch(1), waiting_messages_max=10, waiting_bytes_max=1_000)
-    table.register(LogOffset(950), "v1", messages=1, size_bytes=10)
+    table.register(LogOffset(950), "v1", messages=1, size_bytes=10, now_us=1)
     must(table.fail_all() == ["v1"], "R17: v1 is not told that its outcome is unknown")
     must(table.release(LogOffset(1_100)) == [], "R17: v1 is released by another epoch")
 

@@ -175,6 +175,16 @@ REPLICAS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R17-waits-for-ever",
+        what="a send is never answered while its epoch lasts",
+        target="rollcall_ha.broker.core.acks:WaitingSends.expire",
+        mutate=constant([]),
+        tests=(
+            "tests/unit/test_broker_acks.py::test_what_waits_too_long_is_told_and_what_came_later_waits_on",
+            "tests/unit/test_handlers_put.py::test_r17_a_send_waited_for_the_end_of_an_epoch_that_lasted_for_days",
+        ),
+    ),
+    Mutation(
         name="empty-epoch-refused",
         what="bytes land under an older epoch",
         target="rollcall_ha.epoch.history:EpochHistory.appended",

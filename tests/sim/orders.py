@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rollcall_ha.controller.contract.commands import (
     ApplySettings,
     BeginMaintenance,
@@ -27,7 +25,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.settings import settings_of
+from rollcall_ha.controller.contract.settings import changes, settings_of
 from rollcall_ha.controller.contract.values import MaintenanceScope
 from rollcall_ha.controller.core.settings import settings_in_force, version_in_force, wanted
 from rollcall_ha.controller.core.state import SetState
@@ -118,8 +116,9 @@ class Operator:
         state = self._world.oracle.state
         applied = None if state is None else settings_in_force(state)
         founded = settings_of(self._world.timing)
-        if applied is not None and applied.settings != founded and self._world.leader() is not None:
-            self.change_settings(**msgspec.structs.asdict(founded))
+        differing = () if applied is None else changes(applied.settings, founded)
+        if differing and self._world.leader() is not None:
+            self.change_settings(**{one.key: one.after for one in differing})
 
     def replace_rotten(self) -> None:
         """What the product's alarm of a damaged log asks for: a master with a good copy, then another disk."""

@@ -72,6 +72,9 @@ class Waiters:
 
     def leave_epoch(self) -> None: ...
 
+    def expire(self) -> None:
+        """Nobody waits."""
+
     def release(self, confirm: LogOffset) -> None:
         self.released.append(confirm)
 

@@ -149,6 +149,28 @@ def test_a_message_that_nobody_acknowledges_is_unknown_and_keeps_its_number(tmp_
     run(body)
 
 
+def test_a_message_that_its_broker_timed_out_is_sent_again_and_is_in_the_log_once(tmp_path: Path) -> None:
+    """By the same link: by a new one, the whole window would go again every five seconds."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
+            broker.confirms_at_once = False
+            broker.put.ack_timeout_ms = -1
+            sent = asyncio.create_task(producer.send("T", b"x"))
+            async with asyncio.timeout(10):
+                while producer.counters.retried < 2:
+                    broker.put.expire()
+                    await asyncio.sleep(0)
+            broker.confirms_at_once = True
+            broker.put.release(broker.log.max_offset)
+            assert (await producer.send("T", b"y")).sequence == 1
+            assert (await sent).sequence == 0
+            assert producer.counters.links == 1
+        assert bodies(broker) == [b"x", b"y"]
+
+    run(body)
+
+
 def test_without_a_master_a_send_is_definitely_not_appended(tmp_path: Path) -> None:
     """And its number is used by the next one."""
 

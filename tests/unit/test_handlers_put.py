@@ -163,6 +163,27 @@ def test_r17_a_waiter_of_an_ended_epoch_is_never_released_by_a_later_one(broker:
     assert broker.put.counters.released == 0
 
 
+def test_r17_a_send_waited_for_the_end_of_an_epoch_that_lasted_for_days(broker: LogBroker) -> None:
+    """Two replicas are gone and the set says so nowhere yet: clients of RocketMQ give up after 3 s, and read code 12."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1, 0), send(2, 1)])
+    since_us = broker.put.waiting_since_us
+    broker.put.expire()
+    assert sink.writes == []
+
+    broker.put.ack_timeout_ms = -1
+    broker.put.expire()
+    assert sink.answers == {1: (12, "ack-timeout", "unknown"), 2: (12, "ack-timeout", "unknown")}
+    assert [(frame.ext_fields or {})["queueOffset"] for frame in sink.writes[0]] == ["0", "1"]
+    assert (broker.put.counters.timed_out, broker.put.waiting_messages) == (2, 0)
+    assert broker.put.waiting_since_us == since_us
+
+    broker.put.handle(sink, [send(3, 0)])
+    broker.put.release(broker.log.max_offset)
+    assert sink.answers[3][0] == 0
+    assert [each.queue_offset for each in read_by_the_document(broker.log._files.log_folder)] == [0, 1]
+
+
 def test_nothing_is_released_while_the_gate_is_in_another_epoch_or_below_min_in_sync(broker: LogBroker) -> None:
     """R17 and R22, asked again at release."""
     sink = Sink()
