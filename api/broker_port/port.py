@@ -39,7 +39,7 @@ from rollcall_ha.controller.contract.commands import (
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.views import RefusedBroker, host_of
 from rollcall_ha.controller.core.actions import SendProbe
@@ -395,7 +395,9 @@ class BrokerPortServer:
 
     def _note(self, connection: RemotingConnection, message: AnyCommand | _Spoken, refusal: Refused) -> None:
         """For people: the process runs, and is not taken."""
-        if isinstance(message, ApplyBrokerId | RegisterReplica):
+        sets = self._service.published.state.sets
+        # Of other sets nothing is shown, and nothing vouches for the length of their names.
+        if isinstance(message, ApplyBrokerId | RegisterReplica) and message.set_key in sets:
             self._service.refusals.note(
                 message.set_key,
                 RefusedBroker(
@@ -455,7 +457,8 @@ class BrokerPortServer:
         else:
             if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
                 link.replicas[command.set_key, reply.broker_id] = command.incarnation
-                self._service.refusals.taken(command.set_key, reply.broker_id)
+            if isinstance(command, ApplyBrokerId | RegisterReplica) and isinstance(reply, IdGranted | Registered):
+                self._service.refusals.taken(command.set_key, reply.broker_id, host_of(connection.peer))
             elif isinstance(reply, Refused):
                 self._note(connection, command, reply)
             self._answer(connection, frame, reply)

@@ -20,6 +20,8 @@ from rollcall_ha.controller.contract.views import RefusedBroker, host_of
 
 REFUSED_MAX = 1_000
 REFUSED_PER_SET_MAX = 16
+REASON_CHARS_MAX = 300
+"""A reason may hold what the peer has sent."""
 REFUSED_MS_MAX = 60_000
 """A broker that is refused asks again each second, or each few seconds."""
 
@@ -32,16 +34,18 @@ class Refusals:
         """The newest last."""
 
     def note(self, key: SetKey | None, refused: RefusedBroker, now_ns: int) -> None:
-        """``key`` None: TLS has refused it, and whom it speaks for is not known."""
+        """``key``: a set that exists. None: TLS has refused it, and whom it speaks for is not known."""
         who = (key, refused.broker_id or refused.host)
-        self._seen[who] = (now_ns, refused)
+        reason = refused.reason[:REASON_CHARS_MAX]
+        self._seen[who] = now_ns, replace(refused, reason=reason if reason.isprintable() else ascii(reason))
         self._seen.move_to_end(who)
         if len(self._seen) > REFUSED_MAX:
             self._seen.popitem(last=False)
 
-    def taken(self, key: SetKey, broker_id: BrokerId) -> None:
-        """It has registered: what it was refused for is over."""
-        self._seen.pop((key, broker_id), None)
+    def taken(self, key: SetKey, broker_id: BrokerId, host: str) -> None:
+        """It has got its id, or has registered: what it was refused for is over."""
+        for who in ((key, broker_id), (key, host), (None, host)):
+            self._seen.pop(who, None)
 
     def of(self, view: SetView, now_ns: int) -> tuple[RefusedBroker, ...]:
         """Those of this set, and those without a name from hosts where a member is gone, the newest first."""

@@ -7,7 +7,13 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus, host_of
-from rollcall_ha.controller.runtime.refusals import REFUSED_MAX, REFUSED_MS_MAX, REFUSED_PER_SET_MAX, Refusals
+from rollcall_ha.controller.runtime.refusals import (
+    REASON_CHARS_MAX,
+    REFUSED_MAX,
+    REFUSED_MS_MAX,
+    REFUSED_PER_SET_MAX,
+    Refusals,
+)
 from rollcall_ha.controller.runtime.views import set_status
 from tests.support.runtime_world import World, led_set, set_key
 
@@ -76,12 +82,15 @@ def test_refusals_that_are_told_are_new_and_few() -> None:
     refusals.note(None, refused(None), 0)
     for member in view.members[:2]:
         refusals.note(None, refused(None, host_of(member.description.address)), 0)
-    refusals.taken(KEY, BrokerId(2))
+    refusals.note(KEY, refused(None, "10.0.0.7"), 0)
+    refusals.taken(KEY, BrokerId(2), "10.0.0.7")
     refusals.note(KEY, refused(1), 1_000_000)
 
     assert told(1_000_000) == [(1, 0), (None, 1), (3, 1)]
     assert told((REFUSED_MS_MAX + 1) * 1_000_000) == [(1, REFUSED_MS_MAX)]
     for number in range(REFUSED_MAX + 100):
-        refusals.note(KEY, refused(number), 2_000_000)
+        refusals.note(KEY, replace(refused(number), reason="\x1b" + "x" * 1_000_000), 2_000_000)
+    assert refusals.of(view, 2_000_000)[0].reason.startswith("'\\x1bxxx")
+    assert len(refusals.of(view, 2_000_000)[0].reason) < 2 * REASON_CHARS_MAX
     assert len(told(2_000_000)) == REFUSED_PER_SET_MAX
     assert len(refusals._seen) == REFUSED_MAX
