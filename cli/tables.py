@@ -418,7 +418,8 @@ def sets_report(page: SetPage) -> Report:
     table = Table(columns=columns, rows=tuple(rows))
     verdict = _count(page.sets_total, "broker set")
     names = tuple(str(status.view.set_key) for status in page.sets)
-    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table,), names=names)
+    lines = (line for status in page.sets for line in _lines_of_refused(status))
+    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table, *lines), names=names)
 
 
 def _level(status: ControllerStatus) -> str:

@@ -250,6 +250,7 @@ def test_status_had_an_operator_start_a_process_that_ran_and_was_refused(
     ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
 
     assert line in ran.out
+    assert line in rollcall(everywhere("GET", "/v1/sets", set_page(status)), "sets").out
     assert ("Start it again" in ran.out) == (broker_id == 9), "9 is no replica of the set; 3 is gone"
 
 
