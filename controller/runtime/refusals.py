@@ -18,7 +18,8 @@ from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.views import RefusedBroker, host_of
 
-REFUSED_MAX = 1_000
+REFUSED_MAX = 256
+"""All are looked through for each set that is shown."""
 REFUSED_PER_SET_MAX = 16
 REASON_CHARS_MAX = 300
 """A reason may hold what the peer has sent."""
