@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(\s*:)')
+_BEFORE_KEYS = re.compile(
+    # What is no bare key, up to the comma or brace before one; then its digits. Nothing that was passed is looked at
+    # again: a string without an end is passed too, or each quote in it would begin a search of its own to the end.
+    rb'((?:[^"{,]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{,](?!\s*-?[0-9]+\s*:))*+(?:[{,]\s*)?)(-?[0-9]+)?',
+    re.DOTALL,
+)
 
 
 def quote_keys(body: bytes) -> bytes:
     """``body`` with its bare numeric keys in quotes; strings stay as they are."""
-    return _TOKENS.sub(_quoted, body)
-
-
-def _quoted(found: re.Match[bytes]) -> bytes:
-    if found.group(2) is None:
-        return found.group(0)
-    return found.group(1) + b'"' + found.group(2) + b'"' + found.group(3)
+    return b"".join(before + b'"' + key + b'"' if key else before for before, key in _BEFORE_KEYS.findall(body))

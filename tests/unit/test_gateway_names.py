@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from rollcall_ha.api.broker_port.headers import header_fields
+from rollcall_ha.api.rocketmq.names import beans
 from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.api.rocketmq.names.table import KEPT_AFTER_CLOSE_MS, KEYS_MAX, TIMEOUT_MS
 from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.remoting.fastjson import quote_keys
 from tests.support.names_world import NameWorld, address, ha_address, register_body, topic_config, word
 
 
@@ -224,6 +226,54 @@ def test_keys_of_maps_may_come_without_quotes() -> None:
 
     assert world.register(1, role=0, body=body).code == 0
     assert world.route() is not None
+
+
+def _static(topics: int) -> bytes:
+    """Static topics as Java writes them into a 103: the keys of their queues are bare."""
+    mappings = ",".join(
+        f'"Static{number}":{{"currIdMap":{{0:0}},"topic":"Static{number}"}}' for number in range(topics)
+    )
+    return mappings.encode()
+
+
+@pytest.mark.parametrize("topics", [6_000, 20_000])
+def test_one_static_topic_does_not_keep_a_broker_of_many_topics_out(
+    topics: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above 1 MiB the body was "malformed": the bare keys of one static topic made all topics unreadable."""
+    quoted: list[int] = []
+
+    def watched(body: bytes) -> bytes:
+        quoted.append(len(body))
+        return quote_keys(body)
+
+    monkeypatch.setattr(beans, "quote_keys", watched)
+    names = [f"TopicOfSomeTeam_{number:0>150}" for number in range(topics)]
+    body = register_body(*names).replace(b'"topicQueueMappingInfoMap":{', b'"topicQueueMappingInfoMap":{' + _static(1))
+    assert len(body) > beans.BARE_KEYS_BYTES_MAX
+    world = NameWorld()
+
+    assert world.register(1, role=0, body=body).code == 0
+    assert world.route(names[-1]) is not None
+    assert world.table.mappings["Static0"]["broker-a"]["currIdMap"] == {"0": 0}
+    # The loop is held up by what is gone through byte by byte.
+    assert max(quoted) < 1_000
+
+
+def test_static_topics_above_the_limit_are_refused_with_the_remedy() -> None:
+    """Quoting them all would hold up the loop that runs elections."""
+    body = register_body("T").replace(
+        b'"topicQueueMappingInfoMap":{', b'"topicQueueMappingInfoMap":{' + _static(30_000)
+    )
+    size = len(body) - body.index(b'"topicQueueM')
+    answer = NameWorld().register(1, role=0, body=body)
+
+    limit = beans.BARE_KEYS_BYTES_MAX
+    assert answer.code == 1
+    assert answer.remark == (
+        f"{size} bytes of static topics with bare keys, at most {limit} are taken: "
+        "spread the static topics over more broker sets"
+    )
 
 
 def test_zones_hide_masters_elsewhere_but_no_set_that_has_lost_its_master() -> None:
