@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from rollcall_ha.api.rocketmq.access.accounts import Account
 from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess
@@ -78,6 +79,25 @@ async def test_a_broker_speaks_on_all_its_connections(port: Port) -> None:
     assert (await other.request(1001, ALONE, **ALTER)).code == 0
 
 
+@on_port()
+async def test_heartbeats_from_a_second_network_keep_the_master(port: Port) -> None:
+    """On the wire: orders from one source address, 904 from another."""
+    first = await port.joined(1)
+    second = await port.peer("127.0.9.5")
+    key = port.set().set_key, BrokerId(1)
+    claim = port.rocketmq.replicas.claims._claims[key]
+    claim.since_ns -= 2 * SILENCE_MS * NS_PER_MS
+    second.beat(1)
+    await until(lambda: port.set().replicas[0].positions is not None)
+    assert (await first.request(1002, **ELECT, brokerId=1)).code == 0
+    session = port.leader.service.duties.sessions.get(*key)
+    assert session is not None
+    heard_ns = session.heard_ns
+    second.beat(1, epoch=1)
+    await until(lambda: session.heard_ns != heard_ns)
+    assert not port.rocketmq.replicas.claims.refused
+
+
 def open_caller(host: str) -> Principal:
     return Principal(name="rocketmq", role=Role.ADMIN, proved_by=ProvedBy.NOTHING, address=f"{host}:40000")
 
@@ -87,24 +107,70 @@ def test_whoever_speaks_first_does_not_keep_the_broker_outside() -> None:
     for home, seen_as in (("10.0.0.5", "10.0.0.5"), ("10.0.0.5", "::ffff:10.0.0.5"), ("[fd00::5]", "fd00::5")):
         claims = Claims()
         for host, is_refused in (("10.0.0.9", False), (seen_as, False), ("10.0.0.9", True), (seen_as, False)):
-            complaint = claims.refuse(KEY, open_caller(host), address=f"{home}:10911", now_ns=0, what="904")
+            complaint = claims.refuse(KEY, open_caller(host), address=f"{home}:10911", now_ns=0, code=904)
             assert bool(complaint) == is_refused, (home, host)
 
 
+class Asked:
+    """Claims of one broker at home on 10.0.0.5, asked host by host."""
+
+    def __init__(self) -> None:
+        self.claims = Claims()
+
+    def __call__(self, host: str, at_ms: int, code: int) -> str:
+        now_ns = at_ms * NS_PER_MS
+        return self.claims.refuse(KEY, open_caller(host), address="10.0.0.5:10911", now_ns=now_ns, code=code)
+
+
 def test_a_broker_that_moves_registers_when_its_old_host_is_silent() -> None:
-    claims, registered = Claims(), "10.0.0.5:10911"
+    ask = Asked()
+    assert not ask("10.0.0.5", 0, 1003)
+    assert ask("10.0.0.6", SILENCE_MS, 1003)
+    assert ask("10.0.0.6", SILENCE_MS + 1, 1001)
+    assert not ask("10.0.0.6", SILENCE_MS + 1, 1003)
+    assert not ask("10.0.0.6", SILENCE_MS + 2, 1001)
 
-    def ask(host: str, at_ms: int, *, is_registration: bool) -> str:
-        return claims.refuse(
-            KEY, open_caller(host), address=registered, now_ns=at_ms * NS_PER_MS, what="904",
-            is_registration=is_registration,
-        )  # fmt: skip
 
-    assert not ask("10.0.0.5", 0, is_registration=True)
-    assert ask("10.0.0.6", SILENCE_MS, is_registration=True)
-    assert ask("10.0.0.6", SILENCE_MS + 1, is_registration=False)
-    assert not ask("10.0.0.6", SILENCE_MS + 1, is_registration=True)
-    assert not ask("10.0.0.6", SILENCE_MS + 2, is_registration=False)
+NETWORK_B = "10.0.9.5"
+
+
+def test_a_living_broker_on_two_networks_does_not_count_as_silent() -> None:
+    """Its 904 came from another source address than its orders, and was not counted: it was deposed again and again."""
+    ask = Asked()
+    assert not ask("10.0.0.5", 0, 1003)
+    assert ask(NETWORK_B, SILENCE_MS, 904), "its own host had no time for a heartbeat yet"
+    for at_ms in (SILENCE_MS + 1, SILENCE_MS + 1_001, 60_000):
+        assert not ask(NETWORK_B, at_ms, 904)
+        assert not ask("10.0.0.5", at_ms, 1001)
+        assert ask("10.0.9.6", at_ms, 904), "a third host"
+        assert ask(NETWORK_B, at_ms, 1001), "an order from the second network"
+        assert ask(NETWORK_B, at_ms, 1002)
+    assert not ask("10.0.0.5", 60_001, 1003)
+    assert ask(NETWORK_B, 60_002, 904), "another process may have another second network"
+
+
+def test_a_broker_on_two_networks_is_heard_by_a_new_leader_whatever_comes_first() -> None:
+    for first, second in (((NETWORK_B, 904), ("10.0.0.5", 1001)), (("10.0.0.5", 1001), (NETWORK_B, 904))):
+        ask = Asked()
+        assert not ask(first[0], 0, first[1])
+        for code, host in ((second[1], second[0]), (904, NETWORK_B), (1001, "10.0.0.5")):
+            assert not ask(host, SILENCE_MS + 1, code), (first, code)
+
+
+def test_nobody_keeps_a_dead_broker_alive_that_sent_its_own_heartbeats() -> None:
+    """A second network is believed only of a broker whose own host sends none; who is refused is told once."""
+    ask = Asked()
+    assert not ask("10.0.0.5", 0, 1003)
+    assert not ask("10.0.0.5", 1, 904)
+    with capture_logs() as told:
+        for at_ms in (2, SILENCE_MS + 2, 100_000):
+            assert ask(NETWORK_B, at_ms, 904)
+    assert ask.claims.refused == {"904": 3}
+    assert [line["event"] for line in told] == ["claim_refused"]
+    # A stranger that was quicker after a change of leader is put out by the broker's first own heartbeat.
+    ask = Asked()
+    for host, is_refused in ((NETWORK_B, False), ("10.0.0.5", False), (NETWORK_B, True)):
+        assert bool(ask(host, 0, 904)) == is_refused
 
 
 # --- signed ----------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ class ControllerCodes:
                 else f"BrokerId {header.broker_id} hasn't been registered in controller",
             )
             return
-        if complaint := self._replicas.refuse_speaker(found, broker_id, request, is_registration=True):
+        if complaint := self._replicas.refuse_speaker(found, broker_id, request):
             request.answer(SystemCode.NO_PERMISSION, header=names, remark=complaint)
             return
         reply = await self._replicas.register(key, broker_id, header.broker_address, request)

@@ -103,9 +103,7 @@ class RocketmqReplicas:
         """A link is gone: a broker that registers on another link is another process (rule 1)."""
         self._incarnations.pop(link, None)
 
-    def refuse_speaker(
-        self, found: SetState, broker_id: BrokerId, request: Request, *, is_registration: bool = False
-    ) -> str:
+    def refuse_speaker(self, found: SetState, broker_id: BrokerId, request: Request) -> str:
         """Why ``request`` may not be said in the name of this replica; empty: it may (``claims``)."""
         replica = found.replica(broker_id)
         if replica is None:
@@ -119,8 +117,7 @@ class RocketmqReplicas:
             request.caller,
             address=replica.address,
             now_ns=self._service.now_ns(),
-            what=str(request.frame.code),
-            is_registration=is_registration,
+            code=request.frame.code,
         )
 
     # --- 1003 --------------------------------------------------------------------------------------------------------
