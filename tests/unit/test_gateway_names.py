@@ -291,6 +291,35 @@ def test_zones_hide_masters_elsewhere_but_no_set_that_has_lost_its_master() -> N
     assert len(unasked["brokerDatas"]) == 3
 
 
+def test_consumers_of_a_set_without_a_master_go_on_with_an_acting_one() -> None:
+    """No route showed one: with enableSlaveActingMaster nobody gave locks while the set had no master."""
+    members = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    for asked, silent, acting in (("true", (1,), 2), ("false", (1,), None), ("true", (1, 2, 3), None)):
+        world = NameWorld({"broker-a": word(1, 1, 2, 3)})
+        for number in (1, 2, 3):
+            role = 0 if number == 1 else number
+            world.register(number, role=role, body=register_body("T", members), enableActingMaster=asked)
+        real = {str(number): address(number) for number in (1, 2, 3)}
+        assert world.addresses() == {"0": address(1), "2": address(2), "3": address(3)}
+
+        world.words["broker-a"] = word(None, 1, 2, 3, silent=silent)
+
+        shown = real if acting is None else {"0": address(2), "1": address(1), "3": address(3)}
+        route = world.route()
+        assert route is not None
+        assert world.addresses() == shown
+        assert route["queueDatas"][0]["perm"] == (6 if acting is None else 4)
+        assert world.addresses(members) == real, "members see each other as they are"
+        group = json.loads(world.ask(NameCode.GET_BROKER_MEMBER_GROUP, clusterName="c1", brokerName="broker-a").body)
+        assert group["brokerMemberGroup"]["brokerAddrs"] == real
+
+        world.words["broker-a"] = word(3, 1, 2, 3, silent=(1,))
+        assert world.addresses()["0"] == address(3)
+        route = world.route()
+        assert route is not None
+        assert route["queueDatas"][0]["perm"] == 6
+
+
 def test_cluster_info_and_lists_of_topics() -> None:
     """106, 206, 224, 304, 311 to 313, 901: sorted, keys quoted."""
     world = NameWorld({"broker-a": word(1, 1, 2)})

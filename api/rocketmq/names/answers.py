@@ -16,6 +16,9 @@ from rollcall_ha.api.rocketmq.names.beans import BrokerData, ClusterInfo, Member
 from rollcall_ha.api.rocketmq.names.table import MASTER_ID, NameTable
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+PERMISSION_WRITE = 2
+_MEMBERS_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Brokers of 5.x learn the members of their set from the route of such a topic."""
 _UNIT = 1
 _UNIT_SUB = 2
 
@@ -43,13 +46,34 @@ def route_of(table: NameTable, topic: str) -> TopicRoute | None:
     brokers = tuple(data for name in sorted(queues) if (data := broker_data(table, name)) is not None)
     if not brokers:
         return None
+    # Members see each other as they are: a slave that reads of itself as 0 takes itself for the master.
+    acting = {} if topic.startswith(_MEMBERS_PREFIX) else _acting_masters(table, brokers)
     return TopicRoute(
-        broker_datas=brokers,
+        broker_datas=tuple(acting.get(data.broker_name, data) for data in brokers),
         filter_server_table={},
         order_topic_conf=table.keys.get(ORDER_NAMESPACE, {}).get(topic),
-        queue_datas=tuple(queues[data.broker_name] for data in brokers),
+        queue_datas=tuple(
+            replace(queue, perm=queue.perm & ~PERMISSION_WRITE) if queue.broker_name in acting else queue
+            for queue in (queues[data.broker_name] for data in brokers)
+        ),
         topic_queue_mapping_by_broker=table.mappings.get(topic),
     )
+
+
+def _acting_masters(table: NameTable, brokers: Iterable[BrokerData]) -> dict[str, BrokerData]:
+    """Sets without a master whose brokers ask for an acting one: their lowest living slave as 0, to read and lock."""
+    found = {}
+    for data in brokers:
+        if MASTER_ID in data.broker_addrs or not data.enable_acting_master:
+            continue
+        committed = table.committed_of(data.broker_name)
+        # Living by the controllers' word: the lowest id is often the master of before, whose link still stands.
+        living = [role for role, at in data.broker_addrs.items() if committed is None or at in committed.alive]
+        if living:
+            others = dict(data.broker_addrs)
+            acting = others.pop(min(living))
+            found[data.broker_name] = replace(data, broker_addrs={MASTER_ID: acting, **others})
+    return found
 
 
 def within_zone(route: TopicRoute, zone: str) -> TopicRoute:

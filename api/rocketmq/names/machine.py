@@ -19,6 +19,7 @@ from enum import IntEnum
 from rollcall_ha.api.broker_port.headers import Header, read_header
 from rollcall_ha.api.rocketmq.names.answers import (
     ORDER_NAMESPACE,
+    PERMISSION_WRITE,
     all_topics,
     cluster_info,
     member_group,
@@ -64,7 +65,6 @@ from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.remoting.codes import SystemCode
 
-PERMISSION_WRITE = 2
 PERMISSION_READ_WRITE = 6
 TOPIC_NOT_EXIST = 17
 QUERY_NOT_FOUND = 22
