@@ -53,12 +53,12 @@ PROBES_MAX = 5
 """Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
 
 ROCKETMQ_HEARTBEAT_INTERVAL_MS = 1_000
-
 ROCKETMQ_REFUSALS = 2
 """Refused probes after which a RocketMQ master is dead at once."""
 
 ROCKETMQ_PROBE_PAUSE_MS = 30
-"""A dying JVM closes its connections before its listen port."""
+ROCKETMQ_REFUSAL_PAUSE_MS = 10
+"""A dying JVM closes its connections before its port: ``PROBES_MAX`` outlast that. Refused once, its port is closed."""
 
 SILENCE_IN_FLIGHT_MAX = 2_000
 """Proposals of silence without an outcome: more wait for the next tick, so that elections get through."""
@@ -452,16 +452,16 @@ class Sessions:
         # It came back while the probe was under way: a connection outweighs a refusal that is older.
         if session.connection is not None or not session.is_alive:
             return []
-        pause_ms = ROCKETMQ_PROBE_PAUSE_MS if session.kind is ReplicaKind.ROCKETMQ else 0
+        is_java = session.kind is ReplicaKind.ROCKETMQ
         if outcome is ProbeOutcome.REFUSED:
             session.refused_ns = session.refused_ns or now_ns
             session.refusals += 1
-            if session.kind is ReplicaKind.ROCKETMQ and session.refusals < ROCKETMQ_REFUSALS:
-                return self._maybe_probe(session, after_ms=pause_ms)
+            if is_java and session.refusals < ROCKETMQ_REFUSALS:
+                return self._maybe_probe(session, after_ms=ROCKETMQ_REFUSAL_PAUSE_MS)
             return self._judge(session, now_ns)
         if outcome is ProbeOutcome.NO_ANSWER:
             # Proves nothing: a paused machine, a full queue and a dropped packet look the same.
-            return self._maybe_probe(session, after_ms=pause_ms)
+            return self._maybe_probe(session, after_ms=ROCKETMQ_PROBE_PAUSE_MS if is_java else 0)
         # Another broker may listen on that address by now: only an answer for this replica names its incarnation.
         is_ours = answer is not None and (answer.set_key, answer.broker_id) == session.key
         if answer is not None and is_ours and answer.incarnation != session.incarnation:
