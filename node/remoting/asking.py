@@ -1,14 +1,15 @@
 """
 Links on which this side asks and the peer only answers: probes, pushes, a producer's sends, the questions of tools.
 
-Here: ``dial`` on a loop, and ``BlockingLink`` for tools that have none. Not here: the links themselves
-(``connection``), the questions.
+Here: ``dial`` on a loop, ``running_timeout`` for one that is busy, and ``BlockingLink`` for tools that have none. Not
+here: the links themselves (``connection``), the questions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, Self, TypeVar
 
 from rollcall_ha.node.config import split_address
@@ -30,6 +31,8 @@ ANSWER_LIMITS: Final = LinkLimits(frame_bytes_max=64 * 1024, idle_ms_max=0)
 TOOL_LIMITS: Final = LinkLimits(idle_ms_max=0)
 """Tools ask for tables."""
 ASK_TIMEOUT_MS: Final = 3_000
+TIMEOUT_SLICES: Final = 10
+"""In ``running_timeout``: a standstill of the loop, however long, counts for one of them."""
 
 
 class AskingOnly:
@@ -66,6 +69,28 @@ async def dial(
         expected=expected,
         make_reader=make_reader,
     )
+
+
+@asynccontextmanager
+async def running_timeout(timeout_ms: int) -> AsyncIterator[None]:
+    """As ``asyncio.timeout``, by the time for which the loop runs: what it is late itself is not the peer's silence."""
+    loop = asyncio.get_running_loop()
+    slice_s = timeout_ms / 1000 / TIMEOUT_SLICES
+    timer: asyncio.TimerHandle
+
+    def count(left: int) -> None:
+        nonlocal timer
+        if left:
+            timer = loop.call_later(slice_s, count, left - 1)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(slice_s, count, TIMEOUT_SLICES - 1)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class BlockingLink:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -42,6 +44,9 @@ from tests.support.frames import QuietHandler
 from tests.support.rocketmq_wire import JavaListener
 from tests.support.runtime_controller import until
 from tests.support.set_views import shown, shown_member
+from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
+from tests.support.sim_loop import SimLoop
+from tests.support.sim_net import SimNet
 
 MASTER = 1
 
@@ -228,5 +233,74 @@ def test_two_hundred_sets_of_silent_brokers_hear_of_their_next_masters_without_w
 
     async def scenario(stage: Stage) -> None:
         await tell_twice(stage, 200)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("stalls_ms", "answers_at_ms", "is_late"), [
+    ((), 499, False), ((), 510, True), (((100, 2_000),), 2_150, False), (((100, 700), (900, 700), (1_700, 700)), 2_450, False),
+    (((100, 2_000),), 3_000, True),
+])  # fmt: skip
+def test_a_busy_loop_is_not_taken_for_a_silent_broker(
+    stalls_ms: tuple[tuple[int, int], ...], answers_at_ms: int, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All masters lost at once: the loop's own lateness used up the 500 ms of its dials, and winners heard last."""
+    kernel = Kernel(1)
+    process = Process(Host(kernel, "c1"), "c1")
+    loop = SimLoop(process, SimNet(kernel), address="192.0.2.7", on_fault=lambda fault: pytest.fail(str(fault)))
+    answered: asyncio.Future[None] = loop.create_future()
+
+    async def connected(address: str, *, timeout_ms: int) -> RemotingConnection:
+        await answered
+        return cast("RemotingConnection", Mock())
+
+    async def dialled() -> str:
+        try:
+            async with pushes._link_to("java:1", asyncio.Semaphore(1)):
+                return "in time"
+        except TimeoutError:
+            return "late"
+
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.dial", connected)
+    pushes = RocketmqPushes(_service(), cast("RocketmqReplicas", None))
+
+    for at_ms, length_ms in stalls_ms:
+        kernel.at(at_ms * MS, "stall", process.pause)
+        kernel.at((at_ms + length_ms) * MS, "go on", process.resume)
+
+    def answer() -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    kernel.at(answers_at_ms * MS, "answer", lambda: (loop.call_soon(answer), None)[1])
+    task = loop.create_task(dialled())
+    kernel.run_until(60 * SECOND, stop=task.done)
+    assert task.result() == ("late" if is_late else "in time")
+
+
+def test_a_winner_that_is_asked_again_does_not_stand_behind_the_slaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later tries of all slaves, which wait for winners, took every place of later tries."""
+    tries: Counter[str] = Counter()
+    hanging = 0
+
+    async def flaky(address: str, *, timeout_ms: int) -> RemotingConnection:
+        nonlocal hanging
+        tries[address] += 1
+        if tries[address] == 1:
+            raise ConnectionResetError
+        if address.startswith("slave"):
+            hanging += 1
+            await asyncio.Event().wait()
+        return await dial(address, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.dial", flaky)
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.CONNECT_MS_MAX", 60_000)
+
+    async def scenario(stage: Stage) -> None:
+        for number in range(DIALS_AGAIN_MAX):
+            stage.pushes.announce(view(number, 1, f"master{number}", f"slave{number}"))
+        await until(lambda: hanging == DIALS_AGAIN_MAX)
+        stage.pushes.announce(view(100, 1, stage.healthy_address))
+        await until(lambda: [frame.code for frame in stage.healthy.pushed] == [1008, 906])
 
     play(scenario)

@@ -37,7 +37,7 @@ from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.config import ConfigError
-from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.asking import dial, running_timeout
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import Frame
@@ -49,10 +49,13 @@ PAUSE_MS_MAX = 1_000
 """Between two tries; doubles from ``PAUSE_MS``: about 7 s in all, longer than a broker's own poll."""
 MASTER_FIRST_MS = 500
 CONNECT_MS_MAX = 500
+"""Both of the time for which the loop runs."""
+CONNECT_LATE_MS_MAX = 10_000
+"""Of any time."""
 ANSWER_MS_MAX = 2_000
 DIALS_MAX = 128
 DIALS_AGAIN_MAX = 16
-"""Under way at the same time, first tries and later ones; more wait for their turn."""
+"""Under way at the same time: first tries, and later ones of masters and of slaves; more wait for their turn."""
 LINKS_MAX = 1_024
 """Open at the same time."""
 
@@ -90,7 +93,8 @@ class RocketmqPushes:
         self._memory: dict[SetKey, _SetMemory] = {}
         self._runs: dict[SetKey, _Run] = {}
         self._dials = asyncio.Semaphore(DIALS_MAX)
-        self._dials_again = asyncio.Semaphore(DIALS_AGAIN_MAX)
+        # Apart: a winner that must be asked again would stand behind the slaves of all sets, which wait for winners.
+        self._dials_again = {is_master: asyncio.Semaphore(DIALS_AGAIN_MAX) for is_master in (True, False)}
         self._links: dict[RemotingConnection, None] = {}
         """The open ones, the oldest first."""
         self.sent: Counter[str] = Counter()
@@ -161,8 +165,9 @@ class RocketmqPushes:
         try:
             for attempt in range(ATTEMPTS_MAX):
                 # Not after a loss of leadership: the next leader pushes an epoch that this one has not heard of.
+                again = self._dials_again[broker_id == run.view.master]
                 if not self._service.duties.is_active or await self._is_told(
-                    run, broker_id, self._dials_again if attempt else self._dials
+                    run, broker_id, again if attempt else self._dials
                 ):
                     return
                 await asyncio.sleep(min(PAUSE_MS << attempt, PAUSE_MS_MAX) / 1000)
@@ -227,7 +232,7 @@ class RocketmqPushes:
         # A slave that dials before its master is one is sent away, and Java comes back after 5 s: so long the set would
         # have one copy. A master that hangs must not keep the others from their role, so the wait has an end.
         with suppress(TimeoutError):
-            async with asyncio.timeout(MASTER_FIRST_MS / 1000):
+            async with running_timeout(MASTER_FIRST_MS):
                 await run.master_tried.wait()
         # Without a link while there is nothing to say: its master may be silent for all of its tries.
         if run.exchange is None and not self._is_role_due(view, member):
@@ -245,8 +250,10 @@ class RocketmqPushes:
     @asynccontextmanager
     async def _link_to(self, address: str, turn: asyncio.Semaphore) -> AsyncIterator[RemotingConnection]:
         """A connection to one broker's listen port (rule 5). Raises ``_UNREACHABLE``."""
-        async with turn:
-            link = await dial(address, timeout_ms=CONNECT_MS_MAX)
+        # Counted by any time, the dials of a mass failover failed because this loop was busy with it, and their winners
+        # heard last.
+        async with turn, running_timeout(CONNECT_MS_MAX):
+            link = await dial(address, timeout_ms=CONNECT_LATE_MS_MAX)
         while len(self._links) >= LINKS_MAX:
             # It has been silent for longest. Its broker has the 1008, and is tried again.
             oldest = next(iter(self._links))
