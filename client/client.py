@@ -86,6 +86,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 # Only codes that say "nothing was executed here". OVERLOADED says so too, and is not among them: three controllers'
 # worth of retries by each client is what an overloaded leader needs least.
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
+_NO_ANSWER = "NO_ANSWER"
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 
@@ -389,7 +390,8 @@ class Client:
             status = self._decode(self._once(base, call), FleetStatus)
             return Reached(address=base, status=status, asked_at_ms=asked_at_ms, answered_at_ms=self._utc_ms())
         except ClientError as error:
-            told = str(error)
+            # These have no line "What to do": who asks plainly would hear of TLS, and not what to give.
+            told = f"{error}; {error.problem.hint}" if isinstance(error, RefusedError) else str(error)
             return Reached(address=base, status=None, trouble=told if told.startswith(base) else f"{base}: {told}")
 
     def _once(self, base: str, call: _Call) -> bytes:
@@ -491,10 +493,10 @@ class Client:
             findings.may_have_run = True
             findings.troubles[base] = f"no answer ({type(error).__name__})"
             return None, None
-        findings.answered = True
         if response.is_success:
             return response.content, None
         if response.is_redirect:
+            findings.answered = True
             # A follower's 307 proposes nothing, so the same order may go to the leader that it names.
             findings.troubles[base] = "not the leader"
             return None, hinted(response.headers.get("location"))
@@ -508,12 +510,17 @@ class Client:
             if response.is_server_error:
                 # A proxy's 502, or a fault of the server: what stands behind it may have the order, and commit it.
                 # Told "bad answer", a script takes the election for one that was not held.
-                findings.may_have_run = True
+                findings.answered = findings.may_have_run = True
                 findings.troubles[base] = told
                 return None, None
             # Not ours: some other server has the port. Its 404 must not pass for "there is no such set".
             raise BadAnswer(f"{base} {told}") from None
         findings.troubles[base] = problem.detail
+        if problem.code == _NO_ANSWER:
+            # A read that a follower passed on, for a second at most: asked itself, a busy leader has longer. The
+            # follower names it, and not its address.
+            return None, None
+        findings.answered = True
         if problem.code == _OUTCOME_UNKNOWN:
             # The leader proposed it and lost its majority: it may be in the log of the next one. The same id asks
             # there.

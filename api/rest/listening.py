@@ -114,7 +114,7 @@ class RestLink(LimitedLink, H11Protocol):
         self.close_cause = cause
         # Behind an answer that is under way, another one would be taken for a part of it.
         if not self._is_answering and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problems.bad_request(400, reason)
+            answer = problems.tls_only(reason) if cause is CloseCause.TLS else problems.bad_request(400, reason)
             headers = [*answer.raw_headers, (b"connection", b"close")]
             events = (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage())
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))

@@ -132,6 +132,12 @@ def bad_request(status: int, detail: str, *, request_id: RequestId | None = None
     return _respond("BAD_REQUEST", status, detail=detail, hint="see /openapi.json", request_id=request_id)
 
 
+def tls_only(detail: str) -> Response:
+    """Plain HTTP on a port with certificates: asked without an authority, as by ``--controllers`` alone."""
+    hint = "https; of rollcall: --authority ca.pem --identity admin.pem, or --config with the fleet file beside them"
+    return _respond("BAD_REQUEST", 400, detail=detail, hint=hint)
+
+
 def not_json(detail: str) -> Response:
     """The body has a media type that a form, or a page of another site, can send without asking first."""
     return _respond("UNSUPPORTED_MEDIA_TYPE", 415, detail=detail, hint="send Content-Type: application/json")

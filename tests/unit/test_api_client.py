@@ -111,6 +111,18 @@ def test_controllers_without_a_leader_are_not_unreachable() -> None:
         client.sets()
 
 
+def test_a_read_that_a_busy_leader_did_not_answer_a_follower_is_asked_of_the_leader() -> None:
+    """A follower waits a second for it; the dry run of an import ended there, refused."""
+    late = problem(503, "NO_ANSWER", leader="c2")
+    fake = FakeControllers({("c1", "GET", "/v1/sets"): late, ("c2", "GET", "/v1/sets"): set_page()})
+    assert client_of(fake)[0].sets() == set_page()
+    assert [name for name, _ in fake.requests] == ["c1", "c2"]
+
+    client, _ = client_of(FakeControllers({(name, "GET", "/v1/sets"): late for name in NAMES}))
+    with pytest.raises(Unreachable):
+        client.sets()
+
+
 def test_refusal_is_definite_and_asked_only_once() -> None:
     """A 409 of the leader is not tried on the others."""
     refused = problem(409, "NOT_ELIGIBLE", requested="1", current="2")

@@ -94,8 +94,10 @@ def test_whoever_is_not_taken_is_told_why_and_what_helps(
     for told, variables in files.items():
         ran = rollcall("sets", variables=variables)
         assert (told, ran.code, told in ran.err) == (told, int(CommandExit.WRONG_USE), True), ran.err
-    plain = rollcall("sets")
-    assert "speaks TLS only" in plain.err
+    for command in ("sets", "status", "controllers"):
+        plain = rollcall(command)
+        assert "speaks TLS only" in plain.err, command
+        assert "--authority ca.pem --identity admin.pem" in plain.err, command
 
 
 def test_a_token_is_issued_used_and_revoked(server: RestThread, rollcall: Run, tmp_path: Path) -> None:
