@@ -100,6 +100,36 @@ CALLERS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="claims-second-network",
+        what="a living broker whose heartbeats come from a second network is silent",
+        target="rollcall_ha.api.rocketmq.controller.claims:Claims._is_second_network",
+        mutate=constant(False),
+        tests=(
+            "tests/unit/test_gateway_claims.py::test_a_living_broker_on_two_networks_does_not_count_as_silent",
+            "tests/unit/test_gateway_claims.py::test_heartbeats_from_a_second_network_keep_the_master",
+        ),
+    ),
+    Mutation(
+        name="claims-any-host",
+        what="anybody's heartbeats keep a dead broker alive",
+        target="rollcall_ha.api.rocketmq.controller.claims:Claims._is_second_network",
+        mutate=constant(True),
+        tests=(
+            "tests/unit/test_gateway_claims.py::test_nobody_keeps_a_dead_broker_alive_that_sent_its_own_heartbeats",
+            "tests/unit/test_gateway_claims.py::test_words_from_another_host_move_nothing",
+        ),
+    ),
+    Mutation(
+        name="acting-masters",
+        what="a set without a master has no acting one",
+        target="rollcall_ha.api.rocketmq.names.answers:_acting_masters",
+        mutate=constant({}),
+        tests=(
+            "tests/unit/test_gateway_names.py::test_consumers_of_a_set_without_a_master_go_on_with_an_acting_one",
+            "tests/unit/test_gateway_names.py::test_an_acting_master_elsewhere_is_hidden_as_a_master_is",
+        ),
+    ),
+    Mutation(
         name="R28",
         what="what a revoked certificate or token asked is done",
         target="rollcall_ha.controller.core.callers:_revoked",

@@ -320,6 +320,21 @@ def test_consumers_of_a_set_without_a_master_go_on_with_an_acting_one() -> None:
         assert route["queueDatas"][0]["perm"] == 6
 
 
+def test_an_acting_master_elsewhere_is_hidden_as_a_master_is() -> None:
+    """RocketMQ looks at zones when acting masters are in place: nobody reads across zones what asks for acting ones."""
+    world = NameWorld({"a": word(1, 1, 2), "b": word(3, 3, 4)})
+    for number, name in enumerate("aabb", start=1):
+        role = 0 if number in {1, 3} else number
+        world.register(number, role=role, name=name, enableActingMaster="true", __ZONE_NAME=f"z-{name}")
+    world.words.update(a=word(None, 1, 2, silent=(1,)), b=word(None, 3, 4, silent=(3,)))
+
+    route = world.route(__ZONE_NAME="z-a", __ZONE_MODE="true")
+    assert route is not None
+    assert [(data["brokerName"], data["brokerAddrs"]) for data in route["brokerDatas"]] == [
+        ("a", {"0": address(2), "1": address(1)})
+    ]
+
+
 def test_cluster_info_and_lists_of_topics() -> None:
     """106, 206, 224, 304, 311 to 313, 901: sorted, keys quoted."""
     world = NameWorld({"broker-a": word(1, 1, 2)})
