@@ -48,6 +48,12 @@ class Refusals:
         for who in ((key, broker_id), (key, host), (None, host)):
             self._seen.pop(who, None)
 
+    def heard(self, key: SetKey, broker_id: BrokerId, host: str) -> None:
+        """Its word from this host counts: what another host was refused for, beside it, goes on."""
+        _, refused = self._seen.get((key, broker_id), (0, None))
+        if refused is not None and refused.host == host:
+            del self._seen[key, broker_id]
+
     def of(self, view: SetView, now_ns: int) -> tuple[RefusedBroker, ...]:
         """Those of this set, and those without a name from hosts where a member is gone, the newest first."""
         if not self._seen:

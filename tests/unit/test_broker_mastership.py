@@ -72,8 +72,7 @@ class Waiters:
 
     def leave_epoch(self) -> None: ...
 
-    def expire(self) -> None:
-        """Nobody waits."""
+    def expire(self) -> None: ...
 
     def release(self, confirm: LogOffset) -> None:
         self.released.append(confirm)

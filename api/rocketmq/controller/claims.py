@@ -25,7 +25,6 @@ from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.runtime.session_state import ReplicaKey
-from rollcall_ha.node.telemetry import get_logger
 
 SILENCE_MS = 3_000
 """Three heartbeats of RocketMQ's default."""
@@ -40,7 +39,6 @@ class _Claim(msgspec.Struct):
     heard_ns: int
     beats_from: str = ""
     """The host of its heartbeats; empty: none came yet."""
-    is_refusal_told: bool = False
 
 
 class Claims:
@@ -48,7 +46,6 @@ class Claims:
 
     def __init__(self) -> None:
         self._claims: dict[ReplicaKey, _Claim] = {}
-        self._logger = get_logger("gateway")
         self.refused: Counter[str] = Counter()
         """Words in the name of another host's replica, by kind; a metric."""
 
@@ -65,7 +62,9 @@ class Claims:
         is_silent = now_ns - claim.heard_ns > SILENCE_MS * NS_PER_MS
         is_holder = self._passes(claim, host, name, home=home) or (registers and is_silent)
         if not is_holder and not (is_beat and self._is_second_network(claim, host, name, now_ns)):
-            return self._refused(key, claim, name or host, code)
+            self.refused[str(code)] += 1
+            holder = claim.name or claim.host
+            return f"replica {key[1]} of {key[0]} speaks from {holder}, this came from {name or host}"
         if registers:
             claim = self._claims[key] = _Claim(host, name, now_ns, now_ns)
         elif is_holder:
@@ -89,18 +88,6 @@ class Claims:
         # broker had time for its own, a stranger could keep a dead one alive.
         is_due = now_ns - claim.since_ns > SILENCE_MS * NS_PER_MS
         return claim.beats_from == host or (not claim.beats_from and is_due)
-
-    def _refused(self, key: ReplicaKey, claim: _Claim, came_from: str, code: int) -> str:
-        self.refused[str(code)] += 1
-        holder = claim.name or claim.host
-        complaint = f"replica {key[1]} of {key[0]} speaks from {holder}, this came from {came_from}"
-        if not claim.is_refusal_told:
-            # Told once: a 904 has no answer, and its broker would go silent without a word anywhere.
-            claim.is_refusal_told = True
-            self._logger.warning(
-                "claim_refused", code=code, reason=complaint, hint="give brokers that change their host an access key"
-            )
-        return complaint
 
 
 def host_of(address: str) -> str:

@@ -26,7 +26,7 @@ import msgspec
 from rollcall_ha.api.broker_port.code_table import Request
 from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
 from rollcall_ha.api.rocketmq.controller.broker_sets import SetsByName
-from rollcall_ha.api.rocketmq.controller.claims import Claims
+from rollcall_ha.api.rocketmq.controller.claims import Claims, host_of
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnyCommand, RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.ids import (
@@ -41,6 +41,7 @@ from rollcall_ha.controller.contract.replies import AnyReply, Refused
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.views import RefusedBroker
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime import broker_requests
@@ -112,13 +113,22 @@ class RocketmqReplicas:
         if replica.description is not None and replica.description.kind is not ReplicaKind.ROCKETMQ:
             self.claims.refused["native"] += 1
             return f"replica {broker_id} of {found.set_key} is a broker of Rollcall's, which speaks in its own session"
-        return self.claims.refuse(
+        now_ns, host = self._service.now_ns(), host_of(request.caller.address)
+        complaint = self.claims.refuse(
             (found.set_key, broker_id),
             request.caller,
             address=replica.address,
-            now_ns=self._service.now_ns(),
+            now_ns=now_ns,
             code=request.frame.code,
         )
+        if not complaint:
+            self._service.refusals.heard(found.set_key, broker_id, host)
+            return ""
+        # A 904 has no answer: its broker would be silent here, and no log would say why.
+        code, hint = RefusalCode.NOT_THE_OWNER.name, "end one of two; one on two networks: an access key"
+        refused = RefusedBroker(broker_id=broker_id, host=host, code=code, reason=complaint, hint=hint)
+        self._service.refusals.note(found.set_key, refused, now_ns)
+        return complaint
 
     # --- 1003 --------------------------------------------------------------------------------------------------------
 
