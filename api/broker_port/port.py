@@ -51,7 +51,7 @@ from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutc
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.durations import Durations
-from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.asking import LATE_MS_MAX, dial, running_timeout
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
@@ -193,7 +193,9 @@ class BrokerPortServer:
         if probe.after_ms:
             await asyncio.sleep(probe.after_ms / 1000)
         try:
-            async with self._probes, asyncio.timeout(self._service.live.timing.probe_timeout_ms / 1000):
+            # By any time, a refusal that came while this loop stood still would be no answer, and a dead master of a
+            # mass failover be left to its heartbeats' timeout after five of them.
+            async with self._probes, running_timeout(self._service.live.timing.probe_timeout_ms):
                 answer = await self._ask_listener(probe)
                 if probe.kind is ReplicaKind.ROCKETMQ:
                     return ProbeOutcome.ANSWERED, None
@@ -207,7 +209,7 @@ class BrokerPortServer:
 
     async def _ask_listener(self, probe: SendProbe) -> Frame:
         """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
-        timeout_ms = self._service.live.timing.probe_timeout_ms
+        timeout_ms = self._service.live.timing.probe_timeout_ms + LATE_MS_MAX
         link = await dial(probe.address, timeout_ms=timeout_ms, expected=self._expected_at(probe))
         try:
             return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)

@@ -33,6 +33,8 @@ TOOL_LIMITS: Final = LinkLimits(idle_ms_max=0)
 ASK_TIMEOUT_MS: Final = 3_000
 TIMEOUT_SLICES: Final = 10
 """In ``running_timeout``: a standstill of the loop, however long, counts for one of them."""
+LATE_MS_MAX: Final = 10_000
+"""By how much a dial or an answer within a ``running_timeout`` may exceed it, in any time."""
 
 
 class AskingOnly:

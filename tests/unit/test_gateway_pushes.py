@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
+from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.pushes import (
     DIALS_AGAIN_MAX,
     DIALS_MAX,
@@ -29,12 +30,15 @@ from rollcall_ha.controller.contract.ids import (
     LogOffset,
     MasterEpoch,
     ReplicaKind,
+    SessionOrdinal,
     SetKey,
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import Done, SetView
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
@@ -237,6 +241,30 @@ def test_two_hundred_sets_of_silent_brokers_hear_of_their_next_masters_without_w
     play(scenario)
 
 
+def on_a_busy_loop(
+    stalls_ms: Sequence[tuple[int, int]],
+    answers_at_ms: int,
+    ask: Callable[[asyncio.Future[None]], Coroutine[Any, Any, str]],
+) -> str:
+    """What ``ask`` finds, if its peer answers then and the loop stands still so often."""
+    kernel = Kernel(1)
+    process = Process(Host(kernel, "c1"), "c1")
+    loop = SimLoop(process, SimNet(kernel), address="192.0.2.7", on_fault=lambda fault: pytest.fail(str(fault)))
+    answered: asyncio.Future[None] = loop.create_future()
+
+    def answer() -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    for at_ms, length_ms in stalls_ms:
+        kernel.at(at_ms * MS, "stall", process.pause)
+        kernel.at((at_ms + length_ms) * MS, "go on", process.resume)
+    kernel.at(answers_at_ms * MS, "answer", lambda: (loop.call_soon(answer), None)[1])
+    task = loop.create_task(ask(answered))
+    kernel.run_until(60 * SECOND, stop=task.done)
+    return task.result()
+
+
 @pytest.mark.parametrize(("stalls_ms", "answers_at_ms", "is_late"), [
     ((), 499, False), ((), 510, True), (((100, 2_000),), 2_150, False), (((100, 700), (900, 700), (1_700, 700)), 2_450, False),
     (((100, 2_000),), 3_000, True),
@@ -245,37 +273,50 @@ def test_a_busy_loop_is_not_taken_for_a_silent_broker(
     stalls_ms: tuple[tuple[int, int], ...], answers_at_ms: int, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All masters lost at once: the loop's own lateness used up the 500 ms of its dials, and winners heard last."""
-    kernel = Kernel(1)
-    process = Process(Host(kernel, "c1"), "c1")
-    loop = SimLoop(process, SimNet(kernel), address="192.0.2.7", on_fault=lambda fault: pytest.fail(str(fault)))
-    answered: asyncio.Future[None] = loop.create_future()
 
-    async def connected(address: str, *, timeout_ms: int) -> RemotingConnection:
-        await answered
-        return cast("RemotingConnection", Mock())
+    async def dialled(answered: asyncio.Future[None]) -> str:
+        async def connected(address: str, *, timeout_ms: int) -> RemotingConnection:
+            await answered
+            return cast("RemotingConnection", Mock())
 
-    async def dialled() -> str:
+        monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.dial", connected)
+        pushes = RocketmqPushes(_service(), cast("RocketmqReplicas", None))
         try:
             async with pushes._link_to("java:1", asyncio.Semaphore(1)):
                 return "in time"
         except TimeoutError:
             return "late"
 
-    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.dial", connected)
-    pushes = RocketmqPushes(_service(), cast("RocketmqReplicas", None))
+    assert on_a_busy_loop(stalls_ms, answers_at_ms, dialled) == ("late" if is_late else "in time")
 
-    for at_ms, length_ms in stalls_ms:
-        kernel.at(at_ms * MS, "stall", process.pause)
-        kernel.at((at_ms + length_ms) * MS, "go on", process.resume)
 
-    def answer() -> None:
-        if not answered.done():
-            answered.set_result(None)
+@pytest.mark.parametrize(("stalls_ms", "answers_at_ms", "outcome"), [
+    ((), 499, ProbeOutcome.REFUSED), ((), 510, ProbeOutcome.NO_ANSWER), (((100, 2_000),), 2_150, ProbeOutcome.REFUSED),
+])  # fmt: skip
+def test_a_busy_loop_does_not_keep_a_dead_master_until_its_timeout(
+    stalls_ms: tuple[tuple[int, int], ...], answers_at_ms: int, outcome: ProbeOutcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal that stood there was taken for no answer; after five of them only the heartbeats' timeout is left."""
 
-    kernel.at(answers_at_ms * MS, "answer", lambda: (loop.call_soon(answer), None)[1])
-    task = loop.create_task(dialled())
-    kernel.run_until(60 * SECOND, stop=task.done)
-    assert task.result() == ("late" if is_late else "in time")
+    async def probed(answered: asyncio.Future[None]) -> str:
+        async def refused(address: str, *, timeout_ms: int, expected: object) -> RemotingConnection:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await answered
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr("rollcall_ha.api.broker_port.port.dial", refused)
+        service = SimpleNamespace(live=SimpleNamespace(timing=SimpleNamespace(probe_timeout_ms=500)))
+        probe = SendProbe(
+            set_key=SetKey(cluster=ClusterName("c"), name=BrokerName("a")),
+            broker_id=BrokerId(1),
+            incarnation=Incarnation("x"),
+            session_ordinal=SessionOrdinal(1),
+            address="java:1",
+            kind=ReplicaKind.ROCKETMQ,
+        )
+        return (await BrokerPortServer(cast("ControllerService", service)).probe(probe))[0]
+
+    assert on_a_busy_loop(stalls_ms, answers_at_ms, probed) is outcome
 
 
 def test_a_winner_that_is_asked_again_does_not_stand_behind_the_slaves(monkeypatch: pytest.MonkeyPatch) -> None:

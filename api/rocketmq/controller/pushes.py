@@ -37,7 +37,7 @@ from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.config import ConfigError
-from rollcall_ha.node.remoting.asking import dial, running_timeout
+from rollcall_ha.node.remoting.asking import LATE_MS_MAX, dial, running_timeout
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import Frame
@@ -50,8 +50,6 @@ PAUSE_MS_MAX = 1_000
 MASTER_FIRST_MS = 500
 CONNECT_MS_MAX = 500
 """Both of the time for which the loop runs."""
-CONNECT_LATE_MS_MAX = 10_000
-"""Of any time."""
 ANSWER_MS_MAX = 2_000
 DIALS_MAX = 128
 DIALS_AGAIN_MAX = 16
@@ -253,7 +251,7 @@ class RocketmqPushes:
         # Counted by any time, the dials of a mass failover failed because this loop was busy with it, and their winners
         # heard last.
         async with turn, running_timeout(CONNECT_MS_MAX):
-            link = await dial(address, timeout_ms=CONNECT_LATE_MS_MAX)
+            link = await dial(address, timeout_ms=LATE_MS_MAX)
         while len(self._links) >= LINKS_MAX:
             # It has been silent for longest. Its broker has the 1008, and is tried again.
             oldest = next(iter(self._links))
