@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 import tomli_w
+import typer
 from msgspec.structs import replace
 
 from rollcall_ha.api.rocketmq.access.accounts import new_accounts
@@ -35,6 +36,7 @@ from rollcall_ha.cli.issuing import (
 )
 from rollcall_ha.cli.machines import Placement, any_address, laid_out, place, tables
 from rollcall_ha.cli.options import Founding
+from rollcall_ha.cli.orders import may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
@@ -93,6 +95,8 @@ def init(directory: Path, plan: Founding, *, form: Format = Format.TABLE) -> Non
     with wrong_use(ConfigError, AuthorityError):
         plan, placement = _placed(plan)
         fleet = describe(plan)
+        if plan.min_in_sync == 0 and may_ask():
+            fleet = describe(replace(plan, min_in_sync=_ask_min_in_sync(fleet)))
         passphrase = read_passphrase(plan.passphrase_file)
     try:
         _write(directory, fleet, placement, passphrase)
@@ -109,6 +113,24 @@ def init(directory: Path, plan: Founding, *, form: Format = Format.TABLE) -> Non
             f"WARNING  {directory / AUTHORITY_DIRECTORY / KEY_FILE} is not encrypted: who reads it can be anybody in "
             f"this fleet; where that matters, found the fleet with --passphrase-file or {PASSPHRASE_VARIABLE}"
         )
+
+
+def _ask_min_in_sync(fleet: FleetFile) -> int:
+    """What a person chooses (adr/0032); 0, the default, where there is no choice: sets of one replica or two."""
+    replicas = min((broker.expected_replicas for broker in fleet.brokers.values()), default=0)
+    half = (replicas + 1) // 2
+    if half < 2:
+        return 0
+    least: int = typer.prompt(
+        f"How many of {replicas} replicas must be in sync before a message is acknowledged? {half} keep it on as many "
+        f"disks, and writes stop when {replicas - half + 1} replicas are gone; 1 serves on with the last one, and what "
+        "that acknowledges alone is gone with its disk",
+        type=int,
+        default=half,
+        err=True,
+    )
+    _require(1 <= least <= replicas, f"{least} replicas cannot be in sync of {replicas}; say 1 to {replicas}")
+    return least
 
 
 def _placed(plan: Founding) -> tuple[Founding, Placement | None]:

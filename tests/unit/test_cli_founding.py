@@ -337,3 +337,28 @@ def test_a_wrong_layout_names_the_value_and_founds_nothing(
 
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(("typed", "least", "code"), [("1\n", 1, 0), ("\n", 2, 0), ("4\n", None, 2)])
+def test_a_person_is_asked_how_many_must_be_in_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, least: int | None, code: int
+) -> None:
+    """A script is not, nor who has said it, nor where there is no choice."""
+    monkeypatch.setattr(founding, "may_ask", lambda: True)
+    machines = "--machine m1=h1 --machine m2=h2 --machine m3=h3"
+
+    def found(place: str, options: str) -> Result:
+        command = f"init --directory {tmp_path / place} {machines} {options}"
+        return CliRunner().invoke(app, command.split(), input=typed)
+
+    asked = found("asked", "--brokers a=3")
+    assert asked.exit_code == code
+    assert "How many of 3 replicas" in asked.stderr
+    if least is not None:
+        fleet = load_fleet_file(tmp_path / "asked" / "rollcall.toml")
+        assert {one.min_in_sync for one in fleet.brokers.values()} == {least}
+        assert "How many" not in found("said", "--brokers a=3 --min-in-sync 2").stderr
+        assert "How many" not in found("pair", "--brokers a=2").stderr
+    else:
+        assert "say 1 to 3" in asked.stderr
+        assert not (tmp_path / "asked").exists()
