@@ -41,7 +41,8 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
-from rollcall_ha.controller.contract.views import RefusedBroker, host_of
+from rollcall_ha.controller.contract.values import peer_host
+from rollcall_ha.controller.contract.views import RefusedBroker
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime import broker_requests
@@ -247,7 +248,7 @@ class BrokerPortServer:
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
         # Not who shows none, as a port scanner, or ``rollcall doctor``, does.
         if (cause := connection.close_cause) in _REFUSED_BY_TLS and "certificate" in reason:
-            host = host_of(connection.peer)
+            host = peer_host(connection.peer)
             refused = RefusedBroker(broker_id=None, host=host, code=cause, reason=reason, hint=CERTIFICATE_HINT)
             self._service.refusals.note(None, refused, self._service.now_ns())
             if NOT_YET_VALID in reason:
@@ -404,7 +405,7 @@ class BrokerPortServer:
                 message.set_key,
                 RefusedBroker(
                     broker_id=message.broker_id if isinstance(message, RegisterReplica) else None,
-                    host=host_of(connection.peer),
+                    host=peer_host(connection.peer),
                     code=refusal.code.name,
                     reason=refusal.reason,
                     hint=refusal.hint,
@@ -460,7 +461,7 @@ class BrokerPortServer:
             if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
                 link.replicas[command.set_key, reply.broker_id] = command.incarnation
             if isinstance(command, ApplyBrokerId | RegisterReplica) and isinstance(reply, IdGranted | Registered):
-                self._service.refusals.taken(command.set_key, reply.broker_id, host_of(connection.peer))
+                self._service.refusals.taken(command.set_key, reply.broker_id, peer_host(connection.peer))
             elif isinstance(reply, Refused):
                 self._note(connection, command, reply)
             self._answer(connection, frame, reply)

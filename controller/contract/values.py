@@ -337,6 +337,12 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def peer_host(address: str) -> str:
+    """The host of an address that the kernel tells, as brokers write it in theirs."""
+    # A port that is bound to "::" sees 10.0.0.5 as ::ffff:10.0.0.5: no broker would be at home on its own host.
+    return host_of(address).removeprefix("::ffff:")
+
+
 class MaintenanceScope(Value):
     """One replica (``set_key`` and ``broker_id``), or (``host``) each replica with an address on a host."""
 

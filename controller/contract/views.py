@@ -32,6 +32,7 @@ from rollcall_ha.controller.contract.values import (
     RevokedCertificate,
     StopReason,
     Value,
+    host_of,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
@@ -126,11 +127,6 @@ class RefusedBroker(Value):
     def __str__(self) -> str:
         """``id 3 of demo/broker-a was cleaned (TOMBSTONED)``."""
         return f"{self.reason} ({self.code})"
-
-
-def host_of(address: str) -> str:
-    """The host of host:port, an IPv6 address without its brackets."""
-    return address.rpartition(":")[0].strip("[]")
 
 
 class SetStatus(Value):

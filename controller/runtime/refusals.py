@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.views import RefusedBroker, host_of
+from rollcall_ha.controller.contract.values import host_of
+from rollcall_ha.controller.contract.views import RefusedBroker
 
 REFUSED_MAX = 256
 """All are looked through for each set that is shown."""

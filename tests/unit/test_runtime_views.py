@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
-from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus, host_of
+from rollcall_ha.controller.contract.values import host_of
+from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus
 from rollcall_ha.controller.runtime.refusals import (
     REASON_CHARS_MAX,
     REFUSED_MAX,

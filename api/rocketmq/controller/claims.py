@@ -24,6 +24,7 @@ import msgspec
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import peer_host
 from rollcall_ha.controller.runtime.session_state import ReplicaKey
 
 SILENCE_MS = 3_000
@@ -55,7 +56,7 @@ class Claims:
 
         ``address``: where the replica is registered, host:port. ``code``: of the request.
         """
-        host, home = host_of(caller.address), host_of(address)
+        host, home = peer_host(caller.address), peer_host(address)
         name = "" if caller.proved_by is ProvedBy.NOTHING else caller.name
         is_beat, registers = code == RequestCode.BROKER_HEARTBEAT, code == RequestCode.REGISTER_BROKER
         claim = self._claims.setdefault(key, _Claim(host, name, now_ns, now_ns))
@@ -88,10 +89,3 @@ class Claims:
         # broker had time for its own, a stranger could keep a dead one alive.
         is_due = now_ns - claim.since_ns > SILENCE_MS * NS_PER_MS
         return claim.beats_from == host or (not claim.beats_from and is_due)
-
-
-def host_of(address: str) -> str:
-    """The host of host:port, in one spelling."""
-    # A port that is bound to "::" sees 10.0.0.5 as ::ffff:10.0.0.5, and brokers write [fd00::5]:10911: no broker would
-    # be at home on its own host.
-    return address.rpartition(":")[0].strip("[]").removeprefix("::ffff:")

@@ -26,7 +26,7 @@ import msgspec
 from rollcall_ha.api.broker_port.code_table import Request
 from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
 from rollcall_ha.api.rocketmq.controller.broker_sets import SetsByName
-from rollcall_ha.api.rocketmq.controller.claims import Claims, host_of
+from rollcall_ha.api.rocketmq.controller.claims import Claims
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnyCommand, RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.ids import (
@@ -40,7 +40,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AnyReply, Refused
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration, peer_host
 from rollcall_ha.controller.contract.views import RefusedBroker
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.replication.proposer import ProposeError
@@ -113,7 +113,7 @@ class RocketmqReplicas:
         if replica.description is not None and replica.description.kind is not ReplicaKind.ROCKETMQ:
             self.claims.refused["native"] += 1
             return f"replica {broker_id} of {found.set_key} is a broker of Rollcall's, which speaks in its own session"
-        now_ns, host = self._service.now_ns(), host_of(request.caller.address)
+        now_ns, host = self._service.now_ns(), peer_host(request.caller.address)
         complaint = self.claims.refuse(
             (found.set_key, broker_id),
             request.caller,
