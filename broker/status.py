@@ -244,12 +244,8 @@ class ReplicaReporter:
             ("milestones_dropped_total", "Not reported for want of a session.", session.counters.milestones_dropped),
             ("messages_appended_total", "Since the start.", put.counters.appended),
             ("messages_acknowledged_total", "PUT_OK since the start.", put.counters.released),
-            (
-                "messages_unknown_total",
-                "Unknown by their epoch's end, since the start.",
-                put.counters.failed_unknown,
-            ),
-            ("messages_timed_out_total", "Unknown after ack_timeout_ms, since the start.", put.counters.timed_out),
+            ("messages_unknown_total", "Failed as outcome unknown since the start.", put.counters.failed_unknown),
+            ("messages_timed_out_total", "Of these, unacknowledged for ack_timeout_ms.", put.counters.timed_out),
             ("messages_refused_total", "Refused sends since the start.", put.counters.refused),
             ("messages_waiting", "Appended, neither released nor failed.", put.waiting_messages),
         ]

@@ -76,9 +76,8 @@ class PutCounters(msgspec.Struct):
     released: int = 0
     """Messages answered PUT_OK, duplicates included."""
     failed_unknown: int = 0
-    """By the end of their epoch."""
     timed_out: int = 0
-    """Unacknowledged for ``ack_timeout_ms``, and answered "outcome unknown"."""
+    """Of these, those that nobody acknowledged for ``ack_timeout_ms``."""
 
 
 class _Waiting(msgspec.Struct):
@@ -168,7 +167,7 @@ class PutPath:
         if acks is None:
             return
         detail = f"masterEpoch {acks.master_epoch} ended before this message was acknowledged"
-        self.counters.failed_unknown += self._tell_unknown(acks.fail_all(), SendRefusal.EPOCH_ENDED, detail)
+        self._tell_unknown(acks.fail_all(), SendRefusal.EPOCH_ENDED, detail)
 
     def expire(self) -> None:
         """Answer what has waited too long; a repeat of it waits anew, and is in the log once (R18). Once per tick."""
@@ -184,7 +183,9 @@ class PutPath:
         """How many messages were told."""
         for waiting in waiters:
             self._write(waiting.sink, [put_unknown(answer, refusal, detail) for answer in waiting.answers])
-        return sum(len(waiting.answers) for waiting in waiters)
+        told = sum(len(waiting.answers) for waiting in waiters)
+        self.counters.failed_unknown += told
+        return told
 
     def release(self, confirm: LogOffset) -> None:
         """
