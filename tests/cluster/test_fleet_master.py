@@ -118,6 +118,30 @@ def test_a_slave_that_hangs_leaves_the_set_and_comes_back_by_itself(fleet: Fleet
     assert gap_ms <= max(timing.catch_up_timeout_ms, timing.heartbeat_timeout_ms) + slack_ms
 
 
+def test_a_send_that_hanging_slaves_do_not_acknowledge_was_not_answered_while_they_hung(fleet: Fleet) -> None:
+    """The set stays as it is, so nothing but time ends the wait; the messages are in all logs when the slaves wake."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    master = fleet.master(key)
+    slaves = [name for name in fleet.brokers if name != master]
+    direct = DirectSends(fleet, master)
+    for name in slaves:
+        fleet.stop(name)
+    began_s = time.monotonic()
+    direct.send(3)
+    fates = direct.settle(limit_s=30)
+    took_ms = (time.monotonic() - began_s) * 1_000
+    for name in slaves:
+        fleet.cont(name)
+    after = heal(fleet).view
+    with load(fleet) as work:
+        work.wait_more()
+    counted(fates=fates, took_ms=round(took_ms), audit=judge(fleet))
+    assert (fates.unknown, fates.reasons) == (3, {"ack-timeout"})
+    assert took_ms >= fleet.client().settings().settings.value("ack_timeout_ms")
+    assert after.master_epoch == before.master_epoch
+
+
 def test_min_in_sync_refuses_writes_when_both_slaves_are_gone(fleet: Fleet) -> None:
     """Of three replicas two must hold a message: alone the master acknowledges nothing, and says why (S09)."""
     key = only_set(fleet)

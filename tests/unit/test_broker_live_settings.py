@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
+from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.session import ControllerSession, SessionOwner
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import ControllerName, Incarnation, SessionOrdinal
@@ -158,6 +160,16 @@ def test_open_links_wait_by_the_shorter_timeout_only_when_their_other_end_knows_
         await ends.stop()
 
     asyncio.run(story())
+
+
+def test_a_replica_hands_the_limit_of_waiting_sends_to_its_put_path() -> None:
+    """Told by controllers that do not know the key, it goes by the default."""
+    put = SimpleNamespace(ack_timeout_ms=0)
+    parts = {name: Mock() for name in ("machine", "session", "ends", "writes")}
+    replica = cast("Replica", SimpleNamespace(put=put, _reign=None, **parts))
+    for settings, taken in ((replace(TOLD.settings, ack_timeout_ms=3_000), 3_000), (TOLD.settings, 5_000)):
+        Replica._retimed(replica, FILE, settings)
+        assert put.ack_timeout_ms == taken
 
 
 def test_a_stop_of_writes_is_told_by_the_new_limit() -> None:

@@ -67,12 +67,14 @@ class Waiters:
 
     def __init__(self) -> None:
         self.released: list[LogOffset] = []
+        self.expired = asyncio.Event()
 
     def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
 
     def leave_epoch(self) -> None: ...
 
-    def expire(self) -> None: ...
+    def expire(self) -> None:
+        self.expired.set()
 
     def release(self, confirm: LogOffset) -> None:
         self.released.append(confirm)
@@ -291,5 +293,17 @@ def test_a_reign_is_drained_when_no_sender_waits_and_takes_no_new_sends_from_the
         assert drained == [EPOCH]
         reign.leave("the test ends", "127.0.0.1:2")
         assert (gate.state.is_draining, gate.state.master_address) == (False, "127.0.0.1:2")
+
+    asyncio.run(story())
+
+
+def test_a_reign_looks_by_itself_for_sends_that_have_waited_too_long() -> None:
+    """Nothing else happens while nobody acknowledges."""
+
+    async def story() -> None:
+        waiters = Waiters()
+        reign = reign_of(Gate(), waiters=waiters)
+        await asyncio.wait_for(waiters.expired.wait(), 30)
+        reign.leave("the test ends", "")
 
     asyncio.run(story())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplySettings
 from rollcall_ha.controller.contract.events import CommandRefused, SettingsApplied
+from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.contract.settings import KEYS, Settings, settings_of, timing_with
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
@@ -187,3 +189,20 @@ def test_every_setting_is_an_integer_with_words_of_its_own() -> None:
     assert all(text.endswith(".") for text in meanings)
     assert len(set(meanings)) == len(meanings)
     assert {type(FOUNDED.value(name)) for name in KEYS} == {int}
+
+
+def test_a_key_of_a_later_level_is_refused_below_it_and_written_by_nobody_before_it_is_set() -> None:
+    """Left out in silence, the order would be answered as done; written, older controllers would have another state."""
+    fleet = Fleet()
+    older = replace(fleet.state, feature_level=1)
+    with pytest.raises(ValueError, match="'ack_timeout_ms' needs feature level 2, the fleet is at 1"):
+        wanted(older, FOUNDED, values={"ack_timeout_ms": 3_000})
+    assert b"ack_timeout_ms" not in msgspec.json.encode(FOUNDED)
+    order = ApplySettings(settings=replace(FOUNDED, ack_timeout_ms=3_000), expected_version=0, file=FILE)
+    assert fitted(fleet.operation(order), 1)[0].command == replace(order, settings=FOUNDED)
+
+    assert change(fleet, 0, ack_timeout_ms=3_000) == Done()
+    before, after = fleet.state.settings
+    assert (before.settings.value("ack_timeout_ms"), after.settings.ack_timeout_ms) == (5_000, 3_000)
+    assert [str(one) for one in after.changed] == ["ack_timeout_ms 5000 -> 3000"]
+    assert change(fleet, 2, ack_timeout_ms=999) != Done()
