@@ -107,6 +107,8 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
         first = down[0]
         is_serving = first.view.condition is Condition.SERVING
         reason = _problems(first) if is_serving else first.view.condition_reason or str(first.view.condition)
+        if first.is_master_awaited:
+            reason += "; its slaves hear it, so it is awaited before another one is elected"
         verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
         return Judgement(verdict, Mood.BAD, is_degraded=True)
     weak = [status for status in sets if status.problems]

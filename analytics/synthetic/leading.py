@@ -247,6 +247,10 @@ class SetLeader:
         """Each replica told its positions when it registered."""
         return True
 
+    def awaits_master(self, view: SetView, now_ns: int) -> bool:  # noqa: ARG002 - its leaders are cut off from nobody
+        """Never."""
+        return False
+
     def stamps_of_lost(self, key: SetKey, master: BrokerId | None) -> Stamps | None:  # noqa: ARG002 - a set loses one
         """What this leader saw of the end of the master that the set is losing."""
         return self._lost

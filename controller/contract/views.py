@@ -140,6 +140,8 @@ class SetStatus(Value):
     """The one that holds for this set, its own or the fleet's; None: masters are elected without asking."""
     refused: tuple[RefusedBroker, ...] = ()
     """Processes of this set that this controller has refused within the last minute."""
+    is_master_awaited: bool = False
+    """No election is held: its slaves hear the master, which controllers lost together with all others (R13)."""
 
     def refusal_of(self, replica: ReplicaStatus) -> RefusedBroker | None:
         """Why a process of ``replica``, or else one without a name on its host, is refused; None: none is known."""

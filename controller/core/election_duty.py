@@ -23,6 +23,7 @@ the one nor waits for the other.
 Rule 8: while elections are paused, the one that is withheld is proposed once, and again when the pause is over.
 Rule 9: a pending election is for the masterEpoch in which its need arose. The newest state may be ahead of the changes
 that the duty was told: an operator has elected broker 3, and the attempt of before would replace it while it enters.
+Rule 10 (R13): an election waits while the master is awaited: this leader's own network may have made it silent.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class Hearing(Protocol):
 
     def stamps_of_lost(self, key: SetKey, master: BrokerId | None) -> Stamps | None:
         """How the set lost its master; ``master`` None: its process was replaced. None: this leader did not see it."""
+
+    def awaits_master(self, view: SetView, now_ns: int) -> bool:
+        """Whether its master may be there, and is to be heard before another one is elected."""
 
     def evidence(
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
@@ -224,7 +228,7 @@ class ElectionDuty:
         # Rule 2 holds here too: when a rack with 1,000 masters dies, 512 elections share the entry of their silence and
         # the others wait in the queue.
         is_free = key not in self._in_flight and key not in self._pending and len(self._in_flight) < self._in_flight_max
-        if view is None or not (is_masters and is_known and is_free):
+        if view is None or not (is_masters and is_known and is_free) or self._sessions.awaits_master(view, now_ns):
             return []
         pending = PendingElection(
             set_key=key,
@@ -358,6 +362,11 @@ class ElectionDuty:
         return actions
 
     def _propose(self, view: SetView, pending: PendingElection, now_ns: int) -> list[ProposeCommand]:
+        if self._sessions.awaits_master(view, now_ns):
+            # Controllers and brokers were cut from each other for a minute, in which the master served on. Its slave is
+            # back 30 ms before it: elected now, the cut would be felt when it ends (promise 3).
+            pending.retry_at_ns = now_ns + RETRY_PAUSE_MS * NS_PER_MS
+            return []
         command, evidence = self._order(view, pending, now_ns)
         if not self._is_worth_proposing(view, pending, command, evidence):
             # Nobody would win. The pause is the longest, because a change, and a replica that becomes ready, end it.

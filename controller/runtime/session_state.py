@@ -133,6 +133,10 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     """As reported by an electable member, when this one is master."""
     link_ended_ns: int | None = None
     """The same, if the member saw that this one's end closed it."""
+    missed_ns: int | None = None
+    """Found silent then, and it may be this leader's own network (``own_network``)."""
+    witnessed_ns: int | None = None
+    """Since then: when a member's first word came that it has bytes from this one as master."""
     in_flight: bool = False
     retry_at_ns: int = 0
     links: dict[BrokerId, LinkSeen] = msgspec.field(default_factory=dict)

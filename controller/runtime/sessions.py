@@ -22,6 +22,8 @@ Rule 7 (R7): a broker that knows a later masterEpoch than this leader must regis
 reports what the broker knows.
 Rule 8 (R28): a replica whose connection was closed because its certificate is revoked is gone at once: nothing is asked
 of it, and it does not come back on this session.
+Rule 9 (R13): a master that is found silent when nobody of its set is heard, or less than half of the fleet, may be
+there: this leader's own network is as likely. It is awaited once a member tells of its bytes (``own_network``).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from collections.abc import Iterable
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import NS_PER_MS, NS_PER_US, Timing
@@ -39,7 +41,9 @@ from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProb
 from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.core.registration import too_high
 from rollcall_ha.controller.core.views import ViewOf
+from rollcall_ha.controller.runtime import own_network
 from rollcall_ha.controller.runtime.confirms import Confirms, in_reign
+from rollcall_ha.controller.runtime.fencing import fenced, knows_more, not_registered
 from rollcall_ha.controller.runtime.session_state import (
     ConnectionId,
     LinkSeen,
@@ -105,6 +109,7 @@ class Sessions:
         self.disarm()
         for key in keys:
             self.track(key, now_ns)
+        own_network.inherited(self._sessions.values(), now_ns)
         self._start_grace(now_ns)
         self._last_tick_ns = now_ns
 
@@ -232,6 +237,7 @@ class Sessions:
             session.heard_ns, session.links, session.growth = old.heard_ns, old.links, old.growth
             session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
             session.confirmed_before, session.timeout_ms = old.confirmed_before, old.timeout_ms
+            session.missed_ns, session.witnessed_ns = old.missed_ns, old.witnessed_ns
         elif old is not None and self._reigning.get(replica[0]) == replica:
             del self._reigning[replica[0]]
             # With its session would go the time at which it was seen to end: an outage would begin when the next
@@ -281,14 +287,14 @@ class Sessions:
     def heartbeat(self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int) -> Refused | list[Action]:
         """Count the replica as heard; a refusal if the session it names is not the current one."""
         session = self._sessions.get((beat.set_key, beat.broker_id))
-        refusal = _fenced(session, beat.incarnation, beat.session_ordinal)
+        refusal = fenced(session, beat.incarnation, beat.session_ordinal)
         if session is None or refusal is not None:
-            return refusal or _not_registered(beat.set_key, beat.broker_id)
+            return refusal or not_registered(beat.set_key, beat.broker_id)
         # Rule 7. These controllers came back from a backup of epoch 5 while the broker serves in 7: counted as heard,
         # it would keep epoch 5 looking alive, and the leader would grant epochs 6 and 7 a second time.
         view = self._view_of(beat.set_key)
         if view is not None and beat.known_master_epoch > view.master_epoch and view.condition.has_master:
-            return _knows_more(beat, view)
+            return knows_more(beat, view)
         master = self._sessions.get((beat.set_key, view.master)) if view is not None and view.master else None
         # As a registration is: a forged epoch of 2**70 would be in the evidence, and the floor of a first election.
         if complaint := too_high(beat.positions):
@@ -342,6 +348,7 @@ class Sessions:
         # A sign of life takes back every sign of death: a refused probe of yesterday and a closed session of today are
         # not "dead at once" (R13).
         session.closed_ns = session.refused_ns = session.link_closed_ns = session.link_ended_ns = None
+        session.missed_ns = session.witnessed_ns = None
         session.probes = session.refusals = 0
         if not session.is_alive:
             return
@@ -357,6 +364,7 @@ class Sessions:
         alive_ns = self._since_ns(now_ns) - _bounded_ns(age_us)
         if session.alive_ns is None or alive_ns > session.alive_ns:
             session.alive_ns = alive_ns
+            own_network.witnessed(session, now_ns)
 
     def _bind(self, session: ReplicaSession, connection: ConnectionId | None) -> None:
         if session.connection is not None:
@@ -376,7 +384,7 @@ class Sessions:
             return []  # noted all the same, a million reports under made-up ids would fill the leader's memory
         # R13 asks for an electable member's own word. A report of broker 2's last process, delivered late, would bear
         # witness for a link that its present process has open.
-        refusal = _fenced(reporter, report.incarnation, report.session_ordinal)
+        refusal = fenced(reporter, report.incarnation, report.session_ordinal)
         if refusal is not None:
             return refusal
         master = self._sessions.get((report.set_key, report.master))
@@ -517,7 +525,10 @@ class Sessions:
         if last_ns is not None and now_ns - last_ns > self._timing.stall_ms * NS_PER_MS:
             self._start_grace(now_ns)
         actions: list[Action] = []
-        for session in [session for timeout_ms in self._by_due for session in self._due(timeout_ms, now_ns)]:
+        due = [session for timeout_ms in self._by_due for session in self._due(timeout_ms, now_ns)]
+        if due:
+            own_network.suspected(due, self._sessions, self._tracked, now_ns)
+        for session in due:
             actions += self._detect(session, SilenceCause.TIMEOUT, now_ns)
         for session in tuple(self._suspects.values()):
             actions += self._propose_silence(session, now_ns)
@@ -581,6 +592,11 @@ class Sessions:
             return self._ended.get(key)
         session = self._sessions.get((key, master))
         return session.stamps() if session is not None else None
+
+    def awaits_master(self, view: SetView, now_ns: int) -> bool:
+        """Whether its master may be there, by a member's word, and is to be heard before another one is elected."""
+        master = self._sessions.get((view.set_key, view.master)) if view.master is not None else None
+        return master is not None and own_network.is_awaited(master, now_ns)
 
     def has_heard(self, key: SetKey, broker_id: BrokerId) -> bool:
         """Whether the replica told its positions."""
@@ -660,41 +676,3 @@ class Sessions:
 def _bounded_ns(age_us: int) -> int:
     """A peer's word about its own clock. Unbounded, 2**70 would be on record as the length of an outage."""
     return min(max(0, age_us), AGE_US_MAX) * NS_PER_US
-
-
-def _fenced(session: ReplicaSession | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
-    """A refusal if what a broker sent names another session than the current one, with both values and the remedy."""
-    if session is None:
-        return None
-    if session.incarnation != incarnation:
-        return Refused(
-            code=RefusalCode.FENCED_INCARNATION,
-            reason=f"incarnation {incarnation} has ended, current is {session.incarnation}",
-            hint="register again with your own incarnation",
-            requested=incarnation,
-            current=session.incarnation,
-        )
-    if session.ordinal != ordinal:
-        return Refused(
-            code=RefusalCode.FENCED_SESSION,
-            reason=f"session {ordinal} was replaced, current is {session.ordinal}",
-            hint="register again to open a session",
-            requested=str(ordinal),
-            current=str(session.ordinal),
-        )
-    return None
-
-
-def _knows_more(beat: Heartbeat, view: SetView) -> Refused:
-    return Refused(
-        code=RefusalCode.WAITING_FOR_REPORTS,
-        reason=f"masterEpoch {beat.known_master_epoch} is not known here, the newest is {view.master_epoch}",
-        hint="register again: that reports it",
-        requested=str(beat.known_master_epoch),
-        current=str(view.master_epoch),
-    )
-
-
-def _not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
-    reason, requested = f"replica {broker_id} of {key} is not registered", f"{key}/{broker_id}"
-    return Refused(code=RefusalCode.NEED_TO_BE_REGISTERED, reason=reason, hint="register first", requested=requested)

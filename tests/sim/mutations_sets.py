@@ -647,6 +647,26 @@ SETS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_runtime_duties.py::test_dead_at_once_needs_all_three_facts",),
     ),
     Mutation(
+        name="R13-missed-is-lost",
+        what="a master is replaced when a cut between controllers and brokers ends",
+        target="rollcall_ha.controller.runtime.own_network:is_awaited",
+        mutate=constant(value=False),
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_a_cut_between_controllers_and_brokers_deposed_a_healthy_master_when_it_ended",
+            "tests/unit/test_runtime_duties.py::test_a_new_leader_awaits_a_master_that_the_last_one_found_silent",
+        ),
+    ),
+    Mutation(
+        name="R13-missed-for-ever",
+        what="a master that hangs is awaited, and one that controllers never hear again",
+        target="rollcall_ha.controller.runtime.own_network:is_awaited",
+        mutate=lambda _original: lambda master, _now_ns: master.missed_ns is not None,
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_a_missed_master_is_awaited_for_one_timeout_and_no_longer",
+            "tests/unit/test_runtime_duties.py::test_a_master_that_hung_while_all_were_cut_off_is_found_at_once",
+        ),
+    ),
+    Mutation(
         name="R15",
         what="an entry of a newer version is skipped",
         target="rollcall_ha.controller.replication.codec:decode_operations",

@@ -310,6 +310,97 @@ def test_probe_answered_by_a_stranger_proves_nothing() -> None:
     assert _silences(world) == []
 
 
+def _cut_from_brokers(world: World, *others: Replica) -> int:
+    """All of the set fall silent at once and are found; how many events there were then."""
+    world.pass_ms(4_000, *others)
+    return len(world.records)
+
+
+def test_a_cut_between_controllers_and_brokers_deposed_a_healthy_master_when_it_ended() -> None:
+    """Its slave was back first. It hears the master: elected is nobody, and the master goes on in its epoch."""
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    assert world.kinds()[-1] == "election-failed"
+    slave.known_epoch = world.the_view(master.key).master_epoch
+
+    for _ in range(20):
+        world.run_loop(100)
+        world.beat(slave, master_heard_ms=20)
+        world.tick()
+    world.beat(master)
+    world.pass_ms(2_000, master, slave)
+
+    assert "master-elected" not in world.kinds(since)
+    assert (world.the_view(master.key).master, world.the_view(master.key).condition.has_master) == (
+        master.broker_id,
+        True,
+    )
+
+
+def test_a_missed_master_is_awaited_for_one_timeout_and_no_longer() -> None:
+    """A slave may hear it for ever while controllers do not: it is cut off from them alone."""
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    beaten_ms = 0
+    while "master-elected" not in world.kinds(since) and beaten_ms < 10_000:
+        world.run_loop(100)
+        world.beat(slave, master_heard_ms=20)
+        world.tick()
+        beaten_ms += 100
+    assert 3_000 <= beaten_ms <= 3_200
+
+
+def test_a_master_that_hung_while_all_were_cut_off_is_found_at_once() -> None:
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.beat(slave, master_heard_ms=3_900)
+    assert "master-elected" in world.kinds(since)
+
+
+def test_a_master_that_controllers_alone_do_not_hear_is_not_missed() -> None:
+    """Its slaves were heard all the time: it is the master's network, not the leader's."""
+    world, (master, *slaves) = led_set()
+    for slave in slaves:
+        slave.known_epoch = world.the_view(master.key).master_epoch
+    since = len(world.records)
+    for _ in range(40):
+        world.run_loop(100)
+        for slave in slaves:
+            world.beat(slave, master_heard_ms=20)
+        world.tick()
+    assert "master-elected" in world.kinds(since)
+
+
+def test_a_master_that_fell_silent_with_most_of_the_fleet_is_awaited_although_its_slave_is_heard() -> None:
+    world, (master, slave, other) = led_set()
+    rest = [replica for name in ("broker-b", "broker-c") for replica in world.serving_set(name)]
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    since = len(world.records)
+    for _ in range(35):
+        world.run_loop(100)
+        world.beat(slave, master_heard_ms=20)
+        world.tick()
+    for replica in (master, slave, other, *rest):
+        world.beat(replica)
+    world.pass_ms(1_000, master, slave, other, *rest)
+    assert "master-elected" not in world.kinds(since)
+
+
+def test_a_new_leader_awaits_a_master_that_the_last_one_found_silent() -> None:
+    """It has not seen why, and the slave's word says that it lives."""
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.take()
+    world.beat(slave, master_heard_ms=20)
+    world.beat(slave, master_heard_ms=20)
+    world.beat(master)
+    world.pass_ms(1_000, master, slave)
+    assert "master-elected" not in world.kinds(since)
+
+
 def test_new_leader_gives_everybody_one_full_timeout() -> None:
     """S39: empty soft state is no reason to elect; silence counts from the take-over."""
     world, (master, *slaves) = led_set()

@@ -1,0 +1,66 @@
+"""
+Masters that fell silent together with all others: it may be this leader's own network.
+
+Here: the suspicion, and how long a master is awaited, as functions over sessions. Not here: who is silent
+(``sessions``), holding elections back (``core.election_duty``).
+
+Rule 1 (R13): a master is missed, and not lost, if it is found silent when no member of its set, or less than half of
+the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why.
+Rule 2: a missed master is awaited from the first word of a member that has had bytes from it since, in this
+masterEpoch, as long as such words come, and for one heartbeat timeout at most. A master that hangs sends nothing, and
+is not awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.core.detection import FRESH_INTERVALS
+from rollcall_ha.controller.runtime.session_state import ReplicaKey, ReplicaSession
+
+
+def suspected(
+    due: Iterable[ReplicaSession],
+    sessions: Mapping[ReplicaKey, ReplicaSession],
+    members: Mapping[SetKey, Collection[BrokerId]],
+    now_ns: int,
+) -> None:
+    """Mark those of ``due``, found silent now, that are missed (rule 1)."""
+    counted = [one for one in sessions.values() if one.is_alive]
+    is_fleet = 2 * sum(not _is_heard(one, now_ns) for one in counted) > len(counted)
+    for session in due:
+        others = (sessions.get((session.set_key, one)) for one in members.get(session.set_key, ()))
+        # One that is cut off alone is not missed: its slaves are heard, and one of them can serve whom it cannot.
+        if is_fleet or not any(one is not None and _is_heard(one, now_ns) for one in others):
+            session.missed_ns = now_ns
+            witnessed(session, now_ns)
+
+
+def inherited(sessions: Iterable[ReplicaSession], now_ns: int) -> None:
+    """This controller begins to lead: whoever is silent in replicated state is missed (rule 1)."""
+    for session in sessions:
+        if not session.is_alive:
+            session.missed_ns = now_ns
+
+
+def witnessed(master: ReplicaSession, now_ns: int) -> None:
+    """A member's word of when it had bytes from this one has come, or has come before."""
+    if master.missed_ns is not None and master.witnessed_ns is None and _has_fresh_bytes(master, now_ns):
+        master.witnessed_ns = now_ns
+
+
+def is_awaited(master: ReplicaSession, now_ns: int) -> bool:
+    """Whether it is to be heard before another one is elected (rule 2)."""
+    since_ns = master.witnessed_ns
+    is_in_time = since_ns is not None and now_ns - since_ns < master.timeout_ms * NS_PER_MS
+    return is_in_time and _has_fresh_bytes(master, now_ns)
+
+
+def _has_fresh_bytes(master: ReplicaSession, now_ns: int) -> bool:
+    return master.alive_ns is not None and now_ns - master.alive_ns <= FRESH_INTERVALS * master.interval_ns
+
+
+def _is_heard(session: ReplicaSession, now_ns: int) -> bool:
+    return session.heard_ns is not None and now_ns - session.heard_ns <= FRESH_INTERVALS * session.interval_ns
