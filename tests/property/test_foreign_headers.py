@@ -146,6 +146,7 @@ def outcome(header: str) -> object:
         return type(error)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*"befghijk", "waitUs", "other"]), VALUES))
 def test_the_fast_and_the_general_way_agree_on_every_field(fields: dict[str, Any]) -> None:
     """Which of the two is taken is the order of the keys: code first, or not."""

@@ -33,6 +33,7 @@ def our_metrics() -> frozenset[str]:
     return frozenset(SUFFIX.sub("", name) for name in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_not("promtool")), reason=why_not("promtool"))
 @pytest.mark.parametrize(
     "command", [("check", "rules", str(RULES)), ("test", "rules", str(CASES))], ids=["check", "test"]

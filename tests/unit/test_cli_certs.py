@@ -99,6 +99,7 @@ def test_one_name_is_renewed_into_a_folder(fleet: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (fleet / "tls").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_the_list_has_what_was_handed_out_and_what_was_replaced(fleet: Path, tmp_path: Path) -> None:
     """Revocation needs a serial number: those of pairs that are elsewhere, or were overwritten, too."""
     certs(fleet, "issue", "bob", "--kind", "viewer", "--into", str(tmp_path / "out"))
@@ -192,6 +193,7 @@ def leader(monkeypatch: pytest.MonkeyPatch) -> Leader:
     return Leader(monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_name_is_revoked_with_every_certificate_that_still_opens_a_link(fleet: Path, leader: Leader) -> None:
     """The one that was replaced yesterday is as good as today's."""
     certs(fleet, "renew", "c1")

@@ -219,6 +219,7 @@ def test_a_closed_standard_output_is_no_traceback(arguments: tuple[str, ...]) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -52,6 +52,7 @@ def product_files() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
+@pytest.mark.slow
 def test_an_order_is_named_in_at_most_eight_product_files() -> None:
     """Counted: files of the product in which the operation's id or the type of the order stands as a word, anywhere."""
     files = product_files()

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Barrier
@@ -58,6 +59,7 @@ def test_a_set_that_was_changed_behind_the_log_is_noticed_with_its_next_entry() 
     assert good.state.state_digest != bad.state.state_digest
 
 
+@pytest.mark.slow
 def test_a_diverged_controller_stops_and_the_others_say_so(tmp_path: Path) -> None:
     """The follower whose state is another ends with the reason; status of the rest names it."""
 
