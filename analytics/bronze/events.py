@@ -256,6 +256,7 @@ def _facts(event: Column) -> dict[str, Column]:
         "phase": codes.code_of(milestone["phase"], codes.PHASES),
         "elapsed_us": milestone["elapsedUs"],
         "observed_us": milestone["observedUs"],
+        "uncertainty_us": milestone["uncertaintyUs"],
         "cut_from": milestone["cutFrom"],
         "cut_to": milestone["cutTo"],
         "released": milestone["released"],

@@ -30,6 +30,7 @@ incarnation_hash bigint xxhash64 of that replica's incarnation
 phase int milestone: code of the phase (codes.PHASES)
 elapsed_us bigint milestone: on the reporter's clock, since the proposal (leader) or the push (broker)
 observed_us bigint milestone: on the leader's clock, from the first sign of the fault to when the phase was reached
+uncertainty_us bigint milestone: how much more observed_us may be; null = it is exact
 cut_from bigint truncation: first byte that was cut
 cut_to bigint truncation: end of the log before the cut
 released bigint truncation: highest end that the replica ever acknowledged

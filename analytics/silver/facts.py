@@ -72,7 +72,7 @@ _OF_NEXT = {
 }
 """Column of a fact -> column of the set's next one."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
-_OF_MILESTONE = ("phase", "elapsed_us", "observed_us", "waited_us", "entered_at_ms")
+_OF_MILESTONE = ("phase", "elapsed_us", "observed_us", "uncertainty_us", "waited_us", "entered_at_ms")
 _OF_REPORT = (*_OF_MILESTONE, "graded_seq", *_OF_GRADE)
 """A report on a reign after its election: a milestone, the winner's entry, or a grade."""
 
@@ -80,6 +80,7 @@ _OF_REPORT = (*_OF_MILESTONE, "graded_seq", *_OF_GRADE)
 _LEAST = {
     **{stamp_column(phase): (phase, "elapsed_us") for phase in _STAMPED},
     "total_us": (Phase.SERVING, "observed_us"),
+    "total_uncertainty_us": (Phase.SERVING, "uncertainty_us"),
     "told_wait_us": (Phase.FIRST_ACK, "waited_us"),
 }
 """Column of a fold -> the phase of whose reports it is the least, and their column."""
@@ -168,6 +169,7 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
         f.when(is_milestone, phase).alias("phase"),
         "elapsed_us",
         "observed_us",
+        "uncertainty_us",
         "waited_us",
         f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
         f.when(is_graded, f.col("seq")).alias("graded_seq"),
@@ -189,6 +191,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
     ]
     known[_STAMPED.index(Phase.SERVING)]["observed_us"] = f.col("total_us")
+    known[_STAMPED.index(Phase.SERVING)]["uncertainty_us"] = f.col("total_uncertainty_us")
     known[_STAMPED.index(Phase.FIRST_ACK)]["waited_us"] = f.col("told_wait_us")
     known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
     graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}

@@ -72,15 +72,18 @@ _LONGEST = (f"WHEN {name} = longest_us THEN '{phase.value}'" for name, phase in 
 # unknown loss stays null: as 0 it would make the sum of a month look proven.
 PHASES_SELECT = f"""
 SELECT *,
-       total_us - {f"{NEXT} - ".join(f"coalesce({name}, 0)" for name in _NAMES)} AS unattributed_us,
-       total_us + CASE WHEN alive_age_us IS NOT NULL THEN greatest(0, alive_age_us - coalesce(fault_age_us, 0)) END
+       CASE WHEN total_us IS NOT NULL THEN greatest(total_us - known_us,
+         least(0, total_us + coalesce(total_uncertainty_us, 0) - known_us)) END AS unattributed_us,
+       total_us + coalesce(total_uncertainty_us, 0)
+         + CASE WHEN alive_age_us IS NOT NULL THEN greatest(0, alive_age_us - coalesce(fault_age_us, 0)) END
          AS total_us_max,
        CASE WHEN told_wait_us IS NOT NULL AND first_ack_us IS NOT NULL THEN least(told_wait_us, first_ack_us) END
          AS waited_us,
        CASE {f"{NEXT}  ".join(_LONGEST)} END AS dominating_phase,
        {_count(_MISSING)} AS missing_phases,
        CASE WHEN grade = '{Grade.PROVEN}' THEN 0 WHEN grade <> '{Grade.UNKNOWN}' THEN bound_bytes END AS loss_bytes
-FROM (SELECT *, greatest({", ".join(_NAMES)}) AS longest_us
+FROM (SELECT *, greatest({", ".join(_NAMES)}) AS longest_us,
+       {f"{NEXT} + ".join(f"coalesce({name}, 0)" for name in _NAMES)} AS known_us
 FROM (SELECT *,
        {f",{NEXT}".join(f"{sql} AS {span_column(phase)}" for phase, sql in _SPANS.items())},
        {_count(_BACKWARD)} AS backward_stamps

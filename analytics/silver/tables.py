@@ -66,6 +66,8 @@ at_serving_us bigint as above
 at_first_ack_us bigint as above
 at_full_redundancy_us bigint as above
 total_us bigint outage, timed by the leader alone: first sign of the fault to the report of SERVING (RTO)
+total_uncertainty_us bigint how much more total_us may be by its end, or by the last word of a master that was moved; \
+null = nothing
 told_wait_us bigint how long a sender says that it waited for the first acknowledgement; null = none says it
 route_converged_us bigint latest report that routes converged, on the leader's clock from the first sign of the fault
 entered_at timestamp stamp of the winner's entry into its epoch
@@ -101,9 +103,9 @@ promised_us bigint phase: from the push to the winner's durable promise
 role_applied_us bigint phase: to the role
 serving_us bigint phase: to serving
 first_ack_us bigint phase: to the first acknowledgement
-total_us_max bigint total_us from the last sure sign of life; equal if the fault was seen; null = no bound is known
+total_us_max bigint with its uncertainty, from the last sure sign of life; equal if exact; null = no bound is known
 waited_us bigint of first_ack_us: what a sender waited; null = no client says it. The rest nobody was sending
-unattributed_us bigint total_us minus the phases before the first acknowledgement
+unattributed_us bigint total_us minus the phases before the first acknowledgement; 0 if they end within its bounds
 dominating_phase string phase with the greatest duration; of equal ones the earliest
 missing_phases int phases of the eight without a duration; the two of detection count for failovers only
 backward_stamps int stamps that lie before the one before them on their clock: quarantined

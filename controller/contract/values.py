@@ -288,6 +288,11 @@ class Milestone(Value):
 
     The leader takes it off ``observed_us``, and proposes the milestone without it.
     """
+    uncertainty_us: int | UnsetType = UNSET
+    """
+    How much more ``observed_us`` may be: the leader saw the election as a follower, or nobody saw when the old master
+    ceased to acknowledge. UNSET = it is exact.
+    """
 
 
 class StopReason(StrEnum):

@@ -11,7 +11,8 @@ Rule 2: an outage ends at SERVING, when the gate is open. The leader alone times
 no phase up to SERVING explains is ``unattributed_us``.
 Rule 3: FIRST_ACK comes when somebody sends: it is in no total. The part of it that a sender waited is ``waited_us``.
 Rule 4: a phase without a stamp is named in ``missing``, and so is a stamp that lies before its predecessor. Nothing is
-guessed. Where the fault itself was not seen, ``missing`` names it, and the total is a lower and an upper bound.
+guessed. Where the fault itself was not seen, or not by the leader that times SERVING, ``missing`` names it, and the
+total is a lower and an upper bound.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.events import (
     EventRecord,
@@ -83,7 +85,8 @@ def _row(reign: _Reign) -> HistoryRow:
     phases = _phases(event, reign.milestones)
     serving = _milestone(reign.milestones, Phase.SERVING, event)
     total_us = serving.observed_us if serving is not None else None
-    uncertainty_us = _uncertainty_us(event)
+    slack_us = 0 if serving is None or serving.uncertainty_us is UNSET else serving.uncertainty_us
+    uncertainty_us = _uncertainty_us(event, slack_us)
     durations = {span.phase: span.duration_us for span in phases}
     attributed_us = sum(us for phase, us in durations.items() if us is not None and phase is not Phase.FIRST_ACK)
     missing = tuple(phase for phase, duration_us in durations.items() if duration_us is None)
@@ -96,7 +99,7 @@ def _row(reign: _Reign) -> HistoryRow:
         to_master=event.master,
         phases=phases,
         total_us=total_us,
-        unattributed_us=None if total_us is None else total_us - attributed_us,
+        unattributed_us=None if total_us is None else _unattributed_us(total_us - attributed_us, slack_us),
         missing=missing if uncertainty_us == 0 else (Phase.FAULT, *missing),
         grade=loss.grade if loss is not None else None,
         loss_bytes=_loss_bytes(loss),
@@ -108,13 +111,21 @@ def _row(reign: _Reign) -> HistoryRow:
     )
 
 
-def _uncertainty_us(event: MasterElected) -> int | None:
-    """How much earlier than the phases the outage may have begun; None = no bound is known."""
+def _uncertainty_us(event: MasterElected, slack_us: int) -> int | None:
+    """
+    How much longer than its total the outage may have been, ``slack_us`` of it by SERVING; None = no bound is known.
+    """
     if event.detection is not None:
-        return event.detection.uncertainty_us
+        of_fault_us = event.detection.uncertainty_us
+        return None if of_fault_us is None else of_fault_us + slack_us
     # Its beginning is on record: a living master was moved, or there was none before. A master that was lost without a
     # stamp was lost at some time before it: 40 ms of election would be the record of an outage of 12 minutes.
-    return None if event.verdict.kind in _FOR_A_LOST_MASTER else 0
+    return None if event.verdict.kind in _FOR_A_LOST_MASTER else slack_us
+
+
+def _unattributed_us(rest_us: int, slack_us: int) -> int:
+    """``rest_us`` of a total; phases that reach beyond its lower bound, and not beyond the upper one, explain it."""
+    return max(rest_us, min(0, rest_us + slack_us))
 
 
 def _waited_us(first_ack: Milestone | None, span_us: int | None) -> int | None:

@@ -25,12 +25,13 @@ from rollcall_ha.controller.contract.commands import (
 )
 from rollcall_ha.controller.contract.events import CommandRefused
 from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.levels import FIELDS_SINCE
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LinkReport
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.contract.values import Evidence, Milestone
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.runtime.live_settings import settings_unknown_to
 from rollcall_ha.controller.runtime.revocations import unknown_to
@@ -117,7 +118,10 @@ async def submit(
     if isinstance(command, AnnounceStop | ReportDrained) and evidence is not None:
         service.duties.handle_requested(command.set_key, service.now_ns())
     if isinstance(command, RecordMilestones):
-        command = service.duties.milestones.observe(command, service.now_ns())
+        state = service.published.state
+        has_bounds = state.feature_level >= FIELDS_SINCE[Milestone]["uncertainty_us"]
+        steady_ms = service.ports.wall_ms() - state.stepped_ms if has_bounds else None
+        command = service.duties.milestones.observe(command, service.now_ns(), steady_ms=steady_ms)
     reply = await service.submit(
         command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
     )

@@ -35,12 +35,11 @@ from rollcall_ha.controller.contract.replies import AnyReply, Done, Refused, Reg
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import NS_PER_US, Timing
-from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.core.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, changed_sets
 from rollcall_ha.controller.core.views import ViewOf
 from rollcall_ha.controller.runtime.handover_duty import HandoverDuty, PreviewAny
-from rollcall_ha.controller.runtime.milestones import Milestones, Origin
+from rollcall_ha.controller.runtime.milestones import Milestones, Origin, winner_beside
 from rollcall_ha.controller.runtime.order_ends import FleetNow, OrderEnds
 from rollcall_ha.controller.runtime.return_duty import ReturnDuty
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
@@ -151,12 +150,13 @@ class LeaderDuties:
         proposed_ns = pending.proposed_ns if is_own and pending is not None else None
         origin_ns = requested_ns if proposed_ns is None else proposed_ns
         first_sign_age_us = event.detection.first_sign_age_us if event.detection is not None else 0
-        if event.verdict.kind is ElectionKind.REQUESTED and event.detection is None:
+        winner = winner_beside(event)
+        if winner is not None:
             # Its old master serves until it is told. From the order, the time that a majority took to commit would be
             # on record as an outage that nobody felt.
             origin_ns = now_ns
         fault_ns = origin_ns - first_sign_age_us * NS_PER_US
-        origin = Origin(proposed_ns=origin_ns, fault_ns=fault_ns, committed_ns=now_ns)
+        origin = Origin(proposed_ns=origin_ns, fault_ns=fault_ns, committed_ns=now_ns, served_by=winner)
         self.milestones.committed(key, event.master_epoch, origin)
 
     def handle_requested(self, key: SetKey, now_ns: int) -> None:

@@ -6,8 +6,10 @@ Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not
 
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
 without a detection (a first election) both count from the proposal. Where an operator moves a living master both count
-from the commit: the old master serves until it is told.
-Rule 2: a leader that did not see the beginning says nothing about it: ``observed_us`` stays None.
+from the commit: the old master serves until it is told, and at the most until the winner has promised.
+Rule 2: a leader that applied the election of the leader before it has bounds: at the least since it applied it, at the
+most since its stamp. One that did not see it, or leads a fleet whose level has no bounds, says nothing: ``observed_us``
+stays None.
 Rule 3: a broker's milestone is observed when it was reached: at the arrival of its report, less the age that the broker
 tells, and not before the commit, of which it had to hear first.
 Rule 4: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
@@ -15,25 +17,43 @@ Rule 4: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the ol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import RecordMilestones
-from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
+from rollcall_ha.controller.contract.values import Milestone, Phase
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.actions import Action, ProposeCommand
+from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS, US_PER_MS
 
 PENDING_MAX = 20_000
 ORIGINS_MAX = 20_000
 """Failovers whose beginning is remembered; the oldest is forgotten first."""
 
 
-class Origin(Frozen):
+class Origin(msgspec.Struct, kw_only=True):
     """Where the clocks of one failover start."""
 
     proposed_ns: int
     fault_ns: int
     committed_ns: int
+    served_by: BrokerId | None = None
+    """The winner, where the old master serves until it is told; None: it had ceased before."""
+    promised_us: int | None = None
+    """When that winner promised, on its own clock."""
+    stamped_ms: int | None = None
+    """The election's stamp less the steps of its clock, if another proposed it: the rest is when it was applied."""
+
+
+def winner_beside(event: MasterElected) -> BrokerId | None:
+    """The winner, if the old master serves until it is told: nothing had stopped it before the election."""
+    is_beside = event.verdict.kind is ElectionKind.REQUESTED and event.detection is None
+    return event.master if is_beside else None
 
 
 class Milestones:
@@ -41,6 +61,7 @@ class Milestones:
 
     def __init__(self) -> None:
         self._origins: dict[tuple[SetKey, MasterEpoch], Origin] = {}
+        self._applied: dict[SetKey, tuple[MasterEpoch, Origin]] = {}
         self._pending: dict[SetKey, list[Milestone]] = {}
         self._pending_count = 0
         self.dropped = 0
@@ -58,23 +79,42 @@ class Milestones:
             del self._origins[next(iter(self._origins))]
         self._add(key, epoch, Phase.COMMITTED, origin.committed_ns)
 
+    def applied(self, records: Iterable[EventRecord], *, stepped_ms: int, now_ns: int) -> None:
+        """Remember each set's last election, also while another controller leads: this one may be the next (rule 2)."""
+        for record in records:
+            event = record.event
+            if not isinstance(event, MasterElected) or record.set_key is None:
+                continue
+            stamps = event.detection
+            origin = Origin(
+                proposed_ns=now_ns,
+                fault_ns=now_ns - (stamps.first_sign_age_us * NS_PER_US if stamps is not None else 0),
+                committed_ns=now_ns,
+                served_by=winner_beside(event),
+                stamped_ms=record.stamped_at_ms - stepped_ms,
+            )
+            self._applied.pop(record.set_key, None)
+            self._applied[record.set_key] = event.master_epoch, origin
+            if len(self._applied) > ORIGINS_MAX:
+                del self._applied[next(iter(self._applied))]
+
     def notified(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> None:
         """The notice of this epoch was handed to the winner's connection."""
         # Rule 2: an election of the leader before this one; its clock is not ours.
         if (key, epoch) in self._origins:
             self._add(key, epoch, Phase.NOTIFIED, now_ns)
 
-    def observe(self, command: RecordMilestones, now_ns: int) -> RecordMilestones:
-        """The same milestones with the leader's own measure of when they were reached (rule 3)."""
-        return msgspec.structs.replace(
-            command,
-            milestones=tuple(
-                msgspec.structs.replace(
-                    milestone, age_us=None, observed_us=self._observed_us(command.set_key, milestone, now_ns)
-                )
-                for milestone in command.milestones
-            ),
-        )
+    def observe(self, command: RecordMilestones, now_ns: int, *, steady_ms: int | None) -> RecordMilestones:
+        """
+        The same milestones with the leader's own measure of when they were reached (rule 3).
+
+        Args:
+            command: A broker's report.
+            now_ns: When it arrived.
+            steady_ms: UTC at that moment, less the steps on record; None: the fleet's level has no bounds (rule 2).
+        """
+        milestones = tuple(self._timed(command.set_key, one, now_ns, steady_ms) for one in command.milestones)
+        return msgspec.structs.replace(command, milestones=milestones)
 
     def flush(self) -> list[Action]:
         """One proposal per set with all that has gathered."""
@@ -89,8 +129,35 @@ class Milestones:
         for milestone in command.milestones:
             self._put(command.set_key, milestone)
 
+    def _origin_of(self, key: SetKey, epoch: MasterEpoch) -> Origin | None:
+        applied_epoch, applied = self._applied.get(key, (None, None))
+        return self._origins.get((key, epoch)) or (applied if applied_epoch == epoch else None)
+
+    def _timed(self, key: SetKey, milestone: Milestone, now_ns: int, steady_ms: int | None) -> Milestone:
+        origin = self._origin_of(key, milestone.master_epoch)
+        timed = msgspec.structs.replace(milestone, age_us=None, observed_us=None, uncertainty_us=UNSET)
+        observed_us = self._observed_us(key, milestone, now_ns)
+        if origin is None or observed_us is None or (origin.stamped_ms is not None and steady_ms is None):
+            return timed
+        least_us = most_us = observed_us
+        if origin.stamped_ms is not None and steady_ms is not None:
+            # It was proposed before it was applied here. By how much, only the stamp of another clock says.
+            since_ms = steady_ms - origin.stamped_ms + CLOCK_DIFFERENCE_MS
+            late_us = since_ms * US_PER_MS - (now_ns - origin.committed_ns) // NS_PER_US
+            # Negative by a step that is not on record yet: as exact, the total would be a number that nobody measured.
+            most_us += max(CLOCK_DIFFERENCE_MS * US_PER_MS, late_us)
+        if milestone.broker_id is not None and milestone.broker_id == origin.served_by:
+            if milestone.phase is Phase.PROMISED:
+                origin.promised_us = milestone.elapsed_us
+            elif milestone.phase is Phase.SERVING and steady_ms is not None:
+                # Up to the winner's promise its acks let the old master answer: counted from the commit, 1,834 ms were
+                # on record as exact of 1,730 felt.
+                promised_us = milestone.elapsed_us if origin.promised_us is None else origin.promised_us
+                least_us = min(least_us, max(0, milestone.elapsed_us - promised_us))
+        return msgspec.structs.replace(timed, observed_us=least_us, uncertainty_us=(most_us - least_us) or UNSET)
+
     def _observed_us(self, key: SetKey, milestone: Milestone, now_ns: int) -> int | None:
-        origin = self._origins.get((key, milestone.master_epoch))
+        origin = self._origin_of(key, milestone.master_epoch)
         if origin is None:
             return None
         # An age that is no time, of a broker's mistake or lie, would end the outage before it began, or after now.

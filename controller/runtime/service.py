@@ -507,6 +507,7 @@ class ControllerService:
                 self._clock_watch.forget()
         if entry.records and self._taken_term is None:
             self._clock_watch.applied(entry.records[-1].stamped_at_ms, applied_ns=applied_ns)
+        self.duties.milestones.applied(entry.records, stepped_ms=entry.state.stepped_ms, now_ns=applied_ns)
         # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.
         if not self.duties.is_active:
             return

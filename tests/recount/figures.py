@@ -100,12 +100,15 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
     led_ms = led_ms if led_ms is not None and led_ms >= 0 else None
     since_ms = None if reign.previous_failover_ms is None else reign.at_ms - reign.previous_failover_ms
     known = {phase: us for phase, us in spans.items() if us is not None and phase in OF_OUTAGE}
+    rest_us = (reign.total_us or 0) - sum(known.values())
+    # Phases may end within the uncertainty of the total: then they explain all of it.
+    rest_us = rest_us if rest_us >= 0 else min(0, rest_us + reign.uncertainty_us)
     late_us = None if None in (reign.route_us, reign.total_us) else (reign.route_us or 0) - (reign.total_us or 0)
     late_ms = None if late_us is None else late_us // US_PER_MS
     wait_us, ack_us = reign.told_wait_us, spans["first-ack"]
     maximum = None
     if reign.total_us is not None and reign.alive_us is not None:
-        maximum = reign.total_us + max(0, reign.alive_us - (reign.fault_us or 0))
+        maximum = reign.total_us + reign.uncertainty_us + max(0, reign.alive_us - (reign.fault_us or 0))
     return {
         "day": day_of(reign.at_ms),
         "master_epoch": reign.epoch,
@@ -118,7 +121,7 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "total_us": reign.total_us,
         "total_us_max": maximum,
         "waited_us": None if wait_us is None or ack_us is None else min(wait_us, ack_us),
-        "unattributed_us": None if reign.total_us is None else reign.total_us - sum(known.values()),
+        "unattributed_us": None if reign.total_us is None else rest_us,
         # The first of equal ones: the phases are in order.
         "dominating_phase": max(known, key=lambda phase: known[phase], default=None),
         "missing_phases": sum(us is None for us in spans.values()),

@@ -168,9 +168,8 @@ def _silence(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _milestone(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _named("masterEpoch", "phase", "elapsedUs", "observedUs", "waitedUs", "brokerId", "incarnation")(
-        event["milestone"]
-    )
+    names = ("masterEpoch", "phase", "elapsedUs", "observedUs", "uncertaintyUs", "waitedUs", "brokerId", "incarnation")
+    return _named(*names)(event["milestone"])
 
 
 def _grade(event: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -64,6 +64,7 @@ class Reign:
     """How often the set had been taken away."""
     stamps: dict[str, int] = field(default_factory=dict)
     total_us: int | None = None
+    uncertainty_us: int = 0
     told_wait_us: int | None = None
     route_us: int | None = None
     entered_at_ms: int | None = None
@@ -109,6 +110,7 @@ class Reign:
         self.stamps[phase] = min(self.stamps.get(phase, body["elapsedUs"]), body["elapsedUs"])
         if phase == "serving":
             self.total_us = _least(self.total_us, observed_us)
+            self.uncertainty_us = body.get("uncertaintyUs") or 0
             self.served_place = self.served_place or place
         if phase == "first-ack":
             self.told_wait_us = _least(self.told_wait_us, body.get("waitedUs"))

@@ -84,6 +84,8 @@ def troubled() -> Fleet:
     fleet.elect(evidence=triggered(fleet, fleet.evidence(ends)))
     fleet.enter(1_000, acked=1_000)
     master = int(fleet.set.master or 0)
+    served = reached(fleet.set.master_epoch, Phase.SERVING, 900, by=master, observed=700)
+    fleet.milestones(msgspec.structs.replace(served, uncertainty_us=1_000_000))
     fleet.do(fleet.registration(master, incarnation="next", boot="boot-2", holds=positions(1_000)))
     fleet.silence(master)
     fleet.clean(is_unclean=True)
@@ -115,6 +117,8 @@ def test_bounds_and_waits_are_those_of_history(spark: Any, fleet: Fleet, lake: L
         epoch: tuple(getattr(row, name) for name in names) for epoch, row in history.items()
     }
     assert (rows[2]["total_us"], rows[2]["total_us_max"], rows[2]["waited_us"]) == (2_508_000, 3_008_000, 2_000)
+    bounded = rows[max(rows)]
+    assert (bounded["total_us"], bounded["total_us_max"], bounded["unattributed_us"]) == (700, 1_000_700, 0)
     assert rows[2]["dominating_phase"] == "detected"
 
 

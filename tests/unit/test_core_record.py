@@ -126,6 +126,21 @@ def test_a_beginning_that_was_not_seen_is_a_lower_and_an_upper_bound(
     assert (row.total_us, row.total_us_max, Phase.FAULT in row.missing) == (total_us, total_us_max, missing_fault)
 
 
+@pytest.mark.parametrize(("alive_us", "total_us_max"), [(3_600_000, 4_620_000), (None, None)])
+def test_the_bounds_of_the_fault_and_of_its_end_add_up(alive_us: int | None, total_us_max: int | None) -> None:
+    """Another leader than the one that saw the fault timed the end: an interval at both ends."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    stamps = replace(TIMEOUT, first_sign_age_us=3_100_000, alive_age_us=alive_us)
+    fleet.elect(evidence=fleet.evidence(detection=stamps))
+    fleet.milestones(replace(reported(Phase.SERVING, 6_000, observed_us=3_102_000), uncertainty_us=1_018_000))
+
+    row = history_of(fleet.records)[0]
+
+    assert (row.total_us, row.total_us_max, row.missing[0]) == (3_102_000, total_us_max, Phase.FAULT)
+    assert row.unattributed_us == 0, "4 ms of the phases lie beyond the lower bound"
+
+
 def test_a_failover_whose_fault_nobody_saw_has_no_upper_bound_and_a_requested_election_is_exact() -> None:
     """What begins with the election itself is known from its beginning; a master that was lost was lost before it."""
     fleet = Fleet().serving()

@@ -23,12 +23,13 @@ from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, Elected
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
-from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause, StopReason
+from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.registration import SHOWN_EPOCH_MAX, SHOWN_NUMBER_MAX
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
+from tests.support.core_builders import Fleet
 from tests.support.runtime_controller import SilentBrokers
 from tests.support.runtime_world import Replica, World, led_set, set_key
 
@@ -625,7 +626,7 @@ def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
     report = RecordMilestones(
         set_key=KEY, milestones=(Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=5),)
     )
-    (observed,) = world.duties.milestones.observe(report, world.now_ns).milestones
+    (observed,) = world.duties.milestones.observe(report, world.now_ns, steady_ms=None).milestones
 
     assert observed.observed_us is not None
     assert 3_000_000 <= observed.observed_us == recorded[1].observed_us
@@ -644,9 +645,69 @@ def test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage(
     milestones.committed(KEY, epoch, Origin(proposed_ns=2_000_000, fault_ns=1_000_000, committed_ns=8_000_000))
     reached = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=9_000, age_us=age_us)
 
-    (observed,) = milestones.observe(RecordMilestones(set_key=KEY, milestones=(reached,)), 61_000_000).milestones
+    report = RecordMilestones(set_key=KEY, milestones=(reached,))
+    (observed,) = milestones.observe(report, 61_000_000, steady_ms=None).milestones
 
     assert observed == msgspec.structs.replace(reached, age_us=None, observed_us=expected_us)
+
+
+def inherited(detection: DetectionStamps) -> tuple[Milestones, MasterEpoch]:
+    """What a follower knows of an election that was stamped at 1,000,000 ms and that it applied 40 ms later, at 2 s."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    fleet.elect(evidence=fleet.evidence(detection=detection))
+    event = fleet.event(MasterElected)
+    assert event.master == 2
+    record = next(one for one in fleet.last.records if one.event == event)
+    milestones = Milestones()
+    stamped = msgspec.structs.replace(record, set_key=KEY, stamped_at_ms=1_003_600_000)
+    milestones.applied([stamped], stepped_ms=1_002_600_000, now_ns=2_000_000_000)
+    milestones.disarm()
+    return milestones, event.master_epoch
+
+
+def test_the_next_leader_had_no_bounds_of_an_outage_whose_election_it_had_applied() -> None:
+    """The leader died behind the commit: 107 to 7,773 ms were felt, and TOTAL was empty."""
+    milestones, epoch = inherited(
+        DetectionStamps(cause=SilenceCause.TIMEOUT, first_sign_age_us=300_000, alive_age_us=300_000)
+    )
+    served = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=9_000, broker_id=BrokerId(2), age_us=500_000)
+    report = RecordMilestones(set_key=KEY, milestones=(served,))
+    # It arrives 700 ms after the election was applied here, and was told 500 ms late.
+    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=1_000_740).milestones
+    assert observed.observed_us == 300_000 + 200_000
+    assert observed.uncertainty_us == 40_000 + 1_000_000
+    # A step of 10 s that is not on record yet.
+    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=990_740).milestones
+    assert observed.uncertainty_us == 1_000_000
+    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=None).milestones
+    assert (observed.observed_us, observed.uncertainty_us) == (None, msgspec.UNSET), "the level has no bounds"
+    older = msgspec.structs.replace(served, master_epoch=MasterEpoch(epoch - 1))
+    report = RecordMilestones(set_key=KEY, milestones=(older,))
+    assert milestones.observe(report, 2_700_000_000, steady_ms=1_000_740).milestones[0].observed_us is None
+
+
+@pytest.mark.parametrize(("is_promise_known", "least_us"), [(True, 3_000), (False, 0)])
+def test_an_order_took_the_time_in_which_its_old_master_still_acknowledged_for_an_outage(
+    is_promise_known: bool, least_us: int
+) -> None:
+    """1,834 ms were on record as exact, and 1,730 felt: up to the winner's promise its acks let the old master answer."""
+    milestones, epoch = Milestones(), MasterEpoch(2)
+    origin = Origin(proposed_ns=0, fault_ns=0, committed_ns=0, served_by=BrokerId(2))
+    milestones.committed(KEY, epoch, origin)
+
+    def observed(phase: Phase, elapsed_us: int, broker: int, steady_ms: int | None) -> Milestone:
+        reached = Milestone(master_epoch=epoch, phase=phase, elapsed_us=elapsed_us, broker_id=BrokerId(broker))
+        report = RecordMilestones(set_key=KEY, milestones=(reached,))
+        return milestones.observe(report, 14_000_000, steady_ms=steady_ms).milestones[0]
+
+    observed(Phase.PROMISED, 1_000, 3, 5)
+    if is_promise_known:
+        observed(Phase.PROMISED, 9_000, 2, 5)
+    serving = observed(Phase.SERVING, 12_000, 2, 5)
+    assert (serving.observed_us, serving.uncertainty_us) == (least_us, 14_000 - least_us)
+    serving = observed(Phase.SERVING, 12_000, 2, None)
+    assert (serving.observed_us, serving.uncertainty_us) == (14_000, msgspec.UNSET), "the level has no bounds"
 
 
 def test_time_between_the_leaders_stamp_and_the_notices_own_belonged_to_no_phase(
