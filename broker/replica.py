@@ -375,7 +375,7 @@ class Replica:
 
     def _know(self, view: SetView) -> None:
         """Keep what controllers that are wiped next have to hear (R7)."""
-        stored, known = stored_view(view), self._stored
+        stored, known = stored_view(view, self._stored), self._stored
         # A lower epoch of the same fleet is the word of controllers that were wiped and still gather. In place of what
         # was known, nobody would tell of the reign before them if they were wiped again.
         is_older = known is not None and stored.master_epoch < known.master_epoch

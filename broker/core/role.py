@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_view, is_awaited
@@ -609,15 +610,24 @@ class RoleMachine:
         self._actions.append(RaiseAlarm(reason=reason))
 
     def _store(self, view: SetView) -> None:
-        stored = stored_view(view)
+        stored = stored_view(view, self._stored)
         if stored != self._stored:
             self._stored = stored
             self._actions.append(PersistView(stored=stored))
 
 
-def stored_view(view: SetView) -> StoredView:
-    """The part of ``view`` that a replica keeps on its disk, for controllers that were wiped or restored (R7)."""
+def stored_view(view: SetView, known: StoredView | None) -> StoredView:
+    """
+    The part of ``view`` that a replica keeps on its disk, for controllers that were wiped or restored (R7).
+
+    A master that is over is in no view; its epoch's in ``known``, the last one, is the one whose end they must find.
+    """
+    master, incarnation = view.master or UNSET, view.master_incarnation or UNSET
+    if master is UNSET and known is not None and known.master_epoch == view.master_epoch:
+        master, incarnation = known.master, known.master_incarnation
     return StoredView(
+        master=master,
+        master_incarnation=incarnation,
         fleet_incarnation=view.fleet_incarnation,
         master_epoch=view.master_epoch,
         sync_state_set_epoch=view.sync_state_set_epoch,

@@ -67,6 +67,9 @@ class StoredView(Value):
     master_epoch: MasterEpoch
     sync_state_set_epoch: SyncStateSetEpoch
     sync_state_set: SyncStateSet
+    master: BrokerId | UnsetType = UNSET
+    """The master of that epoch, with the process that was elected; UNSET = the broker does not say."""
+    master_incarnation: Incarnation | UnsetType = UNSET
 
 
 class RegisteredAs(Value):

@@ -57,6 +57,7 @@ from rollcall_ha.controller.core.policies import (
     ElectionPolicy,
 )
 from rollcall_ha.controller.core.ranking import Ranking, elect
+from rollcall_ha.controller.core.recovery import newest_reign
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _Electing = ElectMaster | ElectUnclean
@@ -432,6 +433,12 @@ def _clean_kind(case: _Case) -> ElectionKind:
     return ElectionKind.FAILOVER
 
 
+def _last_master(case: _Case) -> BrokerId | None:
+    # The backup knows master 1. 2 had been elected since, was restored with it and died: "1 -> 1" was on record.
+    newest = newest_reign(case.set_state.recovery)
+    return case.set_state.last_master if newest is None else newest[0]
+
+
 def _reason(case: _Case, kind: ElectionKind) -> str:
     # The proposer sees that the master is gone; that it said goodbye is known here.
     is_after_goodbye = kind is ElectionKind.HANDOVER and not isinstance(
@@ -461,7 +468,7 @@ def _rank_without(case: _Case, policy: ElectionPolicy, set_aside: Mapping[Broker
         candidates_of(case.set_state, case.evidence, set_aside=set_aside),
         policy=policy,
         designated=case.command.to,
-        previous_master=case.set_state.last_master,
+        previous_master=_last_master(case),
     )
 
 
@@ -523,7 +530,7 @@ def _verdict(case: _Case, ranking: Ranking, *, policy: ElectionPolicy, kind: Ele
         kind=kind,
         policy=policy,
         designated=case.command.to,
-        previous_master=case.set_state.last_master,
+        previous_master=_last_master(case),
     )
 
 

@@ -17,10 +17,13 @@ time is between the bounds of its outage, which begins with the stop.
 Rule 5: times are stamps of entries less the steps of their clock that are on record (``FleetState.stepped_ms``). By the
 stamps alone, an outage in which the clock was set ahead by an hour would be an hour long.
 Rule 6: a master that was found silent, and that its slaves heard later, served on: its outage begins behind that.
+Rule 7: in a recovery (R7) the master is the one that the newest view names, and nobody here heard it: its outage has no
+upper bound.
 """
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Barrier, Command, RegisterReplica
@@ -40,9 +43,11 @@ from rollcall_ha.controller.contract.events import (
     WritesResumed,
     WritesStopped,
 )
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
-from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
+from rollcall_ha.controller.core.recovery import RECOVERED_LEVEL, after_report, newest_reign
+from rollcall_ha.controller.core.state import FleetState, Outage, Recovery, SetState, WritesState
 
 CLOCK_DIFFERENCE_MS = 1_000
 """How far the clocks of two controllers may be apart unseen: more is put on record as a step (rule 5)."""
@@ -64,9 +69,13 @@ def completed(fleet: FleetState, set_state: SetState, event: AnyEvent, at_ms: in
     """The event with what the state before it knows of the beginning: bounds of an end, the beginning of an outage."""
     if isinstance(event, ReplicaSilent) and _is_master(set_state, event) and event.detection is not None:
         return replace(event, detection=_bounded(fleet, set_state, event.detection, at_ms))
-    if isinstance(event, ReplicaRegistered) and _ends_master(set_state, event):
+    if isinstance(event, ReplicaRegistered) and _ends_master(set_state, _recovery_after(set_state, event), event):
         ended = DetectionStamps(cause=SilenceCause.REPLACED, first_sign_age_us=_gone_us(event, command))
         return replace(event, ended=_bounded(fleet, set_state, ended, at_ms))
+    recovery = set_state.recovery
+    is_of_past = recovery is not None and recovery.elsewhere is None and fleet.feature_level >= RECOVERED_LEVEL
+    if isinstance(event, MasterElected) and is_of_past:
+        return replace(event, detection=_of_past(fleet, set_state, at_ms))
     if isinstance(event, MasterElected) and set_state.outage is not None:
         stamps = _detection(fleet, set_state, set_state.outage, event.detection, at_ms)
         return replace(event, detection=stamps, triggered_by=event.triggered_by or set_state.outage.found_by)
@@ -95,7 +104,11 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
         return replace(after, outage=_stopped(after.writes)) if is_own else after
     if isinstance(event, ReplicasCleaned):
         return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
-    begun, known = _begun(before, record, at_ms), before.outage
+    begun, known = _begun(before, after.recovery, record, at_ms), before.outage
+    newest = newest_reign(after.recovery)
+    if newest is not None and newest != newest_reign(before.recovery):
+        # The end of the backup's master, which had been followed by this one: the outage began at another time.
+        after, known = replace(after, outage=None), None
     if begun is None:
         return after
     return replace(after, outage=begun if known is None else _joined(known, begun, record, at_ms))
@@ -106,6 +119,8 @@ def _drained(before: SetState, record: EventRecord, event: MasterElected, at_ms:
     The outage of a switchover, before which the old master took no sends. If its successor does not enter, the election
     after it ends the same outage (rule 1).
     """
+    if newest_reign(before.recovery) is not None and event.detection is not None:
+        return _outage(record, at_ms, event.detection.cause, event.detection)
     if event.verdict.kind is not ElectionKind.SWITCHOVER or before.outage is not None or event.detection is None:
         return before.outage
     since_ms = at_ms - event.detection.first_sign_age_us // US_PER_MS
@@ -128,7 +143,7 @@ def _joined(known: Outage, begun: Outage, record: EventRecord, at_ms: int) -> Ou
     return known
 
 
-def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
+def _begun(before: SetState, recovery: Recovery | None, record: EventRecord, at_ms: int) -> Outage | None:
     """The outage that begins with the end of the master that this event tells; None = it tells of none."""
     event = record.event
     if isinstance(event, ReplicaSilent) and _is_master(before, event):
@@ -138,7 +153,7 @@ def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
         age_us = event.stopped_us or 0
         said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=age_us, alive_age_us=age_us)
         return _outage(record, at_ms, SilenceCause.GOODBYE, said)
-    if isinstance(event, ReplicaRegistered) and _ends_master(before, event):
+    if isinstance(event, ReplicaRegistered) and _ends_master(before, recovery, event):
         return _outage(record, at_ms, SilenceCause.REPLACED, event.ended)
     return None
 
@@ -188,11 +203,25 @@ def _stopped(writes: WritesState | None) -> Outage | None:
 
 
 def _is_master(set_state: SetState, event: ReplicaSilent | GoodbyeSaid) -> bool:
-    return (set_state.master, set_state.master_incarnation) == (event.broker_id, event.incarnation)
+    return _reign(set_state, set_state.recovery) == (event.broker_id, event.incarnation)
 
 
-def _ends_master(set_state: SetState, event: ReplicaRegistered) -> bool:
-    return set_state.master == event.broker_id and set_state.master_incarnation != event.incarnation
+def _ends_master(set_state: SetState, recovery: Recovery | None, event: ReplicaRegistered) -> bool:
+    master, incarnation = _reign(set_state, recovery)
+    return master == event.broker_id and incarnation != event.incarnation
+
+
+def _reign(set_state: SetState, recovery: Recovery | None) -> tuple[BrokerId | None, Incarnation | None]:
+    """The master whose end begins an outage, and its process (rule 7)."""
+    return newest_reign(recovery) or (set_state.master, set_state.master_incarnation)
+
+
+def _recovery_after(set_state: SetState, event: ReplicaRegistered) -> Recovery | None:
+    """As ``evolve`` will have it: the master's own report may be the one that names it."""
+    if not event.is_recovering:
+        return set_state.recovery
+    known = event.positions if event.are_positions_known else None
+    return after_report(set_state, event.broker_id, event.stored, known)
 
 
 def _gone_us(event: ReplicaRegistered, command: Command) -> int:
@@ -227,6 +256,18 @@ def _bounded(fleet: FleetState, set_state: SetState, stamps: DetectionStamps, at
         return stamps
     age_us = (at_ms - alive_at_ms + CLOCK_DIFFERENCE_MS) * US_PER_MS
     return replace(stamps, alive_age_us=max(stamps.first_sign_age_us, age_us))
+
+
+def _of_past(fleet: FleetState, set_state: SetState, at_ms: int) -> DetectionStamps:
+    """The end of a master that these controllers, or the newest view, remember (rule 7)."""
+    recovery, outage = set_state.recovery, set_state.outage
+    newest = recovery.newest if recovery is not None else None
+    # A broker of an older version names no master: what is known here is the end of the one before it.
+    is_unknown = newest is not None and newest.master is UNSET and newest.master_epoch > set_state.master_epoch
+    if outage is None or is_unknown:
+        return DetectionStamps(cause=SilenceCause.TIMEOUT, first_sign_age_us=0)
+    # The backup's own marks lie before it, and a master that was heard since need not have served.
+    return replace(_detection(fleet, set_state, outage, None, at_ms), alive_age_us=None)
 
 
 def _detection(

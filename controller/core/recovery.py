@@ -14,10 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import RegisterReplica
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    FleetIncarnation,
+    Incarnation,
+    MasterEpoch,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
 from rollcall_ha.controller.contract.values import Positions, StoredView
 from rollcall_ha.controller.core.state import FleetState, Recovery, SetState
 
@@ -26,6 +34,9 @@ EPOCH_JUMP = 2**20
 
 OWN_VIEW = FleetIncarnation("")
 """Fleet incarnation of a view that no broker stored: what the controllers know themselves, or were told."""
+
+RECOVERED_LEVEL = 2
+"""From this feature level on an outage that ends in a recovery is that of the newest view's master."""
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -118,6 +129,14 @@ def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
     return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
+def newest_reign(recovery: Recovery | None) -> tuple[BrokerId, Incarnation] | None:
+    """The master of the newest view, and its process; None = the last one that is known here is meant."""
+    newest = recovery.newest if recovery is not None else None
+    if newest is None or newest.master is UNSET or newest.master_incarnation is UNSET:
+        return None
+    return newest.master, newest.master_incarnation
+
+
 def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection[BrokerId]) -> SyncStateSet:
     """The set that is taken over once no replica is awaited any more; as long as one is, the present one."""
     if recovery.awaited:
@@ -170,6 +189,8 @@ def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> Fleet
         sets={
             key: replace(
                 set_state,
+                # An outage of the backup's time has ended, for all that anybody knows now.
+                **({"outage": None, "alive_at_ms": None} if state.feature_level >= RECOVERED_LEVEL else {}),
                 replicas=tuple(replace(replica, is_alive=False) for replica in set_state.replicas),
                 recovery=_begun_again(set_state),
             )
