@@ -105,6 +105,8 @@ async def submit(
     principal: Principal | None = None,
 ) -> AnyReply:
     """A broker's order, as ``service.submit``, on its session or by REST; a registration opens the session."""
+    if isinstance(command, RegisterReplica):
+        command = gone_since_heard(service, command)
     evidence = _evidence_for(service, command)
     refusal = refusal_of_texts(command) or _refusal_of_now(
         service,
@@ -135,6 +137,17 @@ async def submit(
         # for ever.
         return msgspec.structs.replace(reply, view=service.view_of(command.set_key) or reply.view)
     return reply
+
+
+def gone_since_heard(service: ControllerService, command: RegisterReplica) -> RegisterReplica:
+    """The registration, by which the process before it is gone since it was heard last at the earliest."""
+    before, held_us = service.duties.sessions.get(command.set_key, command.broker_id), command.held_us
+    if held_us is None or before is None or before.alive_ns is None or before.incarnation == command.incarnation:
+        return command
+    # A copy has a lock of its own, and the process of the original served until the copy registered: "exactly 9,544 ms"
+    # were on record of 706 felt.
+    heard_us = max(0, service.now_ns() - before.alive_ns) // NS_PER_US
+    return msgspec.structs.replace(command, held_us=min(held_us, heard_us))
 
 
 def _evidence_for(service: ControllerService, command: AnyCommand) -> Evidence | None:

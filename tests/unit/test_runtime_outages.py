@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import cast
 
-from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, ElectUnclean, SayGoodbye
+import pytest
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.commands import (
+    CleanReplicas,
+    ElectMaster,
+    ElectUnclean,
+    RegisterReplica,
+    SayGoodbye,
+)
 from rollcall_ha.controller.contract.events import MasterElected, MilestoneReached
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RegisterCode
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Phase, SilenceCause
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    DetectionStamps,
+    Phase,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+)
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS
+from rollcall_ha.controller.runtime.broker_requests import gone_since_heard
+from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.sessions import AGE_US_MAX
 from tests.support.runtime_world import Replica, World, set_key
 
@@ -329,3 +349,36 @@ def test_an_age_that_no_clock_can_have_shown_is_bounded() -> None:
     first_ms, alive_ms = bounds_ms(world)
     assert first_ms <= AGE_US_MAX // 1_000
     assert alive_ms is None or alive_ms <= AGE_US_MAX // 1_000
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "held_ms", "gone_ms"),
+    # A copy, whose process ran beside the original's for 9 s; the next process of a directory, after the end of the first.
+    [(200, 9_000, 200), (3_000, 1_000, 1_000)],
+)
+def test_a_copy_of_a_directory_was_taken_for_the_end_of_the_process_that_served_on(
+    silent_ms: int, held_ms: int, gone_ms: int
+) -> None:
+    """The lock on a copy says nothing of the original: "exactly 9,544 ms" were on record of 706 felt."""
+    world, master, *_ = serving()
+    assert world.beat(master) is None
+    world.run_loop(silent_ms)
+    service = cast("ControllerService", SimpleNamespace(duties=world.duties, now_ns=lambda: world.now_ns))
+    told = replace(register_command(master), held_us=held_ms * 1_000)
+
+    assert gone_since_heard(service, replace(told, incarnation=Incarnation("next"))).held_us == gone_ms * 1_000
+    assert gone_since_heard(service, told) == told, "a further session of one process"
+
+
+def register_command(replica: Replica) -> RegisterReplica:
+    return RegisterReplica(
+        set_key=replica.key,
+        broker_id=replica.broker_id,
+        register_code=RegisterCode("code"),
+        incarnation=replica.incarnation,
+        boot_id="boot",
+        store_id="store",
+        description=ReplicaDescription(address="127.0.0.1:1", ha_address="127.0.0.1:2"),
+        configuration=SetConfiguration(),
+        positions=Positions(last_epoch=MasterEpoch(1), max_offset=LogOffset(0), confirm_offset=LogOffset(0)),
+    )
