@@ -186,6 +186,10 @@ class _Started(Frozen):
 class _Node:
     """The parts of one controller."""
 
+    _exit_code = int(ExitCode.OK)
+    _loop: asyncio.AbstractEventLoop | None = None
+    """None: it does not run yet."""
+
     def __init__(
         self,
         document: FleetFile,
@@ -202,12 +206,12 @@ class _Node:
         self._logger = get_logger("server")
         self._telemetry = Telemetry()
         self._lag = LoopLag(self._telemetry)
-        self._exit_code = int(ExitCode.OK)
         self._service: ControllerService | None = None
         self._journal: EventJournal[FleetState] = EventJournal(
             path / EVENTS_DIRECTORY,
             chain_head_of=lambda state: state.chain_head,
             fail=_exit_storage,
+            leave=self._leave,
             on_synced=self._on_synced,
             retention=settings.retention,
         )
@@ -293,9 +297,17 @@ class _Node:
         if self._service is not None:
             self._service.on_events_synced()
 
+    def _leave(self) -> None:
+        """On the journal's thread, when its disk failed: a leader that just ends is missed for an election timeout."""
+        if self._service is not None and self._loop is not None:
+            leaving = asyncio.run_coroutine_threadsafe(step_aside(self._service), self._loop)
+            with contextlib.suppress(Exception):
+                leaving.result(timeout=self._settings.timing.handover_ms / 1000)
+
     async def run(self, stop: asyncio.Event) -> int:
         """Start, serve until ``stop``, stop. Raises ``RaftStartError``, ``AddressInUse``."""
         assert self._service is not None
+        self._loop = asyncio.get_running_loop()
         rest_socket = _listen(self._settings.bound.rest)
         self._gateway.on_not_yet_valid = ClockBehind(self._service).refused
         if self._names is not None:

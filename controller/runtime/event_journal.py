@@ -11,7 +11,7 @@ for it.
 Rule 3: events that this node never saw, because it installed a snapshot, are a ``Gap`` on record until a peer has given
 them. The hash chain tells whether there is a gap, and whether a peer's events fill it.
 Rule 4: a failed write or sync ends the process (``node.files``), and so does any other error of the journal's thread:
-the port ``fail`` does not return.
+the port ``fail`` does not return. Raft has what this journal lacks: another controller may lead first (``leave``).
 Rule 5: the oldest segments go as ``journal_retention`` says, on the journal's thread. A read that meets a removed file
 begins again with the files that are left; a reader that asks for removed events gets a ``Gap``.
 Rule 6: the newest lines stay in memory, at most ``TAIL_BYTES_MAX``, for those that follow the record: 20 listeners that
@@ -143,6 +143,7 @@ class EventJournal(Generic[S]):
         *,
         chain_head_of: Callable[[S], str],
         fail: Callable[[str], NoReturn],
+        leave: Callable[[], None] = lambda: None,
         on_synced: Callable[[], None] = lambda: None,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         retention: Retention | None = None,
@@ -154,7 +155,8 @@ class EventJournal(Generic[S]):
         Args:
             directory: Made if missing.
             chain_head_of: Hash of the newest event that a state has seen.
-            fail: Ends the process; called on the journal's thread.
+            fail: Ends the process; called on the journal's thread, or the log's.
+            leave: Called on the journal's thread before ``fail``; returns in time, whatever comes of it.
             on_synced: Called on the journal's thread after each group that held events.
             segment_bytes_max: A segment that is larger is closed.
             retention: Limits; None: everything is kept.
@@ -166,7 +168,7 @@ class EventJournal(Generic[S]):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._chain_head_of = chain_head_of
-        self._fail = fail
+        self._fail, self._leave = fail, leave
         self._on_synced = on_synced
         self._segment_bytes_max = segment_bytes_max
         self._retention = retention
@@ -253,7 +255,10 @@ class EventJournal(Generic[S]):
             try:
                 self._write_group(entries)
             except Exception as error:  # noqa: BLE001 (compaction would wait for this thread for ever)
-                self._fail(f"the event journal failed: {type(error).__name__}: {error}")
+                try:
+                    self._leave()
+                finally:
+                    self._fail(f"the event journal failed: {type(error).__name__}: {error}")
 
     def _write_group(self, entries: Sequence[AppliedEntry[S]]) -> None:
         batch: list[EventRecord] = []

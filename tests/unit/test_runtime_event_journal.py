@@ -216,8 +216,14 @@ def test_fault_while_writing_ends_the_process(tmp_path: Path, monkeypatch: pytes
     def write(_journal: object, _entries: object) -> None:
         raise LookupError("a fault of ours")
 
+    def leave() -> None:
+        left.append("another one is asked to lead")
+        raise RuntimeError("and that fails, too")
+
+    left: list[str] = []
     monkeypatch.setattr(EventJournal, "_write_group", write)
-    journal = _open(tmp_path, fail=fail)
+    journal = EventJournal[str](tmp_path, chain_head_of=lambda head: head, fail=fail, leave=leave)
     journal.append(History().entry(SET_A))
     with pytest.raises(Ended, match="LookupError"):
         journal._run()
+    assert left
