@@ -70,6 +70,14 @@ def _takes_its_lead_back(original: Function) -> Function:
     return mutated
 
 
+def _never_late(original: Function) -> Function:
+    def mutated(*args: Any, **named: Any) -> bool:
+        original(*args, **named)
+        return False
+
+    return mutated
+
+
 QUORUM: tuple[Mutation, ...] = (
     Mutation(
         name="commit-not-clamped",
@@ -128,6 +136,26 @@ QUORUM: tuple[Mutation, ...] = (
         case="message-to-a-successor-on-a-slow-link",
         tests=(
             "tests/unit/test_replication_handover.py::test_r5_a_leader_that_has_asked_stands_down_when_nobody_deposes_it",
+        ),
+    ),
+    Mutation(
+        name="impatient",
+        what="a member that comes late, or loses elections, waits for its leader no longer than a calm one",
+        target="rollcall_ha.controller.replication.raft.patience:Patience._need",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_replication_patience.py::test_p12_a_starved_control_plane_elected_for_ever",
+            "tests/unit/test_replication_patience.py::test_two_late_turns_stretch_and_one_does_not",
+        ),
+    ),
+    Mutation(
+        name="judges-before-it-reads",
+        what="a member that was without CPU finds its leader silent whose word lies in its socket",
+        target="rollcall_ha.controller.replication.raft.patience:Patience.turn",
+        mutate=_never_late,
+        tests=(
+            "tests/unit/test_replication_patience.py::test_a_late_turn_reads_before_it_judges",
+            "tests/unit/test_replication_patience.py::test_two_late_turns_stretch_and_one_does_not",
         ),
     ),
 )

@@ -66,11 +66,15 @@ def raise_stopped(code: FailStop, reason: str) -> NoReturn:
     raise Stopped(code, reason)
 
 
-class _NoPoller:
-    """For members whose messages come through ``receive``."""
+class _Poller:
+    """For members whose messages come through ``receive``: it never waits."""
+
+    def __init__(self, poll: Callable[[], None]) -> None:
+        self._poll = poll
 
     def poll(self, timeout: float) -> None:
         """Return at once."""
+        self._poll()
 
 
 class _LibraryClock:
@@ -136,11 +140,12 @@ class SimulatedMember(Generic[S]):
         timing: Timing,
         seams: Seams,
         send: Send,
+        poll: Callable[[], None] = lambda: None,
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
         recorded_index: int = 0,
     ) -> None:
-        """As ``RaftMember``. ``send`` must not deliver within the call."""
+        """As ``RaftMember``. ``send`` must not deliver within the call; ``poll`` may."""
         self.name = me
         self._seams = seams
         with self._clock():
@@ -152,7 +157,7 @@ class SimulatedMember(Generic[S]):
                 carrier=lambda own, peers, _stranger: SimulatedTransport(
                     own, peers, clock_ns=seams.monotonic_ns, send=send
                 ),
-                poller=_NoPoller(),
+                poller=_Poller(poll),
                 timing=timing,
                 seams=seams,
                 compaction_floor=compaction_floor,

@@ -113,6 +113,7 @@ class VirtualGroup:
         self.founders = self.names if founders is None else tuple(founders)
         for name in self.founders:
             self.disks[name].replace(FOUNDING_FILE_NAME, b"")
+        self._reader: str | None = None
         self._make = make
         self.nodes: dict[str, VirtualNode] = {}
         for name in self.founders:
@@ -224,6 +225,33 @@ class VirtualGroup:
             for source, target in list(self.queues):
                 self.deliver_one(source, target)
 
+    def run_late(
+        self, milliseconds: int, late_ms: Callable[[str], int], look: Callable[[], None] = lambda: None
+    ) -> None:
+        """
+        As on machines without CPU: a node turns ``late_ms(name)`` after its last turn, and reads nothing between.
+
+        ``look`` is called before each turn.
+        """
+        until_ns = self.now_ns + milliseconds * 1_000_000
+        turns_ns = {name: self.now_ns + late_ms(name) * 1_000_000 for name in self.nodes}
+        while (at_ns := min(turns_ns.values())) <= until_ns:
+            name = next(name for name, due_ns in turns_ns.items() if due_ns == at_ns)
+            self.now_ns = max(self.now_ns, at_ns)
+            look()
+            self._reader = name
+            self.nodes[name].tick()
+            self._reader = None
+            turns_ns[name] = self.now_ns + late_ms(name) * 1_000_000
+        self.now_ns = until_ns
+
+    def poll(self, name: str) -> None:
+        """The end of a node's turn, and whenever it asks: in ``run_late`` it reads what waits on its links."""
+        if self._reader == name:
+            for other in self.names:
+                while self.deliver_one(other, name):
+                    pass
+
     def ours(self, name: str) -> OurNode:
         """Of a group that was made of ``OurNode``."""
         node = self.nodes[name]
@@ -286,6 +314,7 @@ class OurNode(VirtualNode):
                 run_beside=lambda work: work(),
             ),
             send=lambda peer, message: group.nodes.get(name) is self and group.send(name, peer, message),
+            poll=lambda: group.poll(name),
             compaction_entries=compaction_entries,
             recorded_index=recorded_index,
         )

@@ -158,6 +158,11 @@ class Internals:
         library = self._library
         library._SyncObj__raftElectionDeadline = library.library_now() + library._SyncObj__generateRaftTimeout()
 
+    def defer_election(self) -> None:
+        """Begin an election timeout now, if one runs; one of 0 is an order of the leader to stand."""
+        if 0 < self._library._SyncObj__raftElectionDeadline < math.inf:
+            self.expect_leader()
+
     def stand_down(self) -> None:
         """Follow nobody, and wait for a leader as any other follower does."""
         # As the library's own fallback; without the new timeout it would stand again with the next tick.

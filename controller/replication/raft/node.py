@@ -46,13 +46,19 @@ from rollcall_ha.controller.replication.ports import (
     UnsoundStateError,
 )
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
-from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
+from rollcall_ha.controller.replication.raft.config import (
+    APPEND_BATCH_BYTES,
+    JOURNAL_BYTES_MAX,
+    PROPOSALS_QUEUED_MAX,
+    TICK_SECONDS,
+)
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.handover import Done as HandoverDone
 from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
 from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
+from rollcall_ha.controller.replication.raft.patience import Patience
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
@@ -143,6 +149,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._proposals: deque[_Proposal] = deque()
         self._waiters: dict[int, _Waiter] = {}
         self._accepts = True
+        self.patience = Patience(
+            shortest_ms=round(configuration.raftMinTimeout * 1000),
+            pause_ms=round(TICK_SECONDS * 1000),
+            now_ns=seams.monotonic_ns(),
+        )
+        self._calm_fallback_s = configuration.leaderFallbackTimeout
         self._handovers: deque[tuple[ControllerName, HandoverDone]] = deque()
         self.handover: Handover | None = None
         """The transfer of the own lead that is under way."""
@@ -278,6 +290,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
 
     def tick(self, timeout_s: float) -> None:
         """One turn of the library with the barriers around it; waits for the network at most ``timeout_s``."""
+        self._have_patience()
         # Durable BEFORE the library's turn, in which the leader counts itself for a commit as soon as an entry is in
         # its list. Unsynced, entry 500 commits by c1 and c2, both lose power, and no disk has it.
         self.journal.sync()
@@ -295,6 +308,21 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.doTick(timeout_s)
         self.transport.flush_answers()
         self._expire()
+
+    def _have_patience(self) -> None:
+        before, term = self.transport.stretch, self.internals.term
+        is_confirmed = self.transport.is_leader_confirmed
+        if self.patience.turn(self._seams.monotonic_ns(), term=term, is_confirmed=is_confirmed):
+            # P12. What came in time waits in the sockets. Stock PySyncObj judges first and reads afterwards: after 2 s
+            # without CPU a follower stands beside its leader, and a leader gives its lead up.
+            self._poller.poll(0.0)
+        self.transport.stretch = stretch = self.patience.factor
+        if stretch != before:
+            self.conf.leaderFallbackTimeout = self._calm_fallback_s * stretch
+            _logger.info("%s waits %d times as long as in calm", self.transport.me.name, stretch)
+        if stretch > before:
+            # The one that runs was drawn when others were expected to be in time.
+            self.internals.defer_election()
 
     def hand_over(self, target: ControllerName, done: HandoverDone) -> None:
         """Queue a transfer of the own lead; any thread."""
@@ -335,7 +363,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         """Replaces the library's, which draws from the global generator."""
         shortest, longest = self.conf.raftMinTimeout, self.conf.raftMaxTimeout
-        return float(shortest + (longest - shortest) * self._seams.random())
+        return float(shortest + (longest - shortest) * self._seams.random()) * self.patience.factor
 
     # --- proposing ---
 

@@ -125,6 +125,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self.digests_told: dict[ControllerName, Mapping[int, str]] = {}
         """State digests by index, as each peer told them last."""
         self.calls = Calls(clock_ns)
+        self.stretch = 1
+        """By which this member waits longer than in calm (``patience``)."""
         self.dropped_answers = 0
         """Answers of another term, or to nothing that was asked (rule 6); for tests."""
 
@@ -203,6 +205,14 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     def answered_at_ns(self, peer: Member) -> int | None:
         """Send time of the newest append that ``peer``, a voter, has answered in this term; for any thread."""
         return self._answered_ns.get(peer)
+
+    @property
+    def is_leader_confirmed(self) -> bool:
+        """Whether a majority follows the leader of this term, as far as this member has heard."""
+        internals = self._attached().internals
+        if internals.is_leader:
+            return self.majority_asked_at_ns() is not None
+        return self._heard_is_confirmed and self._heard_term == internals.term
 
     def _enter_term(self, term: int) -> None:
         # Answers of term 3 say nothing about term 5. Kept, a leader that is elected again would have authority over the

@@ -428,16 +428,17 @@ class TlsTransport(RepairedTransport):
             link.close("this node stops", CloseCause.STOPPED)
 
     def attend(self) -> None:
-        now_ns = self.now_ns()
+        # Without CPU a handshake takes as many late turns of both sides as it has round trips.
+        now_ns, stretch = self.now_ns(), self.stretch
         for link in list(self._pending):
             # Not by silence: a byte a second would keep a handshake, and one of the 32 places, for ever.
-            if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * 1e9:
-                link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX} s", CloseCause.TLS)
+            if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * stretch * 1e9:
+                link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX * stretch} s", CloseCause.TLS)
         for link in list(self._links.values()):
             # A machine that died sends no close. Without this its link is used until TCP gives up, a quarter of an
             # hour.
             silence_ms = (now_ns - link.heard_ns) // 1_000_000
-            if silence_ms > self._timing.raft_connection_timeout_ms:
+            if silence_ms > self._timing.raft_connection_timeout_ms * stretch:
                 link.close(f"silent for {silence_ms} ms", CloseCause.IDLE)
         self._close_unproved()
         for peer in self.peers:
