@@ -42,6 +42,9 @@ class FleetMachine:
         """State before the first entry."""
         return EMPTY_FLEET
 
+    def feature_level(self, state: FleetState) -> int:
+        return state.feature_level
+
     def apply(self, state: FleetState, payload: str, *, term: int, index: int) -> Applied[FleetState]:
         """Apply one entry. Never raises; an entry that cannot be decoded changes nothing, and says why to stop."""
         operations = decode_operations(payload)

@@ -48,6 +48,10 @@ class StateMachine(Protocol[S]):
         """State before the first entry."""
         ...
 
+    def feature_level(self, state: S) -> int:
+        """In force: no controller is older."""
+        ...
+
     def apply(self, state: S, payload: str, *, term: int, index: int) -> Applied[S]:
         """Apply one entry. Total: never raises; bytes that cannot be decoded are a reason to stop (R15)."""
         ...
@@ -105,6 +109,8 @@ class Leadership(Frozen):
     Monotonic time at which the leader sent the newest append that a majority, itself included, answered in its own
     term (R5).
     """
+    followed_until_ns: int = 0
+    """Until then a majority votes for nobody else, as it has pledged; of a leader, by its clock (R5)."""
 
 
 class ProposalStatus(StrEnum):

@@ -5,7 +5,8 @@ Here: the judgement, pure. Not here: asking a majority (``replication.raft``), r
 ``api.rocketmq``).
 
 Rule 1 (R5): it leads, has applied its own ``TakeLeadership`` of this term, and a majority has answered an append that
-it sent less than the minimum election timeout ago. The age counts from the sending.
+it sent less than the minimum election timeout ago, or less than it has pledged to wait. The age counts from the
+sending.
 Rule 2: authority is a hint that keeps answers fresh; safety is in apply. Linearizable reads add a barrier of their own.
 """
 
@@ -42,7 +43,12 @@ def holds_authority(
         and asked_at_ns is not None
         # A majority followed at the sending, and follows nobody else before the shortest election timeout is over.
         # Counted from the answer, a delay of 10 s on the way back would make two controllers answer at once.
-        and (now_ns - asked_at_ns) // NS_PER_MS < election_timeout_ms_min
+        and (
+            (now_ns - asked_at_ns) // NS_PER_MS < election_timeout_ms_min
+            # Without CPU an answer is read seconds after the sending: by the shortest timeout alone, a leader that all
+            # follow would answer for moments, and brokers would look for another one for ever.
+            or now_ns < leadership.followed_until_ns
+        )
     )
 
 

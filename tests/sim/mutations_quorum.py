@@ -158,5 +158,25 @@ QUORUM: tuple[Mutation, ...] = (
             "tests/unit/test_replication_patience.py::test_two_late_turns_stretch_and_one_does_not",
         ),
     ),
+    Mutation(
+        name="R5-forgets-a-pledge",
+        what="the next process of a member votes while a leader counts on the pledge of the one before",
+        target="rollcall_ha.controller.replication.raft.member:RaftMember._on_pledge",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_replication_patience.py::test_r5_a_process_is_bound_by_the_pledges_of_the_one_before",
+            "tests/unit/test_replication_patience.py::test_r5_a_process_that_forgot_a_pledge_led_beside_the_leader_that_has_it",
+        ),
+    ),
+    Mutation(
+        name="R5-stands-beside-its-pledge",
+        what="a member that pledged to vote for nobody stands, and votes for itself",
+        target="rollcall_ha.controller.replication.raft.internals:Internals.stand_not_before",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_replication_patience.py::test_r5_a_process_is_bound_by_the_pledges_of_the_one_before",
+            "tests/unit/test_replication_patience.py::test_r5_a_process_that_forgot_a_pledge_led_beside_the_leader_that_has_it",
+        ),
+    ),
 )
 """Parts of ``MUTATIONS``."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.replication.ports import Applied, UnsoundStateError
 
@@ -35,6 +36,10 @@ class LedgerMachine:
     def initial(self) -> Ledger:
         """Nothing."""
         return Ledger([], 0)
+
+    def feature_level(self, _state: Ledger) -> int:
+        """The newest."""
+        return FEATURE_LEVEL
 
     def apply(self, state: Ledger, payload: str, *, term: int, index: int) -> Applied[Ledger]:
         """Remember the ids."""

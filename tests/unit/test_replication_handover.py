@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +58,24 @@ def test_r5_a_leader_is_without_authority_before_its_successor_is_asked(monkeypa
     moving.leader.tick()
     assert moving.leader.is_leader
     assert moving.leader.member.leadership.majority_asked_at_ns is None
+
+
+def test_r5_a_leader_that_gave_its_authority_up_counts_no_answer_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transfer fails, it leads on, and its followers were free to vote for another one meanwhile."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.ours(group.elect().name)
+    node = leader.member.raft.node
+    yielding = SimpleNamespace(yields=True, advance=lambda _now_ns: True)
+    monkeypatch.setattr(node, "handover", yielding)
+    group.run_for(100)
+    yielding.advance = lambda _now_ns: False
+    leader.tick()
+    assert node.handover is None
+    assert leader.member.leadership.majority_asked_at_ns is None
+    assert leader.member.leadership.followed_until_ns == 0
+    group.run_for(100)
+    assert leader.member.leadership.majority_asked_at_ns is not None
+    assert leader.member.leadership.followed_until_ns > group.now_ns
 
 
 def test_r5_a_leader_that_has_asked_stands_down_when_nobody_deposes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,17 @@ from random import Random
 import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.ports import RaftRole
+from rollcall_ha.controller.replication.raft.member import PLEDGED_FILE_NAME
+from rollcall_ha.controller.replication.raft.messages import PLEDGES_SINCE, Answer, RequestVote, Vote, encode_message
 from rollcall_ha.controller.replication.raft.patience import (
     CALM_MS,
     ELECTION_TIMEOUT_MS_MAX,
     LOST_STEPS_MAX,
     Patience,
 )
+from rollcall_ha.controller.runtime.authority import holds_authority
+from tests.support.raft_ledger import LedgerMachine
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 MS = 1_000_000
@@ -45,7 +50,7 @@ class _Member:
 
     def __init__(self, shortest_ms: int = 300) -> None:
         self.now_ms, self.term = 0, 1
-        self.patience = Patience(shortest_ms=shortest_ms, pause_ms=PAUSE_MS, now_ns=0)
+        self.patience = Patience(shortest_ms=shortest_ms, now_ns=0)
         self.turn()
 
     def turn(self, late_ms: int = 0, *, is_confirmed: bool = True) -> bool:
@@ -93,6 +98,136 @@ def test_starved_members_find_a_leader_when_they_start(monkeypatch: pytest.Monke
     assert _terms(group) - before <= 2
 
 
+class _Authority:
+    """Who has authority at each look, as the program judges it, with its own entry applied."""
+
+    def __init__(self, group: VirtualGroup) -> None:
+        self._group = group
+        self.held_ns = 0
+        self._looked_ns = group.now_ns
+
+    def look(self) -> None:
+        holders = [name for name in self._group.nodes if self._is_held(name)]
+        assert len(holders) <= 1, f"{holders} have authority at once"
+        self.held_ns += (self._group.now_ns - self._looked_ns) * len(holders)
+        self._looked_ns = self._group.now_ns
+
+    def _is_held(self, name: str) -> bool:
+        leadership = self._group.ours(name).member.leadership
+        timeout_ms, now_ns = TIMING.raft_election_timeout_ms_min, self._group.now_ns
+        return holds_authority(
+            leadership, taken_term=leadership.term, now_ns=now_ns, election_timeout_ms_min=timeout_ms
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_leader_that_all_followed_had_authority_for_moments(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """It read seconds later what its followers had answered, and each of them would have waited for longer."""
+    group = _started(monkeypatch, seed)
+    group.run_late(60_000, _starved(seed))
+    authority = _Authority(group)
+    group.run_late(600_000, _starved(seed), authority.look)
+    assert authority.held_ns >= 570_000 * MS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_r5_late_members_that_are_cut_off_killed_and_moved_have_one_authority(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A pledge holds over the process that made it, and ends before the leader to whom it was made is moved."""
+    group, random = _started(monkeypatch, seed), Random(seed)
+    authority, late = _Authority(group), dict.fromkeys(NAMES, 0)
+    for _ in range(150):
+        victim, leader = random.choice(NAMES), group.leader
+        match random.randrange(6):
+            case 0:
+                late[victim] = random.choice((0, 0, 500, 3_000))
+            case 1:
+                group.cut(victim)
+            case 2 | 3:
+                group.heal()
+            case 4:
+                group.crash(victim, power=random.random() < 0.5)
+                group.start(victim)
+            case _:
+                if isinstance(leader, OurNode):
+                    leader.member.hand_over(ControllerName(victim), lambda _how: None)
+        group.run_late(
+            random.randrange(100, 5_000), lambda name: PAUSE_MS + random.randrange(late[name] + 1), authority.look
+        )
+    assert authority.held_ns > 0
+
+
+def test_r5_a_process_that_forgot_a_pledge_led_beside_the_leader_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One follower is late, pledges seconds, is killed and started again; with the other it led after 600 ms."""
+    group = _started(monkeypatch)
+    leader = group.elect()
+    late = next(name for name in NAMES if name != leader.name)
+    random = Random(1)
+    group.run_late(30_000, lambda name: random.randrange(1_000, 3_000) if name == late else PAUSE_MS)
+    assert leader.is_leader
+    authority = _Authority(group)
+    group.cut(leader.name)
+    group.crash(late)
+    group.start(late)
+    group.run_late(2 * ELECTION_TIMEOUT_MS_MAX, lambda _name: PAUSE_MS, authority.look)
+    assert group.leader is not None
+    assert group.leader.name != leader.name
+
+
+def test_r5_a_process_is_bound_by_the_pledges_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It forgot them with its memory, and voted beside the leader that counted on them for seconds."""
+    group = _started(monkeypatch)
+    group.run_late(30_000, _starved(1))
+    leader = group.elect()
+    voter, candidate = (name for name in NAMES if name != leader.name)
+    assert group.disks[voter].exists(PLEDGED_FILE_NAME)
+    group.crash(voter)
+    group.start(voter)
+    node = group.ours(voter)
+    asked = RequestVote(term=node.term + 1, last_index=node.last_index + 1, last_term=node.term)
+    group.now_ns += (ELECTION_TIMEOUT_MS_MAX - 1) * MS
+    node.receive(candidate, asked)
+    node.tick()
+    assert node.term == asked.term - 1, "it neither votes nor stands"
+    group.now_ns += MS
+    node.receive(candidate, asked)
+    assert node.term == asked.term
+
+
+def test_a_member_that_is_calm_again_forgets_its_pledges(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = _started(monkeypatch)
+    group.run_late(30_000, _starved(1))
+    group.run_for(8 * CALM_MS)
+    assert _factors(group) == [1, 1, 1]
+    assert not any(disk.exists(PLEDGED_FILE_NAME) for disk in group.disks.values())
+
+
+def test_r5_a_leader_is_seen_without_its_lead_before_its_vote_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread may wait for CPU right behind the vote, and the pledges of its followers last for seconds."""
+    group = _started(monkeypatch)
+    leader = group.ours(group.elect().name)
+    candidate = next(name for name in NAMES if name != leader.name)
+    roles: list[RaftRole] = []
+    group.on_send = lambda source, message: (
+        roles.append(group.ours(source).member.leadership.role) if isinstance(message, Vote) else None
+    )
+    asked = RequestVote(term=leader.term + 1, last_index=leader.last_index, last_term=leader.term)
+    leader.receive(candidate, asked)
+    assert roles == [RaftRole.FOLLOWER]
+
+
+def test_r15_pledges_are_told_where_every_controller_knows_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller of 0.2.0 closes the link at a field that it does not know."""
+    monkeypatch.setattr(LedgerMachine, "feature_level", lambda _self, _state: PLEDGES_SINCE - 1)
+    group = _started(monkeypatch)
+    told: list[Answer] = []
+    group.on_send = lambda _source, message: told.append(message) if isinstance(message, Answer) else None
+    group.run_late(60_000, _starved(1))
+    assert max(_factors(group)) > 1
+    assert b"pledged" not in b"".join(map(encode_message, told))
+
+
 @pytest.mark.parametrize("late", NAMES)
 def test_the_lead_goes_to_a_member_that_is_not_late(monkeypatch: pytest.MonkeyPatch, late: str) -> None:
     """One machine has no CPU; whoever led before, one of the others does then, and keeps it."""
@@ -107,16 +242,16 @@ def test_the_lead_goes_to_a_member_that_is_not_late(monkeypatch: pytest.MonkeyPa
     leader = group.leader
     assert leader is not None
     assert leader.name != late
-    group.run_late(540_000, late_ms)
+    group.run_late(120_000, late_ms)
     assert _terms(group) == before
     assert leader.is_leader
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_calm_members_wait_no_longer_than_before(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Also after a pause of one machine, and after each of ten leaders that died."""
+    """Also after a pause of all machines, and after each of five leaders that died."""
     group = _started(monkeypatch, seed)
-    for _ in range(10):
+    for _ in range(5):
         group.now_ns += 2_000 * MS
         leader = group.elect()
         group.run_for(500)

@@ -163,6 +163,12 @@ class Internals:
         if 0 < self._library._SyncObj__raftElectionDeadline < math.inf:
             self.expect_leader()
 
+    def stand_not_before(self, at_ns: int) -> None:
+        """Wait at least until ``at_ns``, and then as long as those that stand with it do not."""
+        library = self._library
+        if 0 < library._SyncObj__raftElectionDeadline < at_ns / 1e9:
+            library._SyncObj__raftElectionDeadline = at_ns / 1e9 + library._SyncObj__generateRaftTimeout()
+
     def stand_down(self) -> None:
         """Follow nobody, and wait for a leader as any other follower does."""
         # As the library's own fallback; without the new timeout it would stand again with the next tick.

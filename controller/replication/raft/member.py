@@ -60,6 +60,9 @@ MEMBERS_FILE_NAME = "MEMBERS"
 FOUNDING_FILE_NAME = "FOUNDING"
 """Written into each controller's raft directory by ``rollcall init``, and by nothing else (rule 1)."""
 
+PLEDGED_FILE_NAME = "PLEDGED"
+"""Here while pledges of more than the shortest election timeout may hold: the next process is bound by them."""
+
 STRANGERS_MAX = 64
 """Names of controllers that are no members and were linked, for the life of this process."""
 
@@ -239,6 +242,8 @@ class RaftMember(Generic[S]):
                 catch_up=catch_up,
                 member_of=self._member_of,
                 on_caught_up=self._on_caught_up,
+                has_pledged=self._disk.exists(PLEDGED_FILE_NAME),
+                on_pledge=self._on_pledge,
                 seams=self._seams,
                 propose_timeout_ms=self._timing.propose_timeout_ms,
             )
@@ -255,6 +260,7 @@ class RaftMember(Generic[S]):
             raise RaftStartError(f"{self._me.name}: cannot listen on {self._me.address}: {error}") from error
         node.listeners = self._listeners
         transport.calls.answerer = self._answerer
+        transport.before_vote = self._look
         node.addOnTickCallback(self._settle)
         self._node = node
         self._look()
@@ -346,6 +352,7 @@ class RaftMember(Generic[S]):
             commit_index=internals.commit_index,
             # R5, rule 3 of ``handover``: the successor is elected while this one's followers have heard of it just now.
             majority_asked_at_ns=None if node.yields else node.transport.majority_asked_at_ns(),
+            followed_until_ns=0 if node.yields else node.transport.followed_until_ns(),
         )
         if seen != self._leadership:
             self._leadership = seen
@@ -439,6 +446,15 @@ class RaftMember(Generic[S]):
         except OSError as error:
             self._seams.fail_stop(FailStop.STORAGE, f"{CATCHING_UP_FILE_NAME} cannot be removed: {error}")
         _logger.warning("%s has caught up: it votes and counts from now on", self._me.name)
+
+    def _on_pledge(self, is_made: bool) -> None:
+        try:
+            if is_made:
+                self._disk.replace(PLEDGED_FILE_NAME, b"")
+            else:
+                self._disk.unlink(PLEDGED_FILE_NAME)
+        except OSError as error:
+            self._seams.fail_stop(FailStop.STORAGE, f"{PLEDGED_FILE_NAME} cannot be kept: {error}")
 
 
 def _follower(node: RaftNode[S], peer: Member, now_ns: int, last_index: int) -> Follower:

@@ -27,6 +27,8 @@ from rollcall_ha.controller.replication.raft.snapshot import Piece
 
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 8 * 1024 * 1024
+PLEDGES_SINCE = 2
+"""The feature level."""
 REGULAR = b"\x00"
 """Type byte of a command that carries operations."""
 
@@ -99,7 +101,7 @@ class SnapshotPiece(_Wire, frozen=True, kw_only=True, tag="snapshot"):
     piece: Piece | None = None
 
 
-class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
+class Answer(_Wire, frozen=True, kw_only=True, omit_defaults=True, tag="answer"):
     """To an append or a piece; echoes its term and send time (R5)."""
 
     term: _Natural
@@ -111,6 +113,11 @@ class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
     """Nothing could be compared: go on at ``next_index``."""
     is_voter: bool
     """False: a member that has lost its memory; counts for nothing yet."""
+    pledged_ms: _Natural = 0
+    """
+    For so long from what it answers on the sender votes for nobody; 0, which is not written: the shortest election
+    timeout. Told in fleets of ``PLEDGES_SINCE`` alone: an older program closes the link.
+    """
 
 
 class StateDigests(_Wire, frozen=True, kw_only=True, tag="state-digests"):

@@ -46,19 +46,14 @@ from rollcall_ha.controller.replication.ports import (
     UnsoundStateError,
 )
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
-from rollcall_ha.controller.replication.raft.config import (
-    APPEND_BATCH_BYTES,
-    JOURNAL_BYTES_MAX,
-    PROPOSALS_QUEUED_MAX,
-    TICK_SECONDS,
-)
+from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.handover import Done as HandoverDone
 from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
-from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
-from rollcall_ha.controller.replication.raft.patience import Patience
+from rollcall_ha.controller.replication.raft.messages import PLEDGES_SINCE, REGULAR, StateDigests
+from rollcall_ha.controller.replication.raft.patience import ELECTION_TIMEOUT_MS_MAX, Patience
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
@@ -126,6 +121,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         catch_up: CatchUp | None,
         member_of: Callable[[Seat], Member],
         on_caught_up: Callable[[], None],
+        has_pledged: bool,
+        on_pledge: Callable[[bool], None],
         seams: Seams,
         propose_timeout_ms: int,
     ) -> None:
@@ -149,12 +146,15 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._proposals: deque[_Proposal] = deque()
         self._waiters: dict[int, _Waiter] = {}
         self._accepts = True
-        self.patience = Patience(
-            shortest_ms=round(configuration.raftMinTimeout * 1000),
-            pause_ms=round(TICK_SECONDS * 1000),
-            now_ns=seams.monotonic_ns(),
-        )
+        now_ns = seams.monotonic_ns()
+        self.patience = Patience(shortest_ms=round(configuration.raftMinTimeout * 1000), now_ns=now_ns)
         self._calm_fallback_s = configuration.leaderFallbackTimeout
+        self.pledged_ms = 0
+        """As ``RepairedNode`` has it."""
+        self._on_pledge = on_pledge
+        self._has_pledged = has_pledged
+        """A pledge of more than the shortest election timeout may hold, of this process or of the one before."""
+        self._pledged_until_ns = now_ns + ELECTION_TIMEOUT_MS_MAX * 1_000_000 * has_pledged
         self._handovers: deque[tuple[ControllerName, HandoverDone]] = deque()
         self.handover: Handover | None = None
         """The transfer of the own lead that is under way."""
@@ -174,7 +174,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         """Replaced by one assignment; any thread reads it."""
         if catch_up is not None:
             self.internals.hold_election()
-        transport.attach(self)
+        transport.attach(self, bound_until_ns=self._pledged_until_ns)
         self.look_at_members()
 
     # --- members (R30, adr/0020) ---
@@ -277,14 +277,14 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         return ""
 
     @property
-    def election_timeout_ns_min(self) -> int:
-        """As ``RepairedNode`` has it."""
-        return int(self.conf.raftMinTimeout * 1e9)
-
-    @property
     def yields(self) -> bool:
         """As ``RepairedNode`` has it."""
         return self.handover is not None and self.handover.yields
+
+    @property
+    def election_timeout_ns_min(self) -> int:
+        """As ``RepairedNode`` has it."""
+        return int(self.conf.raftMinTimeout * 1e9)
 
     # --- ticks ---
 
@@ -310,9 +310,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._expire()
 
     def _have_patience(self) -> None:
-        before, term = self.transport.stretch, self.internals.term
+        before, now_ns = self.transport.stretch, self._seams.monotonic_ns()
         is_confirmed = self.transport.is_leader_confirmed
-        if self.patience.turn(self._seams.monotonic_ns(), term=term, is_confirmed=is_confirmed):
+        if self.patience.turn(now_ns, term=self.internals.term, is_confirmed=is_confirmed):
             # P12. What came in time waits in the sockets. Stock PySyncObj judges first and reads afterwards: after 2 s
             # without CPU a follower stands beside its leader, and a leader gives its lead up.
             self._poller.poll(0.0)
@@ -323,6 +323,23 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         if stretch > before:
             # The one that runs was drawn when others were expected to be in time.
             self.internals.defer_election()
+        self._pledge(now_ns)
+        # It would vote for itself.
+        self.internals.stand_not_before(self.transport.bound_until_ns)
+
+    def _pledge(self, now_ns: int) -> None:
+        """Pledge a leader as much time as this member gives it, durably, where all controllers know of pledges."""
+        # A leader pledges nothing: marked, a lone controller would wait for nobody when it is started again.
+        is_late = self.transport.stretch > 1 and not self.internals.is_leader
+        is_made = is_late and self.machine.feature_level(self.published.state) >= PLEDGES_SINCE
+        # The mark BEFORE the first such pledge, and until the last one is over: c2 pledges c1 9.6 s and is killed;
+        # its next process is bound for 300 ms, votes for c3, and two have authority for nine seconds.
+        if is_made != self._has_pledged and (is_made or now_ns >= self._pledged_until_ns):
+            self._on_pledge(is_made)
+            self._has_pledged = is_made
+        self.pledged_ms = self.election_timeout_ns_min // 1_000_000 * self.transport.stretch * is_made
+        if is_made:
+            self._pledged_until_ns = now_ns + ELECTION_TIMEOUT_MS_MAX * 1_000_000
 
     def hand_over(self, target: ControllerName, done: HandoverDone) -> None:
         """Queue a transfer of the own lead; any thread."""

@@ -1,5 +1,5 @@
 """
-How much longer than in calm a member waits for the others: while it comes late itself, and while elections are lost (P12).
+How much longer than in calm a member waits for the others, while it comes late or elections are lost (P12).
 
 Here: the judgement, pure. Not here: the durations that it stretches (``node``, ``transport``).
 Rule 1: a member that is late reads late what its leader sent in time, and two late ones add up: its shortest election
@@ -12,6 +12,7 @@ follows.
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.replication.raft.config import TICK_SECONDS
 
 ELECTION_TIMEOUT_MS_MAX = 10_000
 """The shortest one is stretched no further; the longest is twice as long."""
@@ -25,10 +26,9 @@ CALM_MS = 10_000
 class Patience:
     """The machine of one member; all in the raft thread."""
 
-    def __init__(self, *, shortest_ms: int, pause_ms: int, now_ns: int) -> None:
-        """``shortest_ms``: election timeout in calm; ``pause_ms``: between two turns that are not late, at most."""
+    def __init__(self, *, shortest_ms: int, now_ns: int) -> None:
+        """``shortest_ms``: election timeout in calm."""
         self._shortest_ns = shortest_ms * NS_PER_MS
-        self._pause_ns = pause_ms * NS_PER_MS
         self._steps_max = max(1, ELECTION_TIMEOUT_MS_MAX // shortest_ms).bit_length() - 1
         self._steps = 0
         self._turned_ns = self._calm_since_ns = now_ns
@@ -50,7 +50,7 @@ class Patience:
 
         ``is_confirmed``: a majority follows the leader of ``term``.
         """
-        late_ns = now_ns - self._turned_ns - self._pause_ns
+        late_ns = now_ns - self._turned_ns - round(TICK_SECONDS * 1e9)
         self._turned_ns = now_ns
         is_late = LATE_TURNS * late_ns > self._shortest_ns
         if is_late:

@@ -16,8 +16,9 @@ Rule 6 (R5): appends carry (term, send time) and answers echo both. An answer of
 counts for commit or authority; authority counts from the send time.
 Rule 7: a member without memory (``catch_up``) neither votes nor counts.
 Rule 8: a follower whose tail conflicts answers with the beginning of that term, not with one entry less.
-Rule 9 (R5): who heard a leader less than the shortest election timeout ago votes for nobody, unless it gives its
-authority up. The start of the process counts as such a hearing.
+Rule 9 (R5): who heard a leader votes for nobody, itself included, for as long as it has pledged with the answer, the
+shortest election timeout at least, unless that leader gives its authority up. The start of the process counts as such a
+hearing, of the longest pledge that may hold.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from rollcall_ha.controller.replication.raft.messages import (
     TimeoutNow,
     Vote,
 )
+from rollcall_ha.controller.replication.raft.patience import ELECTION_TIMEOUT_MS_MAX
 from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
 
 
@@ -63,9 +65,12 @@ class RepairedNode(Protocol):
         """Whether this member may stand."""
         ...
 
+    pledged_ms: int
+    """From hearing a leader on: for how long it may count on this member (rule 9); 0: the shortest election timeout."""
+
     @property
     def election_timeout_ns_min(self) -> int:
-        """The shortest one, and what a leader's authority lasts for."""
+        """The shortest one in calm, and what a leader's authority lasts for without a pledge."""
         ...
 
     @property
@@ -91,6 +96,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     term: int
     sent_ns: int
+    pledged_ms: int
 
 
 class RepairedTransport(Transport):  # type: ignore[misc]
@@ -115,12 +121,18 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._held: list[tuple[Member, Answer]] = []
         self._term = 0
         self._voted: set[Member] = set()
-        self._bound_until_ns = 0
+        self.bound_until_ns = 0
         """By the own clock: until then the leader that was heard last may count on this member (rule 9)."""
         self._heard_term = 0
         self._heard_is_confirmed = False
         """The leader of that term has told that a majority answers it."""
         self._answered_ns: dict[Member, int] = {}
+        self._pledged_ns: dict[Member, int] = {}
+        """Until when each peer votes for nobody else (rule 9)."""
+        self._given_up_ns = 0
+        """Stamp of the newest append that gave the own authority up."""
+        self.before_vote: Callable[[], None] = lambda: None
+        """Others must see a leader without its authority before its vote leaves."""
         self._reset_ns: dict[Member, int] = {}
         self.digests_told: dict[ControllerName, Mapping[int, str]] = {}
         """State digests by index, as each peer told them last."""
@@ -130,11 +142,11 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self.dropped_answers = 0
         """Answers of another term, or to nothing that was asked (rule 6); for tests."""
 
-    def attach(self, node: RepairedNode) -> None:
+    def attach(self, node: RepairedNode, *, bound_until_ns: int) -> None:
         """Before the first tick."""
         self._node = node
         # The process before may have answered a leader a moment ago: it was killed, and this one is here 66 ms later.
-        self._bound_until_ns = self._clock_ns() + node.election_timeout_ns_min
+        self.bound_until_ns = max(bound_until_ns, self._clock_ns() + node.election_timeout_ns_min)
 
     # --- for subclasses ---
 
@@ -166,6 +178,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         for peer in gone:
             # Kept, an answer of before would count at once when the member is added again.
             self._answered_ns.pop(peer, None)
+            self._pledged_ns.pop(peer, None)
             self._reset_ns.pop(peer, None)
             self.digests_told.pop(ControllerName(peer.name), None)
             self._held = [(to, answer) for to, answer in self._held if to != peer]
@@ -190,6 +203,13 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         The time of the sending, not of the answer: one that lay 10 s in the socket of a paused machine proves that its
         sender followed 10 s ago; since then the others may have elected c3.
         """
+        return self._of_majority(self._answered_ns)
+
+    def followed_until_ns(self) -> int:
+        """Until when a majority of voters, this leader included, votes for nobody else; 0: it does not lead."""
+        return self._of_majority(self._pledged_ns) or 0
+
+    def _of_majority(self, told_ns: Mapping[Member, int]) -> int | None:
         node = self._attached()
         needed = (len(self.voters) + 1) // 2
         if not node.internals.is_leader:
@@ -199,8 +219,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._enter_term(node.internals.term)
         # Five members, and answers to what was sent at 90, 70 and 20: two and this leader have answered what was sent
         # at 70.
-        answered = sorted((at for peer, at in self._answered_ns.items() if peer in self.voters), reverse=True)
-        return answered[needed - 1] if len(answered) >= needed else None
+        told = sorted((at for peer, at in told_ns.items() if peer in self.voters), reverse=True)
+        return told[needed - 1] if len(told) >= needed else None
 
     def answered_at_ns(self, peer: Member) -> int | None:
         """Send time of the newest append that ``peer``, a voter, has answered in this term; for any thread."""
@@ -221,6 +241,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._term = term
             self._voted.clear()
             self._answered_ns.clear()
+            self._pledged_ns.clear()
             self._reset_ns.clear()
 
     def _stamp(self) -> int:
@@ -252,6 +273,9 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             case "response_vote":
                 # The same: a vote must be on disk before anybody counts it.
                 self._attached().journal.sync()
+                # A leader that votes leads no more. Seen to lead while its thread waits for CPU, it would answer by its
+                # followers' pledges beside the one that it has voted for.
+                self.before_vote()
                 return self.transmit(node, Vote(term=message["term"]))
             case _:
                 # Forwarded commands. Stock PySyncObj sends them to the leader, and when that link breaks their
@@ -261,9 +285,16 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     def send_append(self, peer: Member, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
         """Entries after ``previous`` (index, term), or none: a heartbeat."""
         node = self._attached()
+        stamp_ns = self._stamp()
+        if node.yields:
+            # Whoever hears this is bound no more. Counted when the transfer fails, earlier answers would be authority
+            # beside a leader that they elect meanwhile.
+            self._given_up_ns = stamp_ns
+            self._answered_ns.clear()
+            self._pledged_ns.clear()
         append = Append(
             term=node.internals.term,
-            sent_ns=self._stamp(),
+            sent_ns=stamp_ns,
             confirmed_ns=0 if node.yields else self.majority_asked_at_ns() or 0,
             commit_index=node.internals.commit_index,
             last_index=node.journal.last_index,
@@ -312,6 +343,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             is_success=is_success and is_voter,
             is_reset=is_reset,
             is_voter=is_voter,
+            pledged_ms=asked.pledged_ms,
         )
         # Rule 2 (P6). Stock PySyncObj answers at once and syncs never: c2 acknowledges 500, the leader commits, c1 and
         # c2 lose power, and c2's journal ends at 480: twenty committed entries are gone. Behind a held answer every
@@ -406,7 +438,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """Whether a leader that this member has answered may count on it (rule 9)."""
         # P11. c5 leads by c3; only the link between c5 and c6 is cut. Stock PySyncObj lets c3, which heard c5 20 ms
         # ago, vote for c6 all the same: c6 leads with authority, and c5 with its own for 280 ms more.
-        return not self._attached().internals.is_leader and self._clock_ns() < self._bound_until_ns
+        return not self._attached().internals.is_leader and self._clock_ns() < self.bound_until_ns
 
     def _hear(self, term: int, *, is_confirmed: bool) -> None:
         """Note that a leader was heard; one that says no more that a majority answers it gives its authority up."""
@@ -414,8 +446,17 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._heard_term, self._heard_is_confirmed = term, False
         gives_up = self._heard_is_confirmed and not is_confirmed
         self._heard_is_confirmed |= is_confirmed
-        timeout_ns = self._attached().election_timeout_ns_min
-        self._bound_until_ns = 0 if gives_up else self._clock_ns() + timeout_ns
+        # An earlier pledge may be the longer one.
+        until_ns = self._pledge_from(self._clock_ns(), self._attached().pledged_ms)
+        self.bound_until_ns = 0 if gives_up else max(self.bound_until_ns, until_ns)
+
+    def _pledge_from(self, at_ns: int, pledged_ms: int) -> int:
+        """The end of a pledge; a peer's, too, which must not be authority without an end."""
+        pledged_ns = min(pledged_ms, ELECTION_TIMEOUT_MS_MAX) * 1_000_000
+        return at_ns + max(self._attached().election_timeout_ns_min, pledged_ns)
+
+    def _asked(self, message: Append | SnapshotPiece) -> _Asked:
+        return _Asked(message.term, message.sent_ns, self._attached().pledged_ms)
 
     def _on_vote(self, peer: Member, message: Vote) -> None:
         self._enter_term(self._attached().internals.term)
@@ -444,7 +485,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             return
         self._require_follower(peer, message.term)
         self._hear(message.term, is_confirmed=message.confirmed_ns > 0)
-        self._answering = _Asked(message.term, message.sent_ns)
+        self._answering = self._asked(message)
         try:
             self._append(peer, message)
         finally:
@@ -532,7 +573,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._require_follower(peer, message.term)
         self._hear(message.term, is_confirmed=True)
         self._hand_over(peer, {"type": "append_entries", "term": message.term, "commit_index": 0, "serialized": None})
-        self._answering = _Asked(message.term, message.sent_ns)
+        self._answering = self._asked(message)
         try:
             snapshot = node.store.receive(message.piece) if message.piece is not None else None
             if snapshot is None:
@@ -573,7 +614,10 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             if is_reset:
                 internals.next_index[peer] = next_index
             return
-        self._answered_ns[peer] = max(self._answered_ns.get(peer, 0), message.sent_ns)
+        if message.sent_ns > self._given_up_ns:
+            self._answered_ns[peer] = max(self._answered_ns.get(peer, 0), message.sent_ns)
+            until_ns = self._pledge_from(message.sent_ns, message.pledged_ms)
+            self._pledged_ns[peer] = max(self._pledged_ns.get(peer, 0), until_ns)
         position = internals.next_index.get(peer, 0)
         self._hand_over(
             peer,
