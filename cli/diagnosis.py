@@ -16,7 +16,15 @@ from functools import partial
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, Severity, lost_entries_words
+from rollcall_ha.controller.contract.problems import (
+    LEAD_CHANGES_MAX,
+    LEAD_WINDOW_MS,
+    PROBLEMS,
+    ProblemCode,
+    Severity,
+    lead_unstable_words,
+    lost_entries_words,
+)
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef, Frozen, Value
 from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
@@ -150,6 +158,16 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
             found=f"no controller leads with authority; {alive} of {total} answer",
             expected=f"one leads, and {needed} of {total} are up",
             remedy="start the controllers that are down; brokers keep serving meanwhile, and nobody is elected",
+        )
+    changes = max((status.controller.lead_changes for _, status in facts.answering), default=0)
+    late_ms = {one.name: status.controller.late_ms for one, status in facts.answering}
+    if unstable := lead_unstable_words(changes, late_ms):
+        yield _warning(
+            subject="fleet",
+            found=unstable,
+            expected=f"at most {LEAD_CHANGES_MAX} changes within {LEAD_WINDOW_MS // 60_000} minutes",
+            remedy="take load from the machines of controllers that are late; if none is, look at the network between "
+            "them; timing = safe waits longer",
         )
     for one in facts.controllers:
         if one.status is None:

@@ -18,7 +18,7 @@ from rollcall_ha.cli.watching import Change
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
-from rollcall_ha.controller.contract.problems import ProblemCode, lost_entries_words, words_of
+from rollcall_ha.controller.contract.problems import ProblemCode, lead_unstable_words, lost_entries_words, words_of
 from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance, Phase, SwitchoverEnd
@@ -195,6 +195,10 @@ def status_report(
             f"{output.utc(fleet.controller.clock_stepped_at_ms)}: times of events before and after do not compare; "
             "look at the time service of each controller."
         )
+    told = [row.status for row in controllers if row.status is not None] or [fleet.controller]
+    changes = max(one.lead_changes for one in told)
+    if unstable := lead_unstable_words(changes, {one.name: one.late_ms for one in told}):
+        parts.append(f"WARNING  {unstable}.")
     if fleet.controller.lost_entries:
         parts.append(f"WARNING  {fleet.controller.name}: {lost_entries_words(fleet.controller.lost_entries)}.")
     if fleet.controller.fleet_level < fleet.controller.feature_level:

@@ -9,8 +9,13 @@ Rule: the command line, REST and the console tell a problem by this table: the c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
+
+LEAD_WINDOW_MS = 600_000
+LEAD_CHANGES_MAX = 5
+"""Within the window; all controllers restarted one by one are three."""
 
 
 class Severity(StrEnum):
@@ -89,6 +94,19 @@ def lost_entries_words(entries: int) -> str:
     return (
         f"its log lacks {entries:,} entries that brokers have seen: its data directory was put back from an older copy"
     )
+
+
+def lead_unstable_words(changes: int, late_ms: Mapping[str, int]) -> str:
+    """
+    What is wrong when the lead changes again and again, and why; empty when it does not.
+
+    ``late_ms``: by which each controller that answers comes late, 0 for one that does not.
+    """
+    if changes <= LEAD_CHANGES_MAX:
+        return ""
+    late = ", ".join(f"{name} {ms / 1000:.1f} s" for name, ms in late_ms.items() if ms)
+    cause = f"controllers come late, {late}: too little CPU, or a slow disk" if late else "none that answers is late"
+    return f"LEAD_UNSTABLE: the lead changed {changes} times within {LEAD_WINDOW_MS // 60_000} minutes; {cause}"
 
 
 def words_of(code: str) -> str:

@@ -217,6 +217,10 @@ class ControllerStatus(Value):
     """Neither revoked nor expired, by its own clock."""
     settings_version: int = 0
     """By which it works; 0 = by its fleet file."""
+    lead_changes: int = 0
+    """Terms with a leader that it has seen begin within ``LEAD_WINDOW_MS``."""
+    late_ms: int = 0
+    """By which two turns of its Raft in a row were late within the last seconds; 0: none."""
 
 
 class ControllersAnswer(Value):

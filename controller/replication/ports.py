@@ -111,6 +111,8 @@ class Leadership(Frozen):
     """
     followed_until_ns: int = 0
     """Until then a majority votes for nobody else, as it has pledged; of a leader, by its clock (R5)."""
+    late_ms: int = 0
+    """By which two turns of this member in a row were late within the last seconds; 0: none."""
 
 
 class ProposalStatus(StrEnum):

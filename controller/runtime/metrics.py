@@ -72,6 +72,8 @@ class Reading(Frozen):
     """In force."""
     controllers_differing: int
     lost_entries: int
+    lead_changes: int
+    late_ms: int
     certificates_revoked: int
     tokens_in_force: int
     pauses: int
@@ -206,6 +208,16 @@ _GAUGES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
         "rollcall_lost_entries",
         "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
         lambda now: now.lost_entries,
+    ),
+    (
+        "rollcall_lead_changes",
+        "Terms with a leader that began within ten minutes, here.",
+        lambda now: now.lead_changes,
+    ),
+    (
+        "rollcall_raft_late_seconds",
+        "By which two turns of Raft in a row were late within the last seconds.",
+        lambda now: _seconds(now.late_ms),
     ),
     (
         "rollcall_certificates_revoked",

@@ -70,6 +70,7 @@ from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.lead_watch import LeadWatch
 from rollcall_ha.controller.runtime.live_settings import LiveSettings
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
@@ -131,6 +132,7 @@ class ControllerService:
         self._clock_watch = ClockWatch()
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""
+        self.lead = LeadWatch()
         self.lost_entries = 0
         """By how much the index of an entry that a broker has seen was above ours."""
         self._background = BackgroundTasks(self._logger)
@@ -423,6 +425,7 @@ class ControllerService:
 
     def _look_at_leadership(self) -> None:
         leadership = self._log.leadership
+        self.lead.look(leadership, self.now_ns())
         if leadership.leader is not None:
             self._leader_seen_ns = self.now_ns()
         named = self.leader_hint().leader

@@ -234,6 +234,13 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         "this machine",
         "-9,000 ms",
     ),
+    "a lead that changes": (
+        with_own(0, lead_changes=23, late_ms=2_100),
+        Severity.WARNING,
+        "fleet",
+        "late, c1 2.1 s: too",
+    ),
+    "a lead that changes in a bad network": (with_own(1, lead_changes=6), Severity.WARNING, "fleet", "6 times within"),
     "a clock that stepped": (with_own(0, clock_step_ms=5_000), Severity.NOTE, "c1", "+5,000 ms"),
     "a disk nearly full": (
         replace(HEALTHY, disks=(replace(HEALTHY.disks[0], free_bytes=2 * 10**9),)),

@@ -46,6 +46,8 @@ def reading(census: Census) -> Reading:
         controllers_heard=3,
         controllers_differing=0,
         lost_entries=0,
+        lead_changes=0,
+        late_ms=0,
         certificates_revoked=0,
         tokens_in_force=0,
         pauses=0,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.timing import NS_PER_MS, Timing
 from rollcall_ha.controller.replication.membership import (
     MEMBERS_MAX,
     Change,
@@ -353,6 +353,7 @@ class RaftMember(Generic[S]):
             # R5, rule 3 of ``handover``: the successor is elected while this one's followers have heard of it just now.
             majority_asked_at_ns=None if node.yields else node.transport.majority_asked_at_ns(),
             followed_until_ns=0 if node.yields else node.transport.followed_until_ns(),
+            late_ms=node.patience.late_ns // NS_PER_MS,
         )
         if seen != self._leadership:
             self._leadership = seen
