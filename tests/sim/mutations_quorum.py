@@ -51,6 +51,15 @@ def _counts_from_the_receipt(original: Function) -> Function:
     return mutated
 
 
+def _forgets_its_majority(original: Function) -> Function:
+    def mutated(self: Any, *told: Any) -> bool:
+        self._confirmed_ns = 0
+        is_sent: bool = original(self, *told)
+        return is_sent
+
+    return mutated
+
+
 def _keeps_authority(original: Function) -> Function:
     def mutated(self: Any, now_ns: int) -> bool:
         is_under_way: bool = original(self, now_ns)
@@ -166,6 +175,16 @@ QUORUM: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_replication_patience.py::test_r5_a_process_is_bound_by_the_pledges_of_the_one_before",
             "tests/unit/test_replication_patience.py::test_r5_a_process_that_forgot_a_pledge_led_beside_the_leader_that_has_it",
+        ),
+    ),
+    Mutation(
+        name="R5-counts-whom-it-set-free",
+        what="a leader whose transfer failed says again that it gives up, and counts what answers that",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport.send_append",
+        mutate=_forgets_its_majority,
+        tests=(
+            "tests/unit/test_replication_handover.py::test_r5_authority_comes_back_with_followers_that_are_bound",
+            "tests/unit/test_replication_handover.py::test_r5_a_follower_set_free_voted_beside_the_leader_that_counted_it",
         ),
     ),
     Mutation(

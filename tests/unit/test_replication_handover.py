@@ -9,7 +9,7 @@ import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import HandoverEnd, ProposalStatus
-from rollcall_ha.controller.replication.raft.messages import TimeoutNow
+from rollcall_ha.controller.replication.raft.messages import RequestVote, TimeoutNow
 from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
 
 
@@ -60,22 +60,65 @@ def test_r5_a_leader_is_without_authority_before_its_successor_is_asked(monkeypa
     assert moving.leader.member.leadership.majority_asked_at_ns is None
 
 
-def test_r5_a_leader_that_gave_its_authority_up_counts_no_answer_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its transfer fails, it leads on, and its followers were free to vote for another one meanwhile."""
-    group = VirtualGroup(monkeypatch, OurNode)
+def _given_up(patch: pytest.MonkeyPatch) -> tuple[VirtualGroup, OurNode]:
+    """A leader whose followers have heard that it gave its authority up, and whose transfer fails with its next turn."""
+    group = VirtualGroup(patch, OurNode)
     leader = group.ours(group.elect().name)
-    node = leader.member.raft.node
     yielding = SimpleNamespace(yields=True, advance=lambda _now_ns: True)
-    monkeypatch.setattr(node, "handover", yielding)
+    patch.setattr(leader.member.raft.node, "handover", yielding)
     group.run_for(100)
     yielding.advance = lambda _now_ns: False
+    return group, leader
+
+
+def test_r5_a_leader_that_gave_its_authority_up_counts_no_answer_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transfer fails, it leads on, and its followers were free to vote for another one meanwhile."""
+    group, leader = _given_up(monkeypatch)
     leader.tick()
-    assert node.handover is None
-    assert leader.member.leadership.majority_asked_at_ns is None
-    assert leader.member.leadership.followed_until_ns == 0
+    assert leader.member.raft.node.handover is None
+    seen = leader.member.leadership
+    assert (seen.majority_asked_at_ns, seen.followed_until_ns) == (None, 0)
     group.run_for(100)
     assert leader.member.leadership.majority_asked_at_ns is not None
     assert leader.member.leadership.followed_until_ns > group.now_ns
+
+
+def test_r5_authority_comes_back_with_followers_that_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its transfer failed. Its next append said once more that it has no authority: who heard that was free, and what it
+    answered counted for as long as it pledges.
+    """
+    group, leader = _given_up(monkeypatch)
+    others = [group.ours(name).member.raft.node.transport for name in NAMES if name != leader.name]
+    has_had_authority = False
+    for _ in range(40):
+        group.now_ns += 5_000_000
+        leader.tick()
+        for source, target in list(group.queues):
+            group.deliver_one(source, target)
+            leader.tick()
+            until_ns = leader.member.leadership.followed_until_ns
+            has_had_authority |= until_ns > group.now_ns
+            # Stamps of one moment differ by 1 ns each.
+            assert until_ns // 1_000 <= max(one.bound_until_ns for one in others) // 1_000
+    assert has_had_authority
+
+
+def test_r5_a_follower_set_free_voted_beside_the_leader_that_counted_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group, leader = _given_up(monkeypatch)
+    voter, candidate = (group.ours(name) for name in NAMES if name != leader.name)
+    group.cut(leader.name, candidate.name)
+    while leader.member.leadership.followed_until_ns <= group.now_ns:
+        group.now_ns += 5_000_000
+        leader.tick()
+        group.deliver_one(leader.name, voter.name)
+        voter.tick()
+        group.deliver_one(voter.name, leader.name)
+        leader.member.raft._look()
+    voter.receive(candidate.name, RequestVote(term=leader.term + 1, last_index=voter.last_index, last_term=leader.term))
+    assert voter.term == leader.term
 
 
 def test_r5_a_leader_that_has_asked_stands_down_when_nobody_deposes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,23 @@ def test_r5_a_process_is_bound_by_the_pledges_of_the_one_before(monkeypatch: pyt
     assert node.term == asked.term
 
 
+def test_r5_a_member_that_heard_its_leader_late_in_a_long_turn_forgot_what_it_pledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = _started(monkeypatch)
+    group.run_late(30_000, _starved(1))
+    leader = group.elect()
+    late = next(name for name in NAMES if name != leader.name)
+    node = group.ours(late).member.raft.node
+    group.now_ns += (ELECTION_TIMEOUT_MS_MAX + 1_000) * MS
+    node.transport._hear(leader.term, is_confirmed=True)
+    monkeypatch.setattr(node.machine, "feature_level", lambda _state: PLEDGES_SINCE - 1)
+    group.ours(late).tick()
+    assert node.pledged_ms == 0
+    assert node.transport.bound_until_ns > group.now_ns
+    assert group.disks[late].exists(PLEDGED_FILE_NAME)
+
+
 def test_a_member_that_is_calm_again_forgets_its_pledges(monkeypatch: pytest.MonkeyPatch) -> None:
     group = _started(monkeypatch)
     group.run_late(30_000, _starved(1))

@@ -323,7 +323,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         if stretch > before:
             # The one that runs was drawn when others were expected to be in time.
             self.internals.defer_election()
-        self._pledge(now_ns)
+        self._pledge(self._seams.monotonic_ns())
         # It would vote for itself.
         self.internals.stand_not_before(self.transport.bound_until_ns)
 
@@ -334,12 +334,13 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         is_made = is_late and self.machine.feature_level(self.published.state) >= PLEDGES_SINCE
         # The mark BEFORE the first such pledge, and until the last one is over: c2 pledges c1 9.6 s and is killed;
         # its next process is bound for 300 ms, votes for c3, and two have authority for nine seconds.
+        if is_made or self.pledged_ms:
+            # Also what the turn before has heard, which may have lasted for seconds.
+            self._pledged_until_ns = now_ns + ELECTION_TIMEOUT_MS_MAX * 1_000_000
         if is_made != self._has_pledged and (is_made or now_ns >= self._pledged_until_ns):
             self._on_pledge(is_made)
             self._has_pledged = is_made
         self.pledged_ms = self.election_timeout_ns_min // 1_000_000 * self.transport.stretch * is_made
-        if is_made:
-            self._pledged_until_ns = now_ns + ELECTION_TIMEOUT_MS_MAX * 1_000_000
 
     def hand_over(self, target: ControllerName, done: HandoverDone) -> None:
         """Queue a transfer of the own lead; any thread."""

@@ -131,6 +131,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """Until when each peer votes for nobody else (rule 9)."""
         self._given_up_ns = 0
         """Stamp of the newest append that gave the own authority up."""
+        self._confirmed_ns = 0
+        """The newest majority of this term, counted or given up since."""
         self.before_vote: Callable[[], None] = lambda: None
         """Others must see a leader without its authority before its vote leaves."""
         self._reset_ns: dict[Member, int] = {}
@@ -242,6 +244,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._voted.clear()
             self._answered_ns.clear()
             self._pledged_ns.clear()
+            self._confirmed_ns = 0
             self._reset_ns.clear()
 
     def _stamp(self) -> int:
@@ -292,10 +295,13 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._given_up_ns = stamp_ns
             self._answered_ns.clear()
             self._pledged_ns.clear()
+        # Also when none counts at the moment: 0 gives authority up once more (``_hear``). A leader whose transfer has
+        # failed, or that has more voters now, would count answers of followers that it had set free by its question.
+        self._confirmed_ns = max(self._confirmed_ns, self.majority_asked_at_ns() or 0)
         append = Append(
             term=node.internals.term,
             sent_ns=stamp_ns,
-            confirmed_ns=0 if node.yields else self.majority_asked_at_ns() or 0,
+            confirmed_ns=0 if node.yields else self._confirmed_ns,
             commit_index=node.internals.commit_index,
             last_index=node.journal.last_index,
             previous_index=previous[0],
