@@ -62,7 +62,7 @@ from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.seating import Seating
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
-from rollcall_ha.controller.runtime.transfers import ClockBehind, step_aside
+from rollcall_ha.controller.runtime.transfers import Leaving, step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
@@ -309,7 +309,8 @@ class _Node:
         assert self._service is not None
         self._loop = asyncio.get_running_loop()
         rest_socket = _listen(self._settings.bound.rest)
-        self._gateway.on_not_yet_valid = ClockBehind(self._service).refused
+        leaving = Leaving(self._service)
+        self._gateway.on_not_yet_valid, self._service.on_late = leaving.clock_behind, leaving.late
         if self._names is not None:
             self._names.start()
         try:

@@ -159,6 +159,8 @@ class Follower(Frozen):
     """Entries of the leader's log that it has not acknowledged."""
     is_voter: bool = True
     """False: it is being added, and counts for nothing yet."""
+    is_earlier: bool = False
+    """It has told that it comes half as late as the leader, at most."""
 
 
 class HandoverEnd(StrEnum):
@@ -242,7 +244,8 @@ class ReplicatedLog(Protocol[S]):
         """
         End the own lead in favour of ``target``, which is asked to stand when it has every entry.
 
-        Any thread, never blocks; ``done`` is called once, on any thread, within a second.
+        Any thread, never blocks; ``done`` is called once, on any thread, within a second, or later if this
+        one comes late.
         """
         ...
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -133,6 +133,8 @@ class ControllerService:
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""
         self.lead = LeadWatch()
+        self.on_late: Callable[[], None] = lambda: None
+        """Called each time that this controller is seen to lead and to come late."""
         self.lost_entries = 0
         """By how much the index of an entry that a broker has seen was above ours."""
         self._background = BackgroundTasks(self._logger)
@@ -433,6 +435,8 @@ class ControllerService:
             self._named = named
             self._leader_named.wake()
         leads = leadership.role is RaftRole.LEADER
+        if leads and leadership.late_ms:
+            self.on_late()
         # Also if it leads again, in a later term: its soft state comes from term 3, and c2 may have led 4 in between.
         if self._taken_term is not None and (not leads or self._taken_term != leadership.term):
             self._logger.warning("leadership_lost", term=self._taken_term, now_term=leadership.term)

@@ -1,6 +1,6 @@
 """
 Moving the lead to another controller: by an operator's order, because this process is to stop, or because its clock is
-behind.
+behind or it comes late.
 
 Here: which controller takes over, and waiting for it. Not here: how Raft does it (``replication.raft.handover``), the
 order on record (``core.fleet``).
@@ -10,7 +10,8 @@ vote refuses a successor that lacks one: a wrong judgement costs an election tim
 Rule 2: an order is carried out by the leader that took it, once. Repeated under its request id, it is answered with the
 leader of that moment and moves nothing.
 Rule 3: a leader that refuses certificates of this fleet as not yet valid hands the lead over, at most once within
-``CLOCK_PAUSE_MS_MIN``: between two whose clocks are behind it moves there and back, and stays.
+``LEAVING_PAUSE_MS_MIN``: between two whose clocks are behind it moves there and back, and stays. So does one that comes
+late for ``LATE_MS_MIN``, to a controller that comes half as late.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from rollcall_ha.node.telemetry import get_logger
 
 LAG_ENTRIES_MAX = 200
 """Entries that a successor may lack when the order comes: under load some are always under way."""
-CLOCK_PAUSE_MS_MIN = 600_000
+LEAVING_PAUSE_MS_MIN = 600_000
+LATE_MS_MIN = 30_000
+"""A disk that hung, or a neighbour's short work, is over by then."""
+LATE_GAP_MS_MAX = 10_000
+"""Between two looks that find it late without an end of the lateness."""
 LEADER_NAMED_MS_MAX = 300
 """From the own end as leader to the answer; with what the handover takes, less than a relayed request may take."""
 
@@ -45,7 +50,7 @@ def successor(
     answer_age_ms_max: int,
 ) -> ControllerName | Refused:
     """
-    The controller that takes over: ``wanted`` or, None, the one with the fewest entries to come.
+    The controller that takes over: ``wanted`` or, None, one that comes less late, with the fewest entries to come.
 
     ``answer_age_ms_max``: one that has not answered for longer may be gone.
     """
@@ -61,7 +66,7 @@ def successor(
     }
     able = [one for one in followers if one.name not in faults and wanted in (None, one.name)]
     if able:
-        return min(able, key=lambda one: (one.lag_entries, one.name)).name
+        return min(able, key=lambda one: (not one.is_earlier, one.lag_entries, one.name)).name
     why = "; ".join(f"{name} {fault}" for name, fault in sorted(faults.items())) or "it is the only controller"
     return _refused(f"nobody can take over from {own}: {why}", wanted, own)
 
@@ -99,7 +104,8 @@ def successor_now(service: ControllerService, wanted: ControllerName | None) -> 
         service.settings.name,
         wanted,
         service.log.followers(),
-        answer_age_ms_max=service.settings.timing.raft_election_timeout_ms_min,
+        # What a follower answers lies for one late turn, and counts until the next one.
+        answer_age_ms_max=service.settings.timing.raft_election_timeout_ms_min + 2 * service.log.leadership.late_ms,
     )
 
 
@@ -127,11 +133,11 @@ async def leader_known(service: ControllerService, request_id: RequestId) -> Lea
     return LeadershipTransferred(leader=hint.leader, term=hint.term)
 
 
-async def step_aside(service: ControllerService) -> bool:
+async def step_aside(service: ControllerService, to: ControllerName | None = None) -> bool:
     """Have another controller lead at once, if one can; False: this one leads on. Never raises."""
     if not service.authority().is_held:
         return False
-    target = successor_now(service, None)
+    target = successor_now(service, to)
     if isinstance(target, Refused):
         return False
     how = await _hand_over(service, target)
@@ -139,29 +145,49 @@ async def step_aside(service: ControllerService) -> bool:
     return how is not HandoverEnd.NOT_CAUGHT_UP
 
 
-class ClockBehind:
-    """Hands the lead over because of this controller's clock (rule 3). On the loop."""
+class Leaving:
+    """Hands the lead over because of this controller's clock or lateness (rule 3). On the loop."""
 
     def __init__(self, service: ControllerService) -> None:
         self._service = service
         self._left_ns: int | None = None
+        self._late_since_ns = self._late_at_ns = 0
         self._leaving: asyncio.Task[None] | None = None
 
-    def refused(self) -> None:
+    def clock_behind(self) -> None:
         """A certificate that the fleet's authority has signed was refused here as not yet valid."""
+        # A leader that stays keeps each broker out that starts, and whoever has new files, until its clock is set.
+        meaning = "the clock here is behind, or that of the machine that signs is ahead: another controller is to lead"
+        self._begin("certificates_not_yet_valid", meaning)
+
+    def late(self) -> None:
+        """It leads, and comes late."""
         now_ns = self._service.now_ns()
-        is_paused = self._left_ns is not None and now_ns - self._left_ns < CLOCK_PAUSE_MS_MIN * NS_PER_MS
+        if now_ns - self._late_at_ns > LATE_GAP_MS_MAX * NS_PER_MS:
+            self._late_since_ns = now_ns
+        self._late_at_ns = now_ns
+        is_long = now_ns - self._late_since_ns >= LATE_MS_MIN * NS_PER_MS
+        # Where all are late, as on one starved machine, no move would help.
+        followers = self._service.log.followers() if is_long else ()
+        earlier = [one.name for one in followers if one.is_earlier and one.is_linked]
+        if earlier:
+            meaning = "too little CPU here, or a slow disk: a controller that is less late is to lead"
+            self._begin("leads_late", meaning, to=earlier[0])
+
+    def _begin(self, what: str, meaning: str, to: ControllerName | None = None) -> None:
+        now_ns = self._service.now_ns()
+        is_paused = self._left_ns is not None and now_ns - self._left_ns < LEAVING_PAUSE_MS_MIN * NS_PER_MS
         if is_paused or not self._service.authority().is_held:
             return
-        # A leader that stays keeps each broker out that starts, and whoever has new files, until its clock is set.
         self._left_ns = now_ns
-        meaning = "the clock here is behind, or that of the machine that signs is ahead: another controller is to lead"
-        get_logger("controller").warning("certificates_not_yet_valid", meaning=meaning)
-        self._leaving = asyncio.get_running_loop().create_task(self._leave())
+        get_logger("controller").warning(what, meaning=meaning)
+        self._leaving = asyncio.get_running_loop().create_task(self._leave(to))
 
-    async def _leave(self) -> None:
-        if not await step_aside(self._service):
+    async def _leave(self, to: ControllerName | None) -> None:
+        if not await step_aside(self._service, to):
             self._left_ns = None
+            # Not with the next look: nothing is proposed while it is tried.
+            self._late_since_ns = self._service.now_ns()
 
 
 async def _hand_over(service: ControllerService, target: ControllerName) -> HandoverEnd:

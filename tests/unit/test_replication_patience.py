@@ -264,6 +264,28 @@ def test_the_lead_goes_to_a_member_that_is_not_late(monkeypatch: pytest.MonkeyPa
     assert leader.is_leader
 
 
+def test_a_leader_that_is_late_and_heard_in_time_knows_who_is_less_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody stands beside it, so it has to move the lead itself; where all are late there is nobody to move it to."""
+    group = _started(monkeypatch)
+    leader = group.ours(group.elect().name)
+    target, also_late = (name for name in NAMES if name != leader.name)
+
+    def earlier(*late: str) -> list[str]:
+        group.run_late(30_000, lambda name: 270 if name in late else PAUSE_MS)
+        assert leader.is_leader
+        return [one.name for one in leader.member.followers() if one.is_earlier]
+
+    assert earlier(leader.name, also_late) == [target]
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerMachine, "feature_level", lambda _self, _state: PLEDGES_SINCE - 1)
+        assert earlier(leader.name, also_late) == [], "nobody tells"
+    assert earlier(*NAMES) == []
+    assert earlier(leader.name, also_late) == [target]
+    leader.member.hand_over(ControllerName(target), lambda _how: None)
+    group.run_late(2_000, lambda name: PAUSE_MS if name == target else 270)
+    assert group.nodes[target].is_leader
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_calm_members_wait_no_longer_than_before(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Also after a pause of all machines, and after each of five leaders that died."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,14 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
 from rollcall_ha.controller.runtime import transfers
-from rollcall_ha.controller.runtime.transfers import CLOCK_PAUSE_MS_MIN, LAG_ENTRIES_MAX, ClockBehind, successor
+from rollcall_ha.controller.runtime.transfers import (
+    LAG_ENTRIES_MAX,
+    LATE_GAP_MS_MAX,
+    LATE_MS_MIN,
+    LEAVING_PAUSE_MS_MIN,
+    Leaving,
+    successor,
+)
 
 C1, C2, C3 = (ControllerName(name) for name in ("c1", "c2", "c3"))
 GOOD = Follower(name=C2, is_linked=True, answer_age_ms=40, lag_entries=3)
@@ -28,6 +36,7 @@ def test_the_controller_with_the_fewest_entries_to_come_takes_over_and_of_two_th
     assert choose(GOOD, replace(GOOD, name=C3, lag_entries=1)) == C3
     assert choose(replace(GOOD, name=C3), GOOD) == C2
     assert choose(GOOD, replace(GOOD, name=C3, lag_entries=1), to=C2) == C2
+    assert choose(replace(GOOD, name=C3, lag_entries=1), replace(GOOD, is_earlier=True)) == C2, "it is less late"
 
 
 @pytest.mark.parametrize(
@@ -60,40 +69,74 @@ def test_a_wrong_name_is_refused_with_those_that_there_are() -> None:
     assert "it is the only controller" in alone.reason
 
 
+class _Leader:
+    """A service that leads, and where its handovers went; one after the other they end as ``ends`` says."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *ends: HandoverEnd) -> None:
+        self.ms, self.is_held, self.followers = 0, True, [GOOD]
+        self.left: list[ControllerName] = []
+        service: Any = SimpleNamespace(
+            now_ns=lambda: self.ms * 1_000_000,
+            authority=lambda: SimpleNamespace(is_held=self.is_held),
+            settings=SimpleNamespace(name=C1, timing=SimpleNamespace(raft_election_timeout_ms_min=1_000)),
+            log=SimpleNamespace(followers=lambda: self.followers, leadership=SimpleNamespace(late_ms=300)),
+        )
+        self.leaving = Leaving(service)
+
+        async def hand_over(_service: object, target: ControllerName) -> HandoverEnd:
+            self.left.append(target)
+            return ends[len(self.left) - 1]
+
+        patch.setattr(transfers, "_hand_over", hand_over)
+
+    async def left_at(self, ms: int, why: Callable[[], None]) -> int:
+        """How often it has left, after two such looks."""
+        self.ms = ms
+        why()
+        why()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return len(self.left)
+
+
 def test_a_leader_whose_clock_was_behind_kept_each_broker_that_started_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hands the lead over, and not again within ten minutes: two such leaders would pass it to and fro for ever."""
-    ends = [HandoverEnd.NOT_CAUGHT_UP, HandoverEnd.DEPOSED, HandoverEnd.STOOD_DOWN]
-    left: list[HandoverEnd] = []
-    now = SimpleNamespace(ms=0, is_held=False)
-    service: Any = SimpleNamespace(
-        now_ns=lambda: now.ms * 1_000_000,
-        authority=lambda: SimpleNamespace(is_held=now.is_held),
-        settings=SimpleNamespace(name=C1, timing=SimpleNamespace(raft_election_timeout_ms_min=1_000)),
-        log=SimpleNamespace(followers=lambda: (GOOD,)),
-    )
-
-    async def hand_over(_service: object, target: ControllerName) -> HandoverEnd:
-        assert target == C2
-        left.append(ends[len(left)])
-        return left[-1]
-
-    monkeypatch.setattr(transfers, "_hand_over", hand_over)
+    leader = _Leader(monkeypatch, HandoverEnd.NOT_CAUGHT_UP, HandoverEnd.DEPOSED, HandoverEnd.STOOD_DOWN)
 
     async def story() -> None:
-        behind = ClockBehind(service)
-
-        async def refused_at(ms: int, *, leads: bool = True) -> int:
-            now.ms, now.is_held = ms, leads
-            behind.refused()
-            behind.refused()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            return len(left)
-
-        assert await refused_at(0, leads=False) == 0, "whoever follows keeps nobody out"
-        assert await refused_at(1) == 1
-        assert await refused_at(1_000) == 2, "nobody had every entry in time: it leads on"
-        assert await refused_at(1_000 + CLOCK_PAUSE_MS_MIN - 1) == 2
-        assert await refused_at(1_000 + CLOCK_PAUSE_MS_MIN) == 3
+        refused, leader.is_held = leader.leaving.clock_behind, False
+        assert await leader.left_at(0, refused) == 0, "whoever follows keeps nobody out"
+        leader.is_held = True
+        assert await leader.left_at(1, refused) == 1
+        assert await leader.left_at(1_000, refused) == 2, "nobody had every entry in time: it leads on"
+        assert await leader.left_at(1_000 + LEAVING_PAUSE_MS_MIN - 1, refused) == 2
+        assert await leader.left_at(1_000 + LEAVING_PAUSE_MS_MIN, refused) == 3
 
     asyncio.run(story())
+
+
+def test_a_late_leader_kept_the_lead_though_another_controller_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it was late for long; a failed attempt waits as long again, and one that worked for ten minutes."""
+    leader = _Leader(monkeypatch, HandoverEnd.NOT_CAUGHT_UP, HandoverEnd.DEPOSED, HandoverEnd.DEPOSED)
+
+    async def late_from(begin_ms: int, end_ms: int) -> int:
+        for ms in range(begin_ms, end_ms, 5_000):
+            await leader.left_at(ms, leader.leaving.late)
+        return await leader.left_at(end_ms, leader.leaving.late)
+
+    async def story() -> None:
+        at_ms = 100_000
+        assert await late_from(at_ms, at_ms + 2 * LATE_MS_MIN) == 0, "all are late"
+        leader.followers = [replace(GOOD, lag_entries=0), replace(GOOD, name=C3, is_earlier=True)]
+        at_ms += 2 * LATE_MS_MIN + LATE_GAP_MS_MAX + 1
+        assert await late_from(at_ms, at_ms + LATE_MS_MIN - 1) == 0
+        assert await leader.left_at(at_ms + LATE_MS_MIN, leader.leaving.late) == 1
+        at_ms += LATE_MS_MIN
+        assert await late_from(at_ms, at_ms + LATE_MS_MIN - 1) == 1
+        assert await leader.left_at(at_ms + LATE_MS_MIN, leader.leaving.late) == 2
+        at_ms += LATE_MS_MIN
+        assert await late_from(at_ms, at_ms + LEAVING_PAUSE_MS_MIN - 1) == 2
+        assert await leader.left_at(at_ms + LEAVING_PAUSE_MS_MIN, leader.leaving.late) == 3
+
+    asyncio.run(story())
+    assert leader.left == [C3] * 3

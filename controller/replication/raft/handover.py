@@ -25,9 +25,9 @@ from rollcall_ha.controller.replication.raft.messages import TimeoutNow
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 
 ASK_MS_MAX = 300
-"""How long the follower may take to hold every entry; nothing is proposed meanwhile."""
+"""How long the follower may take to hold every entry; nothing is proposed meanwhile. As long as ``stretch`` says."""
 DEPOSED_MS_MAX = 300
-"""How long it may take to be heard as a candidate."""
+"""How long it may take to be heard as a candidate; the same."""
 
 Done = Callable[[HandoverEnd], None]
 
@@ -48,7 +48,7 @@ class Handover:
         self._name = target
         self._done = done
         self._term = node.internals.term
-        self._deadline_ns = now_ns + ASK_MS_MAX * 1_000_000
+        self._deadline_ns = now_ns + ASK_MS_MAX * node.transport.stretch * 1_000_000
         self._has_asked = False
         self._stood_down = False
         self.yields = False
@@ -80,7 +80,7 @@ class Handover:
             internals.send_appends_soon()
         elif self._node.transport.transmit(target, TimeoutNow(term=self._term)):
             self._has_asked = True
-            self._deadline_ns = now_ns + DEPOSED_MS_MAX * 1_000_000
+            self._deadline_ns = now_ns + DEPOSED_MS_MAX * self._node.transport.stretch * 1_000_000
         return True
 
     def give_up(self) -> None:

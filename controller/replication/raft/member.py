@@ -466,4 +466,5 @@ def _follower(node: RaftNode[S], peer: Member, now_ns: int, last_index: int) -> 
         answer_age_ms=None if answered_ns is None else max(0, now_ns - answered_ns) // 1_000_000,
         lag_entries=max(0, last_index - node.internals.match_index.get(peer, 0)),
         is_voter=peer in node.transport.voters,
+        is_earlier=node.is_earlier(peer),
     )

@@ -53,7 +53,7 @@ from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
 from rollcall_ha.controller.replication.raft.messages import PLEDGES_SINCE, REGULAR, StateDigests
-from rollcall_ha.controller.replication.raft.patience import ELECTION_TIMEOUT_MS_MAX, Patience
+from rollcall_ha.controller.replication.raft.patience import ELECTION_TIMEOUT_MS_MAX, LATE_TURNS, Patience
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
@@ -341,6 +341,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             self._on_pledge(is_made)
             self._has_pledged = is_made
         self.pledged_ms = self.election_timeout_ns_min // 1_000_000 * self.transport.stretch * is_made
+
+    def is_earlier(self, peer: Member) -> bool:
+        """Whether ``peer`` comes half as late as this leader, at most, by its newest pledge; any thread."""
+        # Below that level nobody tells, and a member that is later would pass for one that is in time.
+        tells = self.machine.feature_level(self.published.state) >= PLEDGES_SINCE
+        return tells and 0 < 2 * self.transport.pledged_for_ns(peer) <= LATE_TURNS * self.patience.late_ns
 
     def hand_over(self, target: ControllerName, done: HandoverDone) -> None:
         """Queue a transfer of the own lead; any thread."""

@@ -228,6 +228,10 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """Send time of the newest append that ``peer``, a voter, has answered in this term; for any thread."""
         return self._answered_ns.get(peer)
 
+    def pledged_for_ns(self, peer: Member) -> int:
+        """How long ``peer`` votes for nobody else from its newest answer on; 0: it has not answered; for any thread."""
+        return self._pledged_ns.get(peer, 0) - self._answered_ns.get(peer, 0)
+
     @property
     def is_leader_confirmed(self) -> bool:
         """Whether a majority follows the leader of this term, as far as this member has heard."""
