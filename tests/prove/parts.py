@@ -78,6 +78,8 @@ PARTS = (
     Part("bench", "what Rollcall claims about its speed, three runs", 10, _program("tests.perf")),
     Part("false-handovers", "twice as many busy processes as cores, all policies on: nobody is left", 11,
          _program("tests.chaos.false_handovers --minutes 10")),
+    Part("starved", "forty busy processes a core: the controllers keep their leader, and find a killed master", 14,
+         _program("tests.chaos.starved --minutes 10 --per-core 40")),
     Part("console-bench", "what twenty consoles cost the leader of 1,000 sets, and one in Chromium", 15,
          _program("tests.perf.bench_console")),
     Part("bench-vs-rocketmq", "Rollcall beside RocketMQ on this machine, one run", 20, _program("tests.perf.versus --runs 1"), JAVA),
