@@ -5,7 +5,8 @@ Here: the suspicion, and how long a master is awaited, as functions over session
 (``sessions``), holding elections back (``core.election_duty``).
 
 Rule 1 (R13): a master is missed, and not lost, if it is found silent when no member of its set, or less than half of
-the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why.
+the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why. Whoever is
+back for less than a timeout was silent when the master was, and counts as not heard.
 Rule 2: a missed master is awaited from the first word of a member that has had bytes from it since, in this
 masterEpoch, as long as such words come, and for one heartbeat timeout at most. A master that hangs sends nothing, and
 is not awaited.
@@ -17,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.core.detection import FRESH_INTERVALS
 from rollcall_ha.controller.runtime.session_state import ReplicaKey, ReplicaSession
 
 
@@ -47,7 +47,7 @@ def inherited(sessions: Iterable[ReplicaSession], now_ns: int) -> None:
 
 def witnessed(master: ReplicaSession, now_ns: int) -> None:
     """A member's word of when it had bytes from this one has come, or has come before."""
-    if master.missed_ns is not None and master.witnessed_ns is None and _has_fresh_bytes(master, now_ns):
+    if master.missed_ns is not None and master.witnessed_ns is None and master.is_fresh(master.alive_ns, now_ns):
         master.witnessed_ns = now_ns
 
 
@@ -55,12 +55,17 @@ def is_awaited(master: ReplicaSession, now_ns: int) -> bool:
     """Whether it is to be heard before another one is elected (rule 2)."""
     since_ns = master.witnessed_ns
     is_in_time = since_ns is not None and now_ns - since_ns < master.timeout_ms * NS_PER_MS
-    return is_in_time and _has_fresh_bytes(master, now_ns)
+    return is_in_time and master.is_fresh(master.alive_ns, now_ns)
 
 
-def _has_fresh_bytes(master: ReplicaSession, now_ns: int) -> bool:
-    return master.alive_ns is not None and now_ns - master.alive_ns <= FRESH_INTERVALS * master.interval_ns
+def returned(session: ReplicaSession, now_ns: int) -> None:
+    """A heartbeat has come, perhaps behind a gap; to be told before it counts as the last one."""
+    if session.heard_ns is not None and not session.is_fresh(session.heard_ns, now_ns):
+        session.back_ns = now_ns
 
 
 def _is_heard(session: ReplicaSession, now_ns: int) -> bool:
-    return session.heard_ns is not None and now_ns - session.heard_ns <= FRESH_INTERVALS * session.interval_ns
+    # All were cut off for 2.9 s, and a slave is heard 100 ms before the master is due: by that heartbeat alone the
+    # master would be the only one that is cut off.
+    is_back_now = session.back_ns is not None and now_ns - session.back_ns < session.timeout_ms * NS_PER_MS
+    return session.is_fresh(session.heard_ns, now_ns) and not is_back_now

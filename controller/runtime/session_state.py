@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import DetectionStamps, Frozen, Positions, SilenceCause
-from rollcall_ha.controller.core.detection import Stamps
+from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.runtime.catch_up import LogGrowth
 from rollcall_ha.epoch.model import NO_EPOCH
 
@@ -99,6 +99,8 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     """How long writes may be stopped before it calls them so."""
     heard_ns: int | None = None
     """Last heartbeat on this leader."""
+    back_ns: int | None = None
+    """The first one behind the last gap (``own_network.returned``)."""
     alive_ns: int | None = None
     """Last sure sign of life: read from its session, or told by a member that follows it as master."""
     told_ns: int | None = None
@@ -145,6 +147,10 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     @property
     def key(self) -> ReplicaKey:
         return self.set_key, self.broker_id
+
+    def is_fresh(self, stamp_ns: int | None, now_ns: int) -> bool:
+        """Whether it was heard at ``stamp_ns``, and that is young enough to count as now."""
+        return stamp_ns is not None and now_ns - stamp_ns <= FRESH_INTERVALS * self.interval_ns
 
     def stamps(self) -> Stamps | None:
         """Those of the detection that is under way or was the last; None if nothing was detected."""

@@ -38,7 +38,7 @@ from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, Probe
 from rollcall_ha.controller.contract.timing import NS_PER_MS, NS_PER_US, Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
 from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
-from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
+from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.core.registration import too_high
 from rollcall_ha.controller.core.views import ViewOf
 from rollcall_ha.controller.runtime import own_network
@@ -235,6 +235,7 @@ class Sessions:
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
             session.heard_ns, session.links, session.growth = old.heard_ns, old.links, old.growth
+            session.back_ns = old.back_ns
             session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
             session.confirmed_before, session.timeout_ms = old.confirmed_before, old.timeout_ms
             session.missed_ns, session.witnessed_ns = old.missed_ns, old.witnessed_ns
@@ -308,6 +309,7 @@ class Sessions:
         session.lag_bytes, session.min_offset = beat.lag_bytes, beat.min_offset
         session.known_settings = beat.known_settings
         session.growth.note(beat.positions.max_offset, now_ns)
+        own_network.returned(session, now_ns)
         session.heard_ns = now_ns
         if view is not None and beat.known_master_epoch == view.master_epoch:
             self._hear_of(master, beat.master_heard_age_us, now_ns)
@@ -630,8 +632,7 @@ class Sessions:
         """Whether it said lately that it is ready."""
         # Rule 5. Racks 1 and 2 lose power together. Replicated state calls broker 2 alive until its timeout: without
         # the age it would be elected, found silent, and the set be down to broker 3.
-        fresh_ns = FRESH_INTERVALS * session.interval_ns
-        return session.is_ready and session.heard_ns is not None and now_ns - session.heard_ns <= fresh_ns
+        return session.is_ready and session.is_fresh(session.heard_ns, now_ns)
 
     def evidence(
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int

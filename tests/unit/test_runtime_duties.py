@@ -389,6 +389,37 @@ def test_a_master_that_fell_silent_with_most_of_the_fleet_is_awaited_although_it
     assert "master-elected" not in world.kinds(since)
 
 
+def test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slaves_were_heard_first() -> None:
+    """Silent were all of them: heartbeats of 100 ms ago do not make it the master's own network."""
+    world, (master, *slaves) = led_set()
+    slaves[0].known_epoch = world.the_view(master.key).master_epoch
+    since = len(world.records)
+    world.pass_ms(2_900)
+    for _ in range(3):
+        world.beat(slaves[0], master_heard_ms=20)
+        world.beat(slaves[1])
+        world.run_loop(100)
+        world.tick()
+    assert "replica-silent" in world.kinds(since)
+    world.beat(master)
+    world.pass_ms(1_000, master, *slaves)
+    assert "master-elected" not in world.kinds(since)
+
+
+def test_a_slave_that_hung_for_a_moment_bears_witness_after_one_timeout() -> None:
+    """Later the master alone is cut off from controllers: it is not missed."""
+    world, (master, slave, _) = led_set()
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.pass_ms(2_000, master)
+    world.pass_ms(200, master, slave)
+    since = len(world.records)
+    for _ in range(31):
+        world.run_loop(100)
+        world.beat(slave, master_heard_ms=20)
+        world.tick()
+    assert "master-elected" in world.kinds(since)
+
+
 def test_a_new_leader_awaits_a_master_that_the_last_one_found_silent() -> None:
     """It has not seen why, and the slave's word says that it lives."""
     world, (master, slave, _) = led_set()
