@@ -9,7 +9,7 @@ the fleet's replicas, was heard lately. A leader that finds one silent in replic
 back for less than a timeout was silent when the master was, and counts as not heard.
 Rule 2: a missed master is awaited from the first word of a member that has had bytes from it since, in this
 masterEpoch, as long as such words come, and for one heartbeat timeout at most. A master that hangs sends nothing, and
-is not awaited.
+is not awaited; nor is one whose end closed a link behind its last bytes: its process is gone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ def is_awaited(master: ReplicaSession, now_ns: int) -> bool:
     """Whether it is to be heard before another one is elected (rule 2)."""
     since_ns = master.witnessed_ns
     is_in_time = since_ns is not None and now_ns - since_ns < master.timeout_ms * NS_PER_MS
-    return is_in_time and master.is_fresh(master.alive_ns, now_ns)
+    return is_in_time and master.is_fresh(master.alive_ns, now_ns) and not _has_hung_up(master)
+
+
+def _has_hung_up(master: ReplicaSession) -> bool:
+    # Killed while it is awaited. Its bytes stay fresh for 1.5 s, by which the failover would be longer.
+    ends = [link.since_ns for link in master.links.values() if link.is_end_seen]
+    return master.alive_ns is not None and any(since_ns >= master.alive_ns for since_ns in ends)
 
 
 def returned(session: ReplicaSession, now_ns: int) -> None:

@@ -667,6 +667,16 @@ SETS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R13-hung-up-is-awaited",
+        what="a master that was killed while it was awaited is awaited as long as its last bytes are fresh",
+        target="rollcall_ha.controller.runtime.own_network:_has_hung_up",
+        mutate=constant(value=False),
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once",
+            "tests/unit/test_runtime_duties.py::test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_once",
+        ),
+    ),
+    Mutation(
         name="R15",
         what="an entry of a newer version is skipped",
         target="rollcall_ha.controller.replication.codec:decode_operations",

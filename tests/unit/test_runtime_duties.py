@@ -420,6 +420,41 @@ def test_a_slave_that_hung_for_a_moment_bears_witness_after_one_timeout() -> Non
     assert "master-elected" in world.kinds(since)
 
 
+def test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once() -> None:
+    """The kernel closed its links: that is other evidence than silence."""
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.beat(slave, master_heard_ms=20)
+    world.pass_ms(100)
+    assert "master-elected" not in world.kinds(since)
+    world.report_link(slave, master, closed_ms=10, heard_ms=20)
+    world.pass_ms(100)
+    assert "master-elected" in world.kinds(since)
+
+
+def test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_once() -> None:
+    world, (master, slave, _) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.take()
+    world.beat(slave, master_heard_ms=20)
+    world.report_link(slave, master, closed_ms=0)
+    world.pass_ms(100)
+    assert "master-elected" in world.kinds(since)
+
+
+def test_a_link_that_ended_before_the_last_bytes_does_not_end_the_wait() -> None:
+    """One slave lost its link and opened no other yet; the other one hears the master."""
+    world, (master, slave, other) = led_set()
+    since = _cut_from_brokers(world)
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.beat(slave, master_heard_ms=20)
+    world.report_link(other, master, closed_ms=500, heard_ms=510)
+    world.pass_ms(100)
+    assert "master-elected" not in world.kinds(since)
+
+
 def test_a_new_leader_awaits_a_master_that_the_last_one_found_silent() -> None:
     """It has not seen why, and the slave's word says that it lives."""
     world, (master, slave, _) = led_set()
