@@ -667,6 +667,16 @@ SETS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R13-back-is-heard",
+        what="whoever is back from the same cut a moment before the master is due bears witness against it",
+        target="rollcall_ha.controller.runtime.own_network:returned",
+        mutate=constant(value=None),
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slaves_were_heard_first",
+            "tests/unit/test_runtime_duties.py::test_a_cut_from_most_of_a_fleet_that_ended_just_before_the_timeout_deposed_its_masters",
+        ),
+    ),
+    Mutation(
         name="R13-hung-up-is-awaited",
         what="a master that was killed while it was awaited is awaited as long as its last bytes are fresh",
         target="rollcall_ha.controller.runtime.own_network:_has_hung_up",

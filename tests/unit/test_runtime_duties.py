@@ -406,6 +406,24 @@ def test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slave
     assert "master-elected" not in world.kinds(since)
 
 
+def test_a_cut_from_most_of_a_fleet_that_ended_just_before_the_timeout_deposed_its_masters() -> None:
+    """One slave of the set was never cut off, and the others of the fleet are back already."""
+    world, (master, slave, other) = led_set()
+    rest = [replica for name in ("broker-b", "broker-c") for replica in world.serving_set(name)]
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    since = len(world.records)
+    for step in range(31):
+        world.run_loop(100)
+        world.beat(slave, master_heard_ms=20)
+        for replica in (other, *rest) if step >= 28 else ():
+            world.beat(replica)
+        world.tick()
+    assert "replica-silent" in world.kinds(since)
+    world.beat(master)
+    world.pass_ms(1_000, master, slave, other, *rest)
+    assert "master-elected" not in world.kinds(since)
+
+
 def test_a_slave_that_hung_for_a_moment_bears_witness_after_one_timeout() -> None:
     """Later the master alone is cut off from controllers: it is not missed."""
     world, (master, slave, _) = led_set()
