@@ -141,6 +141,13 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
     ),
     "RollcallControllersDiffer": (),
     "RollcallEntriesLost": (),
+    "RollcallLeadUnstable": (
+        Cause(
+            by=_of("kill", "hang", "loss", "partition", whom=_CONTROLLER)
+            | {"leader is not heard", "leader hears nobody", "flapping plug"} | _SHAPES | _ROLLING,
+            ends_s=600.0, why="the lead has changed for the sixth time within ten minutes",
+        ),
+    ),
     GONE: (
         Cause(
             by=_of("kill", "hang", whom=("broker", "controller", "both")) | {"wiped broker"},
