@@ -151,7 +151,7 @@ class LeaderDuties:
         origin_ns = requested_ns if proposed_ns is None else proposed_ns
         first_sign_age_us = event.detection.first_sign_age_us if event.detection is not None else 0
         winner = winner_beside(event)
-        if winner is not None:
+        if winner is not None and event.detection is None:
             # Its old master serves until it is told. From the order, the time that a majority took to commit would be
             # on record as an outage that nobody felt.
             origin_ns = now_ns

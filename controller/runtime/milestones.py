@@ -6,7 +6,8 @@ Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not
 
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
 without a detection (a first election) both count from the proposal. Where an operator moves a living master both count
-from the commit: the old master serves until it is told, and at the most until the winner has promised.
+from the commit: the old master serves until it is told, and at the most until the winner has promised. So does one that
+its slaves heard after it was found silent.
 Rule 2: a leader that applied the election of the leader before it has bounds: at the least since it applied it, at the
 most since its stamp. One that did not see it, or leads a fleet whose level has no bounds, says nothing: ``observed_us``
 stays None.
@@ -26,7 +27,7 @@ from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import Milestone, Phase
+from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.actions import Action, ProposeCommand
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS, US_PER_MS
@@ -51,9 +52,15 @@ class Origin(msgspec.Struct, kw_only=True):
 
 
 def winner_beside(event: MasterElected) -> BrokerId | None:
-    """The winner, if the old master serves until it is told: nothing had stopped it before the election."""
-    is_beside = event.verdict.kind is ElectionKind.REQUESTED and event.detection is None
-    return event.master if is_beside else None
+    """The winner, if the old master may have served until it was told: nobody saw it stop before the election."""
+    stamps = event.detection
+    if stamps is None:
+        return event.master if event.verdict.kind is ElectionKind.REQUESTED else None
+    # Silent here, and heard by its slaves nearly to the end: of a cut from the controllers alone 140 ms were the least
+    # on record, and 29 felt. One that hangs is heard by nobody from its last heartbeat on.
+    told_us = stamps.last_heartbeat_age_us or stamps.detected_age_us
+    is_heard_elsewhere = 2 * stamps.first_sign_age_us <= stamps.detected_age_us + told_us
+    return event.master if stamps.cause is SilenceCause.TIMEOUT and is_heard_elsewhere else None
 
 
 class Milestones:

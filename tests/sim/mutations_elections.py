@@ -147,6 +147,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         once_unnoticed="the leader times the arrival of each report",
     ),
     Mutation(
+        name="outage-of-the-backups-master",
+        what="after a restore the outage on record is that of the master that the backup knew",
+        target="rollcall_ha.controller.core.recovery:newest_reign",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_core_outages.py::test_after_a_restore_the_outage_was_that_of_the_backups_master",
+            "tests/unit/test_core_outages.py::test_a_master_that_dies_in_a_recovery_begins_the_outage_there",
+        ),
+    ),
+    Mutation(
         name="acked-end-not-reported",
         what="a winner does not say what it had acked to the old master: a loss is graded proven",
         target="rollcall_ha.broker.core.role_lines:note_done",
