@@ -43,6 +43,7 @@ KINDS_MIN = 12
 UP_DEADLINE_S = 60.0
 
 FAILOVER = frozenset({"failover"})
+REQUESTED = frozenset({"requested"})
 STOPS = frozenset(
     {f"writes-stopped:{reason}" for reason in ("too-few-in-sync", "not-acknowledged", "disk-full", "fenced")}
 )
@@ -57,6 +58,8 @@ class Row:
     expected: frozenset[str]
     is_felt_by_knocks: bool = True
     """A gate that is open does not tell that nobody acks."""
+    is_bounded: bool = True
+    """False: the controllers that heard the master are gone, and what is left knows no upper bound."""
     needs_sends: bool = False
     """A disk is not full for a log that nobody writes to."""
 
@@ -72,10 +75,18 @@ ROWS = (
     Row(name="slave hangs", fault=faults.hang_slave, expected=STOPS, is_felt_by_knocks=False),
     Row(name="master cut from slaves", fault=faults.cut_master_from_slaves, expected=STOPS, is_felt_by_knocks=False),
     Row(name="planned restart", fault=faults.restart_master, expected=frozenset({"handover"})),
-    Row(name="elect --to", fault=faults.elect_another, expected=frozenset({"requested"})),
+    Row(name="elect --to", fault=faults.elect_another, expected=REQUESTED),
     Row(name="unclean election", fault=faults.elect_unclean, expected=frozenset({"unclean"}) | STOPS),
     Row(name="disk full", fault=faults.fill_disk, expected=STOPS, needs_sends=True),
     Row(name="clock jump", fault=faults.jump_clock_and_kill, expected=FAILOVER),
+    Row(name="leader behind the commit", fault=faults.kill_leader_behind_election, expected=FAILOVER),
+    Row(name="leader's disk full", fault=faults.fill_leaders_disk_and_kill_master, expected=FAILOVER),
+    Row(name="controllers cut, master killed", fault=faults.cut_controllers_and_kill_master, expected=FAILOVER | STOPS),
+    Row(name="master cut from controllers", fault=faults.cut_master_from_controllers, expected=FAILOVER),
+    Row(name="master cloned", fault=faults.clone_master, expected=FAILOVER | STOPS),
+    Row(name="hot copy of a slave", fault=faults.put_slave_back_and_kill_master, expected=FAILOVER | STOPS),
+    Row(name="controllers put back", fault=faults.put_controllers_back, expected=REQUESTED | FAILOVER | STOPS, is_bounded=False),
+    Row(name="controllers restored", fault=faults.restore_controllers, expected=REQUESTED | FAILOVER | STOPS, is_bounded=False),
 )  # fmt: skip
 """With and without sends each; and the idle set, of which nobody asks anything."""
 
@@ -192,7 +203,7 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     if not with_sends and not row.is_felt_by_knocks:
         # The gate stood open all the time; what a sender would have felt, no stopwatch can say. Kinds are judged.
         felt_ms = found.lower_ms
-    verdict = judge(found, felt_ms=felt_ms, with_sends=with_sends, expected=row.expected)
+    verdict = judge(found, felt_ms=felt_ms, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
     return Line(name=row.name, mode=mode, felt_ms=felt_ms, found=found, complaints=verdict.complaints, sampled=sampled)
 
 
@@ -262,11 +273,11 @@ def say(text: str) -> None:
 
 @contextmanager
 def disks(fleet: Fleet) -> Iterator[None]:
-    """A small disk for each broker, where this process may mount one: it does in a namespace of its own."""
+    """A small disk for each process, where this process may mount one: it does in a namespace of its own."""
     mounted = []
     try:
         if os.geteuid() == 0 and "TRUTH_NAMESPACE" in os.environ:
-            for name in fleet.brokers:
+            for name in (*fleet.controllers, *fleet.brokers):
                 fleet.data(name).mkdir(parents=True, exist_ok=True)
                 command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(fleet.data(name))]
                 subprocess.run(command, check=True, timeout=10)

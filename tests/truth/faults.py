@@ -19,10 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import python_module, wait_until
-from rollcall_ha.node.config import split_address
+from rollcall_ha.deploy.local.processes import free_ports, python_module, wait_until
+from rollcall_ha.node.config import FLEET_FILE_NAME, split_address
 from tests.support.knobs import built, fill, preloaded, set_knob
 
 HEAL_S = 60.0
@@ -114,6 +116,117 @@ def kill_leader_and_master(stage: Stage) -> None:
     stage.wait_next(epoch)
 
 
+def kill_leader_behind_election(stage: Stage) -> None:
+    """The leader dies when its log tells of the election, before it can tell how long that took."""
+    epoch, leader, pid = stage.epoch(), stage.fleet.leader(), stage.fleet.pid(stage.fleet.leader())
+    log = stage.fleet.directory / "log" / f"{leader}.log"
+    at = log.stat().st_size
+    stage.fleet.processes.signal(stage.master(), signal.SIGKILL)
+    wait_until(lambda: b"master_elected" in log.read_bytes()[at:], deadline_s=HEAL_S, what="the election")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    stage.wait_next(epoch)
+
+
+def put_controllers_back(stage: Stage) -> None:
+    """All controllers get directories of before the last reign, and the master dies: brokers know more than they do."""
+    copies = stage.fleet.directory / "copies"
+    for name in stage.fleet.controllers:
+        shutil.copytree(stage.fleet.data(name), copies / name, dirs_exist_ok=True)
+    elect_another(stage)
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+    epoch, master = stage.epoch(), stage.master()
+    for name in stage.fleet.controllers:
+        stage.fleet.kill(name)
+        _put_back(stage.fleet.data(name), copies / name)
+        stage.fleet.restart(name)
+    stage.fleet.leader(deadline_s=HEAL_S)
+    stage.fleet.kill(master)
+    stage.fleet.restart(master)
+    stage.wait_next(epoch)
+
+
+def restore_controllers(stage: Stage) -> None:
+    """The controllers come back from a backup that does not know the master, and that one dies before it is asked."""
+    backup = stage.fleet.directory / "restored.backup"
+    backup.unlink(missing_ok=True)
+    _do(stage, "backup", str(backup))
+    elect_another(stage)
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+    epoch, master = stage.epoch(), stage.master()
+    for name in stage.fleet.controllers:
+        stage.fleet.kill(name)
+        _put_back(stage.fleet.data(name), None)
+    _do(stage, "restore", str(backup), "--config", str(stage.fleet.directory / FLEET_FILE_NAME))
+    for name in stage.fleet.controllers:
+        stage.fleet.restart(name)
+    stage.fleet.kill(master)
+    stage.fleet.leader(deadline_s=HEAL_S)
+    stage.pause()
+    stage.fleet.restart(master)
+    stage.wait_next(epoch)
+
+
+def put_slave_back_and_kill_master(stage: Stage) -> None:
+    """A member is put back from a copy that was taken while it ran, and starts before the master's next process."""
+    slave, other = stage.slaves()
+    copy = stage.fleet.directory / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    stage.fleet.kill(other)
+    stage.fleet.wait_set(stage.key, lambda s: len(s.view.sync_state_set) == 2, what="to shrink", deadline_s=HEAL_S)
+    shutil.copytree(stage.fleet.data(slave), copy)
+    stage.pause()
+    epoch, master = stage.epoch(), stage.master()
+    for name in (slave, master):
+        stage.fleet.processes.signal(name, signal.SIGKILL)
+        stage.fleet.processes.wait_gone(name, deadline_s=5)
+    _put_back(stage.fleet.data(slave), copy)
+    stage.fleet.restart(slave)
+    stage.pause()
+    stage.fleet.restart(master)
+    stage.wait_next(epoch)
+
+
+def clone_master(stage: Stage) -> None:
+    """A second process of the master's identity, in a copy of its directory, on other ports of the same machine."""
+    epoch, master = stage.epoch(), stage.master()
+    section = stage.fleet.file.broker(master)
+    shutil.rmtree(stage.fleet.directory / "clone", ignore_errors=True)
+    shutil.copytree(stage.fleet.data(master), stage.fleet.directory / "clone")
+    text = (stage.fleet.directory / FLEET_FILE_NAME).read_text().replace(f'"{section.data}"', '"clone"')
+    for address, port in zip((section.listen, section.ha, section.health), free_ports(3), strict=True):
+        text = text.replace(f'"{address}"', f'"127.0.0.1:{port}"')
+    file = stage.fleet.directory / "clone.toml"
+    file.write_text(text)
+    argv = [*stage.fleet.program(master, "rollcall_ha.broker.server"), "--config", str(file), "--name", master]
+    stage.fleet.processes.start("clone", argv)
+    try:
+        stage.wait_next(epoch)
+    finally:
+        stage.fleet.processes.kill("clone")
+        # The clone's was the last process of that name: the original's directory is the older copy now.
+        stage.fleet.kill(master)
+    stage.fleet.restart(master)
+
+
+def _put_back(directory: Path, copy: Path | None) -> None:
+    """In the place of what is there, perhaps on a disk of its own; None: nothing."""
+    for old in directory.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
+        else:
+            old.unlink()
+    if copy is not None:
+        shutil.copytree(copy, directory, dirs_exist_ok=True)
+        shutil.rmtree(copy)
+
+
+def _do(stage: Stage, *arguments: str) -> None:
+    done = stage.command(*arguments)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+
+
 def kill_controllers_and_master(stage: Stage) -> None:
     """All controllers and the master die; the controllers come back after a while."""
     epoch, master = stage.epoch(), stage.master()
@@ -163,21 +276,57 @@ def hang_slave(stage: Stage) -> None:
 
 def cut_master_from_slaves(stage: Stage) -> None:
     """No packet of an HA link passes for a while; ``min_in_sync`` is 2, so nothing may be acknowledged."""
+    port = port_of(stage.fleet.file.broker(stage.master()).ha)
+    with cut(*_both_ways(port)):
+        stage.pause()
+        stage.pause()
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def cut_controllers_and_kill_master(stage: Stage) -> None:
+    """No controller hears another one, so none leads; the master dies, and then they hear each other again."""
+    epoch, master = stage.epoch(), stage.master()
+    ports = [port_of(stage.fleet.file.controllers[name].raft) for name in stage.fleet.controllers]
+    with cut(*(rule for port in ports for rule in _both_ways(port))):
+        stage.pause()
+        stage.fleet.kill(master)
+        stage.pause()
+    stage.wait_next(epoch)
+
+
+def cut_master_from_controllers(stage: Stage) -> None:
+    """Its sessions are silent and nobody reaches its port, while its slaves hear it; until another one serves."""
+    epoch, master = stage.epoch(), stage.master()
+    brokers = {port_of(stage.fleet.file.controllers[name].broker) for name in stage.fleet.controllers}
+    links = psutil.Process(stage.fleet.pid(master)).net_connections("tcp")
+    own = [str(one.laddr.port) for one in links if one.raddr and str(one.raddr.port) in brokers]
+    closed = [*brokers, port_of(stage.fleet.file.broker(master).listen)]
+    fresh = [["-p", "tcp", "--syn", "--dport", port] for port in closed]
+    with cut(*fresh, *(rule for port in own for rule in _both_ways(port))):
+        stage.wait_next(epoch)
+        stage.pause()
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def port_of(address: str) -> str:
+    return str(split_address(address)[1])
+
+
+def _both_ways(port: str) -> list[list[str]]:
+    return [["-p", "tcp", side, port] for side in ("--dport", "--sport")]
+
+
+@contextmanager
+def cut(*rules: list[str]) -> Iterator[None]:
+    """What fits one of ``rules`` is dropped inside. Raises ``SkipError``."""
     if shutil.which("iptables") is None or os.geteuid() != 0 or "TRUTH_NAMESPACE" not in os.environ:
         raise SkipError("a packet filter in a network namespace of its own needs root, unshare and iptables")
-    port = str(split_address(stage.fleet.file.broker(stage.master()).ha)[1])
-    rules = [
-        [*chain, "-p", "tcp", side, port, "-j", "DROP"] for chain in (["INPUT"],) for side in ("--dport", "--sport")
-    ]
     for rule in rules:
-        subprocess.run(["iptables", "-A", *rule], check=True, timeout=10)
+        subprocess.run(["iptables", "-A", "INPUT", *rule, "-j", "DROP"], check=True, timeout=10)
     try:
-        stage.pause()
-        stage.pause()
+        yield
     finally:
-        for rule in rules:
-            subprocess.run(["iptables", "-D", *rule], check=True, timeout=10)
-    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+        subprocess.run(["iptables", "-F", "INPUT"], check=True, timeout=10)
 
 
 def restart_master(stage: Stage) -> None:
@@ -193,9 +342,7 @@ def elect_another(stage: Stage) -> None:
     epoch = stage.epoch()
     status = stage.fleet.wait_redundant(stage.key)
     to = next(one for one in status.view.sync_state_set if one != status.view.master)
-    done = stage.command("elect", stage.key.name, "--to", str(to), "--yes")
-    if done.returncode:
-        raise RuntimeError(f"elect --to {to} ended with {done.returncode}: {done.stderr.strip()}")
+    _do(stage, "elect", stage.key.name, "--to", str(to), "--yes")
     stage.wait_next(epoch)
 
 
@@ -220,17 +367,29 @@ def elect_unclean(stage: Stage) -> None:
 
 def fill_disk(stage: Stage) -> None:
     """The master's disk is full for a while."""
-    data = stage.fleet.data(stage.master())
+    with full_disk(stage.fleet.data(stage.master())):
+        wait_until(lambda: not serves(stage), deadline_s=HEAL_S, what="the log to need room")
+        stage.pause()
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def fill_leaders_disk_and_kill_master(stage: Stage) -> None:
+    """The leader cannot record what the failover decides, and ends in the middle of it."""
+    with full_disk(stage.fleet.data(stage.fleet.leader())):
+        kill_master(stage)
+
+
+@contextmanager
+def full_disk(data: Path) -> Iterator[None]:
+    """Raises ``SkipError``."""
     if not os.path.ismount(data):
-        raise SkipError("a disk of its own for each broker needs root and unshare")
+        raise SkipError("a disk of its own for each process needs root and unshare")
     filler = data / "filler"
     fill(filler)
     try:
-        wait_until(lambda: not serves(stage), deadline_s=HEAL_S, what="the log to need room")
-        stage.pause()
+        yield
     finally:
         filler.unlink(missing_ok=True)
-    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
 
 
 def serves(stage: Stage) -> bool:

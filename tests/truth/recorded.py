@@ -85,7 +85,9 @@ def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any
     )
 
 
-def judge(found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozenset[str]) -> Verdict:
+def judge(
+    found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozenset[str], is_bounded: bool = True
+) -> Verdict:
     """
     Compare with the stopwatch.
 
@@ -94,6 +96,7 @@ def judge(found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozen
         felt_ms: Longest time without service by the stopwatch.
         with_sends: The stopwatch sent messages: what it waited for after the outage's end counts as felt.
         expected: Kinds that this fault may have; another kind, or none, is wrong.
+        is_bounded: False: a record without an upper bound is true.
     """
     complaints = [
         f"kind {kind}, expected {' or '.join(sorted(expected))}" for kind in found.kinds if kind not in expected
@@ -106,8 +109,8 @@ def judge(found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozen
         complaints.append(f"felt {felt_ms:,.0f} ms is {found.lower_ms + waited - felt_ms:,.0f} ms below the record")
     if found.upper_ms is not None and felt_ms > found.upper_ms + waited + tolerance:
         complaints.append(f"felt {felt_ms:,.0f} ms is {felt_ms - found.upper_ms - waited:,.0f} ms above the record")
-    if found.kinds and found.upper_ms is None:
+    if found.kinds and found.upper_ms is None and is_bounded:
         complaints.append("the record knows no upper bound")
-    elif not found.is_exact and "fault" not in found.missing:
+    if found.upper_ms is not None and not found.is_exact and "fault" not in found.missing:
         complaints.append("the record has bounds, and does not say that it missed the fault")
     return Verdict(complaints=tuple(complaints))

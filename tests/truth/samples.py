@@ -124,7 +124,8 @@ class Sampler:
     def _readyz(self, found: Any) -> str | None:
         """``serving`` if the master's own /readyz is 200; None if nobody is named master, or it does not answer."""
         for replica in found["replicas"]:
-            if replica["isMaster"]:
+            # Controllers that have lost their memory do not know whether the master still serves (R7).
+            if replica["isMaster"] and found["view"]["condition"] != "waiting-for-reports":
                 status, _ = get(self._health[replica["address"]], "/readyz")
                 return None if status == 0 else ("serving" if status == 200 else "")
         return None
