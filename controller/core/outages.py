@@ -94,7 +94,11 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
         return replace(after, alive_at_ms=None, outage=_drained(before, record, event, at_ms))
     if isinstance(event, SyncStateSetAltered):
         return replace(after, alive_at_ms=at_ms)
-    if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
+    newest = newest_reign(after.recovery)
+    is_back = isinstance(event, ReplicaAlive | SessionOpened) and (
+        event.broker_id == after.master if newest is None else newest == (event.broker_id, event.incarnation)
+    )
+    if is_back:
         # Back without an election. One that has not entered yet serves nobody: the outage goes on (rule 1).
         outage = _stopped(after.writes) if after.has_entered else after.outage
         return replace(after, outage=outage, alive_at_ms=at_ms)
@@ -105,7 +109,6 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
     if isinstance(event, ReplicasCleaned):
         return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
     begun, known = _begun(before, after.recovery, record, at_ms), before.outage
-    newest = newest_reign(after.recovery)
     if newest is not None and newest != newest_reign(before.recovery):
         # The end of the backup's master, which had been followed by this one: the outage began at another time.
         after, known = replace(after, outage=None), None
