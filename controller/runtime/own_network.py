@@ -27,15 +27,15 @@ def suspected(
     members: Mapping[SetKey, Collection[BrokerId]],
     now_ns: int,
 ) -> None:
-    """Mark those of ``due``, found silent now, that are missed (rule 1)."""
+    """Mark those of ``due``, found silent now, that are missed (rule 1), and no others of them."""
     counted = [one for one in sessions.values() if one.is_alive]
     is_fleet = 2 * sum(not _is_heard(one, now_ns) for one in counted) > len(counted)
     for session in due:
         others = (sessions.get((session.set_key, one)) for one in members.get(session.set_key, ()))
         # One that is cut off alone is not missed: its slaves are heard, and one of them can serve whom it cannot.
-        if is_fleet or not any(one is not None and _is_heard(one, now_ns) for one in others):
-            session.missed_ns = now_ns
-            witnessed(session, now_ns)
+        is_missed = is_fleet or not any(one is not None and _is_heard(one, now_ns) for one in others)
+        session.missed_ns, session.witnessed_ns = now_ns if is_missed else None, None
+        witnessed(session, now_ns)
 
 
 def inherited(sessions: Iterable[ReplicaSession], now_ns: int) -> None:
@@ -66,7 +66,9 @@ def _has_hung_up(master: ReplicaSession) -> bool:
 
 def returned(session: ReplicaSession, now_ns: int) -> None:
     """A heartbeat has come, perhaps behind a gap; to be told before it counts as the last one."""
-    if session.heard_ns is not None and not session.is_fresh(session.heard_ns, now_ns):
+    # A leader that began while all were cut off has heard nobody: its own beginning stands for the last heartbeat.
+    last_ns = session.due_from_ns if session.heard_ns is None else session.heard_ns
+    if not session.is_fresh(last_ns, now_ns):
         session.back_ns = now_ns
 
 

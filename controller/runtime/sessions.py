@@ -189,6 +189,9 @@ class Sessions:
             # the next tick, and be marked silent and alive in turn for ever.
             session.cause = None
             session.due_from_ns = now_ns
+            # Not sooner: its heartbeat comes 20 ms after its silence was applied, and the election would be proposed
+            # before it is alive again.
+            session.missed_ns = session.witnessed_ns = None
         session.is_alive = member.is_alive
         if not session.is_alive:
             self._leave_due(session)
@@ -235,10 +238,12 @@ class Sessions:
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
             session.heard_ns, session.links, session.growth = old.heard_ns, old.links, old.growth
+            own_network.returned(old, now_ns)
             session.back_ns = old.back_ns
             session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
             session.confirmed_before, session.timeout_ms = old.confirmed_before, old.timeout_ms
-            session.missed_ns, session.witnessed_ns = old.missed_ns, old.witnessed_ns
+            if not member.is_alive:
+                session.missed_ns, session.witnessed_ns = old.missed_ns, old.witnessed_ns
         elif old is not None and self._reigning.get(replica[0]) == replica:
             del self._reigning[replica[0]]
             # With its session would go the time at which it was seen to end: an outage would begin when the next
@@ -350,7 +355,6 @@ class Sessions:
         # A sign of life takes back every sign of death: a refused probe of yesterday and a closed session of today are
         # not "dead at once" (R13).
         session.closed_ns = session.refused_ns = session.link_closed_ns = session.link_ended_ns = None
-        session.missed_ns = session.witnessed_ns = None
         session.probes = session.refusals = 0
         if not session.is_alive:
             return

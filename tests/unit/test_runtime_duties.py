@@ -486,6 +486,43 @@ def test_a_new_leader_awaits_a_master_that_the_last_one_found_silent() -> None:
     assert "master-elected" not in world.kinds(since)
 
 
+def test_a_leader_that_began_within_a_cut_deposed_the_master_whose_slaves_were_heard_first() -> None:
+    """It had heard nobody before the cut ended: its first heartbeats looked like those of slaves that were never gone."""
+    world, (master, *slaves) = led_set()
+    for slave in slaves:
+        slave.known_epoch = world.the_view(master.key).master_epoch
+    world.duties.stand_down()
+    world.take()
+    since = len(world.records)
+    world.pass_ms(2_900)
+    for _ in range(3):
+        for slave in slaves:
+            world.beat(slave, master_heard_ms=20)
+        world.run_loop(100)
+        world.tick()
+    assert "replica-silent" in world.kinds(since)
+    world.pass_ms(1_000, master, *slaves)
+    assert "master-elected" not in world.kinds(since)
+
+
+def test_a_missed_master_was_deposed_by_its_own_first_heartbeat() -> None:
+    """Heard 20 ms after its silence was applied, it was neither awaited any more nor alive yet."""
+    world, (master, slave, _) = led_set()
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.take()
+    since = len(world.records)
+    world.pass_ms(2_900)
+    while "replica-silent" not in world.kinds(since):
+        world.run_loop(20)
+        world.beat(slave, master_heard_ms=20)
+        world.tick()
+    world.run_loop(20)
+    world.beat(master)
+    world.pass_ms(1_000, master, slave, step_ms=20)
+    assert "master-elected" not in world.kinds(since)
+    assert "replica-alive" in world.kinds(since)
+
+
 def test_new_leader_gives_everybody_one_full_timeout() -> None:
     """S39: empty soft state is no reason to elect; silence counts from the take-over."""
     world, (master, *slaves) = led_set()
