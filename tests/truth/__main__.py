@@ -280,8 +280,11 @@ def disks(fleet: Fleet) -> Iterator[None]:
             for name in (*fleet.controllers, *fleet.brokers):
                 fleet.data(name).mkdir(parents=True, exist_ok=True)
                 command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(fleet.data(name))]
+                # A controller's directory holds its mark of the founding: behind the mount, none would lead.
+                founded = shutil.copytree(fleet.data(name), fleet.directory / "founded" / name)
                 subprocess.run(command, check=True, timeout=10)
                 mounted.append(fleet.data(name))
+                shutil.copytree(founded, fleet.data(name), dirs_exist_ok=True)
         yield
     finally:
         for path in mounted:
