@@ -330,7 +330,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def _pledge(self, now_ns: int) -> None:
         """Pledge a leader as much time as this member gives it, durably, where all controllers know of pledges."""
         # A leader pledges nothing: marked, a lone controller would wait for nobody when it is started again.
-        is_late = self.transport.stretch > 1 and not self.internals.is_leader
+        # Nor does one that waits for lost elections alone: its next process would be bound where nobody is late.
+        is_late = self.patience.late_ns > 0 and self.transport.stretch > 1 and not self.internals.is_leader
         is_made = is_late and self.machine.feature_level(self.published.state) >= PLEDGES_SINCE
         # The mark BEFORE the first such pledge, and until the last one is over: c2 pledges c1 9.6 s and is killed;
         # its next process is bound for 300 ms, votes for c3, and two have authority for nine seconds.

@@ -4,7 +4,8 @@ How much longer than in calm a member waits for the others, while it comes late 
 Here: the judgement, pure. Not here: the durations that it stretches (``node``, ``transport``).
 Rule 1: a member that is late reads late what its leader sent in time, and two late ones add up: its shortest election
 timeout is ``LATE_TURNS`` times its lateness, ``ELECTION_TIMEOUT_MS_MAX`` at most. A turn is late by its disk, too.
-Rule 2: one late turn says nothing, nor does one lost election: failover on a calm machine is as fast as it was.
+Rule 2: one late turn says nothing, nor do two that are ``PAIR_MS_MAX`` apart, nor one lost election: failover on a calm
+machine is as fast as it was.
 Rule 3: it waits longer at once, and shorter again by one step for each ``CALM_MS`` under a leader whom a majority
 follows.
 """
@@ -20,7 +21,9 @@ LATE_TURNS = 3
 """The leader's late turn, the own one, and one to spare."""
 LOST_STEPS_MAX = 3
 """By lost elections alone: a member that was cut off stands when it is back, and is waited for no longer than that."""
-CALM_MS = 10_000
+CALM_MS = 3_000
+PAIR_MS_MAX = 1_000
+"""Between two late turns that are one lateness: a disk that hangs for a second now and then starves nobody."""
 
 
 class Patience:
@@ -72,7 +75,7 @@ class Patience:
     def _came_late(self, now_ns: int, late_ns: int) -> None:
         # Rule 2. A snapshot, or a pause of the machine, is one late turn: with timeouts of seconds after it, a leader
         # that dies within the next ten seconds would be missed for as long.
-        if self._late_before_ns and now_ns - late_ns - self._late_at_ns <= CALM_MS * NS_PER_MS:
+        if self._late_before_ns and now_ns - late_ns - self._late_at_ns <= PAIR_MS_MAX * NS_PER_MS:
             self.late_ns = min(late_ns, self._late_before_ns)
             self._need((-(-LATE_TURNS * self.late_ns // self._shortest_ns) - 1).bit_length(), now_ns)
         self._late_at_ns, self._late_before_ns = now_ns, late_ns
