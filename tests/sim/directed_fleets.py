@@ -144,7 +144,7 @@ def master_that_its_slaves_left() -> None:
         must(named == play.set.master, f"1 names {named} when the controllers are back")
 
 
-def copy_of_a_directory() -> None:
+def clone_beside_its_original() -> None:
     """A copy of 3's directory is started beside 3, which isolates itself; then the copy is gone."""
     with _play() as play:
         play("world min=1", "until in-sync 3", "send 5", "run 500")
@@ -167,7 +167,7 @@ FLEET_CASES: dict[str, Callable[[], None]] = {
     "winner-that-had-acked": winner_that_had_acked,
     "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
     "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
-    "copy-of-a-directory": copy_of_a_directory,
+    "clone-beside-its-original": clone_beside_its_original,
     "master-that-its-slaves-left": master_that_its_slaves_left,
 }
 """By name, as ``directed.CASES``."""

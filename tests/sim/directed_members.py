@@ -188,7 +188,7 @@ def learner_stands() -> None:
         case.group.run_for(10_000)
         # The others heed no candidate beside their leader (R5); the leader itself has to.
         case.group.heal()
-        case.group.run_for(1_000)
+        case.group.run_for(10_000)
         must(leader.is_leader and leader.term == term, "members: one without a vote stands for election")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollcall_ha.controller.replication.raft.messages import TimeoutNow
 from tests.sim.mutation import Function, Mutation, constant
 
 
@@ -63,8 +64,10 @@ def _forgets_its_majority(original: Function) -> Function:
 def _keeps_authority(original: Function) -> Function:
     def mutated(self: Any, now_ns: int) -> bool:
         is_under_way: bool = original(self, now_ns)
-        if self._has_asked:
+        if self.yields and not self._has_asked:
             self.yields = False
+            target = next(peer for peer in self._node.transport.voters if peer.name == self._name)
+            self._has_asked = self._node.transport.transmit(target, TimeoutNow(term=self._term))
         return is_under_way
 
     return mutated
@@ -129,7 +132,7 @@ QUORUM: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="R5-asked-a-successor",
-        what="a leader that has asked its successor to stand keeps authority beside it",
+        what="a leader asks its successor to stand before it gives its authority up, or never does",
         target="rollcall_ha.controller.replication.raft.handover:Handover.advance",
         mutate=_keeps_authority,
         case="successor-beside-an-asking-leader",

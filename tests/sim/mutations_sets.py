@@ -511,7 +511,7 @@ SETS: tuple[Mutation, ...] = (
         what="an ended process may come back although the one in its place lives",
         target="rollcall_ha.controller.core.registration:_vacated",
         mutate=_always_vacated,
-        case="copy-of-a-directory",
+        case="clone-beside-its-original",
         tests=(
             "tests/unit/test_core_safety_intactness.py::test_r3_an_ended_process_may_come_back_only_when_its_id_is_nobodys_and_another_master_lives",
         ),

@@ -23,7 +23,11 @@ def test_every_mutant_names_two_ways_that_are_there() -> None:
     tests = {test for mutation in MUTATIONS for test in mutation.tests}
     stories = {path.stem for path in (ROOT / "tests/scenario").glob("*.txt")}
 
+    tables = [table for name, table in vars(directed).items() if name.endswith("_CASES")]
+
     assert len(ways) == len(MUTATIONS), "two mutants of one name"
+    assert len(tables) >= 6
+    assert sum(map(len, tables)) == len(set().union(*tables)), "two cases of one name"
     assert set(stored) <= set(ways)
     assert {name: len(named) for name, named in ways.items() if len(set(named)) < WAYS_MIN} == {}
     assert {mutation.case for mutation in MUTATIONS} - {"", *directed.CASES} == set()
