@@ -49,11 +49,14 @@ def enlarge(directory: Path, *, size_bytes: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _segments(data: Path) -> list[Path]:
+    """In order, without one that was being made when its broker was killed."""
+    return [path for path in sorted((data / COMMIT_LOG).glob("[0-9]*")) if not path.suffix]
+
+
 def written_end(data: Path) -> int:
     """Offset behind the last byte of a log that is not zero: the segments are preallocated."""
-    for path in sorted((data / COMMIT_LOG).glob("[0-9]*"), reverse=True):
-        if path.suffix:
-            continue
+    for path in reversed(_segments(data)):
         content = path.read_bytes().rstrip(b"\0")
         if content:
             return int(path.name) + len(content)
@@ -92,7 +95,7 @@ def lose_tail(data: Path, *, lost_bytes: int, was_synced: bool = False) -> int:
     """
     end = written_end(data)
     start = max(0, end - lost_bytes)
-    for path in sorted((data / COMMIT_LOG).glob("[0-9]*")):
+    for path in _segments(data):
         base, size = int(path.name), path.stat().st_size
         first, last = max(start, base), min(end, base + size)
         if first < last:

@@ -77,7 +77,10 @@ class Patience:
         # that dies within the next ten seconds would be missed for as long.
         if self._late_before_ns and now_ns - late_ns - self._late_at_ns <= PAIR_MS_MAX * NS_PER_MS:
             self.late_ns = min(late_ns, self._late_before_ns)
-            self._need((-(-LATE_TURNS * self.late_ns // self._shortest_ns) - 1).bit_length(), now_ns)
+            # Late by less, it reads what came before it judges. Stretched for that, a leader's death would be found in
+            # twice the time on a machine that is merely busy.
+            if LATE_TURNS * self.late_ns >= 2 * self._shortest_ns:
+                self._need((-(-LATE_TURNS * self.late_ns // self._shortest_ns) - 1).bit_length(), now_ns)
         self._late_at_ns, self._late_before_ns = now_ns, late_ns
 
     def _need(self, steps: int, now_ns: int) -> None:
