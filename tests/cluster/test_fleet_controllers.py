@@ -43,7 +43,8 @@ from tests.support.fleet_trials import kill_leader
 
 pytestmark = pytest.mark.cluster
 
-NEXT_AUTHORITY_MS_MAX = 1_000
+NEXT_AUTHORITY_MS_MAX = 2_000
+"""Beside other fleets turns come late by 200 ms and more, which doubles what is waited (docs/timing.md); alone: tests/chaos."""
 GAP_MS_MAX = 500
 DYING_MS = 200
 """Between a SIGKILL and the end of the process's connections, on a busy machine."""
@@ -60,7 +61,7 @@ def grant_to_broker(fleet: Fleet, code: RegisterCode) -> BrokerId:
 
 
 def test_kill_9_of_the_leading_controller_elects_nobody_and_is_not_felt(fleet: Fleet) -> None:
-    """Another one answers with authority in less than a second; no master changes; producers feel nothing."""
+    """Another one answers with authority soon, within a second on a calm machine; no master changes; producers feel nothing."""
     heal(fleet)
     with load(fleet) as work:
         trials = [kill_leader(fleet, work) for _ in range(2)]
