@@ -36,7 +36,7 @@ lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still
 	    --no-emit-index-url --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 	@$(BIN)/python -m pytest -q tests/unit/test_packaging.py
 
-check: $(STAMP)  ## format, lint, types, import arrows, fast tests: 80 s on two cores
+check: $(STAMP)  ## format, lint, types, import arrows, fast tests: a minute on two cores
 	@deploy/check.sh $(BIN) fast
 
 test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation, fleets, Spark, the console, pages; 12 on two cores
