@@ -37,7 +37,7 @@ class Parts(Frozen):
     boot_id: Callable[[], str] = lambda: _BOOT_ID_FILE.read_text().strip()
     """Names this boot of the machine (R3b)."""
     birthmark: Callable[[Path], str] = birthmark
-    """What no copy of a file has (R3)."""
+    """A mark of a file that no copy of it has (R3)."""
     make_disk: Callable[[], Executor] = _one_thread
     """One thread for all durable writes of this process but the log's own syncs."""
     credentials: Credentials | None = None

@@ -11,7 +11,7 @@ Not here: the values' meaning (``broker.core.durable``), the epoch history (``ep
 | ``identity.json`` | register code, then the id (S62) | before asking, before using |
 | ``view.json`` | the last view of the controllers (R7) | soon after it came |
 | ``clean.json`` | the mark of a clean stop (R3a) | last of all; removed before the first append or ack |
-| ``store.json`` | the id of this directory (R3b), and what a copy of it does not have | once |
+| ``store.json`` | the id of this directory (R3b), and its birthmark | once |
 | ``lives.json`` | the incarnations of its last starts (R3) | at start, before anything is registered |
 | ``revoked.json`` | serial numbers of revoked certificates (R28) | soon after they came |
 

@@ -248,11 +248,9 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
                     expected=f"min_in_sync is {view.configuration.effective_min_in_sync}, and writes are taken",
                     remedy="start the brokers that are not in sync; they follow by themselves",
                 )
-        alive_or_unknown = {one.broker_id for one in status.refused} - {
-            one.broker_id for one in status.replicas if not one.is_alive
-        }
+        gone = {one.broker_id for one in status.replicas if not one.is_alive}
         for one in status.refused:
-            if one.broker_id is not None and one.broker_id in alive_or_unknown:
+            if one.broker_id is not None and one.broker_id not in gone:
                 yield _warning(
                     subject=f"{key} broker {one.broker_id}",
                     found=f"a process at {one.host} asks under this id and is refused: {one}",

@@ -116,7 +116,7 @@ def init(directory: Path, plan: Founding, *, form: Format = Format.TABLE) -> Non
 
 
 def _ask_min_in_sync(fleet: FleetFile) -> int:
-    """What a person chooses (adr/0032); 0, the default, where there is no choice: sets of one replica or two."""
+    """The number that a person chooses (adr/0032); 0, the default, where sets of one replica or two leave no choice."""
     replicas = min((broker.expected_replicas for broker in fleet.brokers.values()), default=0)
     half = (replicas + 1) // 2
     if half < 2:

@@ -390,7 +390,7 @@ class Client:
             status = self._decode(self._once(base, call), FleetStatus)
             return Reached(address=base, status=status, asked_at_ms=asked_at_ms, answered_at_ms=self._utc_ms())
         except ClientError as error:
-            # These have no line "What to do": who asks plainly would hear of TLS, and not what to give.
+            # These have no line "What to do": a caller by plain HTTP would hear of TLS, and not what to give.
             told = f"{error}; {error.problem.hint}" if isinstance(error, RefusedError) else str(error)
             return Reached(address=base, status=None, trouble=told if told.startswith(base) else f"{base}: {told}")
 

@@ -98,7 +98,7 @@ def durable_unlink(path: Path) -> None:
 
 def birthmark(path: Path) -> str:
     """
-    What no copy of this file has, and it keeps over renames and reboots: its inode and its time of birth.
+    The inode and the time of birth of a file: no copy has them, and it keeps them over renames and reboots.
 
     Empty: the file system tells no birth, or there is no such file. An inode alone would be worse than nothing: where
     they are numbered anew with each mount a file would be taken for its copy.

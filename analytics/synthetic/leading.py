@@ -243,16 +243,16 @@ class SetLeader:
 
     # --- what the duty asks ------------------------------------------------------------------------------------------
 
-    def has_heard(self, key: SetKey, broker_id: BrokerId) -> bool:  # noqa: ARG002 - each of the one set
+    def has_heard(self, _key: SetKey, _broker_id: BrokerId) -> bool:
         """Each replica told its positions when it registered."""
         return True
 
-    def awaits_master(self, view: SetView, now_ns: int) -> bool:  # noqa: ARG002 - its leaders are cut off from nobody
-        """Never."""
+    def awaits_master(self, _view: SetView, _now_ns: int) -> bool:
+        """Leaders of a synthetic fleet are cut off from nobody."""
         return False
 
-    def stamps_of_lost(self, key: SetKey, master: BrokerId | None) -> Stamps | None:  # noqa: ARG002 - a set loses one
-        """What this leader saw of the end of the master that the set is losing."""
+    def stamps_of_lost(self, _key: SetKey, _master: BrokerId | None) -> Stamps | None:
+        """What this leader saw of the end of the one master that the set is losing."""
         return self._lost
 
     def evidence(

@@ -194,7 +194,7 @@ class BrokerPortServer:
         if probe.after_ms:
             await asyncio.sleep(probe.after_ms / 1000)
         try:
-            # By any time, a refusal that came while this loop stood still would be no answer, and a dead master of a
+            # By the clock, a refusal that came while this loop stood still would be no answer, and a dead master of a
             # mass failover be left to its heartbeats' timeout after five of them.
             async with self._probes, running_timeout(self._service.live.timing.probe_timeout_ms):
                 answer = await self._ask_listener(probe)
@@ -246,7 +246,7 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
-        # Not who shows none, as a port scanner, or ``rollcall doctor``, does.
+        # A peer that shows none is no broker: a port scanner, or ``rollcall doctor``.
         if (cause := connection.close_cause) in _REFUSED_BY_TLS and "certificate" in reason:
             host = peer_host(connection.peer)
             refused = RefusedBroker(broker_id=None, host=host, code=cause, reason=reason, hint=CERTIFICATE_HINT)

@@ -170,7 +170,7 @@ class PutPath:
         self._tell_unknown(acks.fail_all(), SendRefusal.EPOCH_ENDED, detail)
 
     def expire(self) -> None:
-        """Answer what has waited too long; a repeat of it waits anew, and is in the log once (R18). Once per tick."""
+        """Answer sends that have waited too long; a repeat waits anew, and is in the log once (R18). Once per tick."""
         if self._acks is None:
             return
         # Never answered, its sender's buffers, and room among those that may wait, would be held until the end of the
@@ -180,7 +180,7 @@ class PutPath:
         self.counters.timed_out += self._tell_unknown(expired, SendRefusal.ACK_TIMEOUT, detail)
 
     def _tell_unknown(self, waiters: Sequence[_Waiting], refusal: SendRefusal, detail: str) -> int:
-        """How many messages were told."""
+        """The number of messages that these waiters stand for."""
         for waiting in waiters:
             self._write(waiting.sink, [put_unknown(answer, refusal, detail) for answer in waiting.answers])
         told = sum(len(waiting.answers) for waiting in waiters)

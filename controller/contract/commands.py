@@ -101,7 +101,7 @@ class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
 
 
 class NoteConfirms(Command, AnsweredBy[Done], tag="NoteConfirms"):
-    """What the leader has heard of many sets, in one entry. What is known or of another masterEpoch changes nothing."""
+    """Confirm offsets of many sets, as the leader heard them; one that is lower, or of another reign, changes nothing."""
 
     confirms: tuple[KnownConfirm, ...]
 

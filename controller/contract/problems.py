@@ -98,7 +98,7 @@ def lost_entries_words(entries: int) -> str:
 
 def lead_unstable_words(changes: int, late_ms: Mapping[str, int]) -> str:
     """
-    What is wrong when the lead changes again and again, and why; empty when it does not.
+    The warning that the lead changes again and again, with the cause; empty: it does not.
 
     ``late_ms``: by which each controller that answers comes late, 0 for one that does not.
     """

@@ -231,7 +231,7 @@ class Evidence(Value):
 
 
 class KnownConfirm(Value):
-    """What members of one set have told of their confirm in one masterEpoch."""
+    """The highest confirm offset that members of one set have told in one masterEpoch."""
 
     set_key: SetKey
     master_epoch: MasterEpoch

@@ -144,7 +144,7 @@ class SetStatus(Value):
     """No election is held: its slaves hear the master, which controllers lost together with all others (R13)."""
 
     def refusal_of(self, replica: ReplicaStatus) -> RefusedBroker | None:
-        """Why a process of ``replica``, or else one without a name on its host, is refused; None: none is known."""
+        """The refusal of a process of ``replica``, or else of one without a name on its host; None: none is known."""
         by_id = (one for one in self.refused if one.broker_id == replica.broker_id)
         host = host_of(replica.address)
         by_host = (one for one in self.refused if one.broker_id is None and one.host == host)

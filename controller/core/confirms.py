@@ -1,8 +1,8 @@
 """
-Noting what the leader has heard of the confirm of sets.
+Noting the confirm offsets that the leader has heard.
 
-Here: the decision. Not here: what is heard, and when it is told (``controller.runtime.confirms``), who is measured by
-it (``intactness``, rule 1), elections that set it down (``evolve``).
+Here: the decision. Not here: hearing and telling them (``controller.runtime.confirms``), measuring members by them
+(``intactness``, rule 1), elections that set them down (``evolve``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rollcall_ha.controller.core.state import FleetState
 
 
 def decide_confirms(fleet: FleetState, command: NoteConfirms) -> Decision:
-    """Keep those that rise. An entry that has waited behind others is no fault, and what it brings too late is none."""
+    """Keep those that rise. One that is known, or of another reign, is no fault: the entry has waited behind others."""
     rising = tuple(one for one in command.confirms if _rises(fleet, one))
     return done(ConfirmsNoted(confirms=rising)) if rising else done()
 

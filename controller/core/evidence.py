@@ -1,7 +1,7 @@
 """
 Evidence of an election: does it still hold, and what candidates does it make?
 
-Here: R14's check, candidates, who lacks confirmed bytes, the estimate of a loss. Not here: electing
+Here: R14's check, candidates, members that lack confirmed bytes, the estimate of a loss. Not here: electing
 (``decide_election``, ``ranking``).
 
 Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).

@@ -3,8 +3,8 @@ Judging a new incarnation: does it still hold what it acknowledged? (R3)
 
 Here: the judgement with its reason. Not here: what follows from it (``registration``).
 
-Rule 1: a reported end below the known confirm offset is a veto; an end above it is never a proof. Known is what the
-state knows, and what the leader has heard in this masterEpoch.
+Rule 1: a reported end below the known confirm offset is a veto; an end above it is never a proof. The state
+knows it, or the leader has heard a higher one in this masterEpoch.
 Rule 2: boot id and store id are compared with the ids of the incarnation that is registered for the member. The ids
 of the process's last start prove nothing: several restarts may lie between.
 Rule 3: a suspect stays a suspect: a later clean restart does not bring back what an earlier one lost.

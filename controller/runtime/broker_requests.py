@@ -151,7 +151,7 @@ def gone_since_heard(service: ControllerService, command: RegisterReplica) -> Re
 
 
 def _evidence_for(service: ControllerService, command: AnyCommand) -> Evidence | None:
-    """What this leader alone knows, and apply needs to decide the command."""
+    """Facts that this leader alone knows, and that apply needs to decide the command."""
     if not isinstance(command, AnnounceStop | ReportDrained | RegisterReplica):
         return None
     view = service.view_of(command.set_key)

@@ -1,5 +1,5 @@
 """
-What members have told of their confirm, by set and masterEpoch: the leader's soft state.
+The confirm offsets that members have told, by set and masterEpoch: the leader's soft state.
 
 Here: ``Confirms``. Not here: holding it against an end (``core.evidence``, ``core.intactness``).
 
@@ -8,10 +8,10 @@ Rule 2: of one masterEpoch. Behind an unclean election the confirm of the reign 
 any more, and each honest member would lack them.
 Rule 3: it is held against a member's word only if it was heard before that member was last answered: brokers send one
 heartbeat at a time, so the next word is younger. No clock is asked. By a confirm that came 400 ms after its last word,
-every honest slave of a busy master would lack the bytes of those 400 ms, and each failover wait for a heartbeat. Who
-was no member yet when it was answered may have been behind when it spoke, and be one since.
-Rule 4: every ``NOTE_PERIOD_MS`` what grew is put into replicated state: a leader that dies takes no more with it. A set
-whose confirm stands still costs nothing.
+every honest slave of a busy master would lack the bytes of those 400 ms, and each failover wait for a heartbeat. A
+replica that was no member yet when it was answered may have been behind when it spoke, and be one since.
+Rule 4: every ``NOTE_PERIOD_MS`` those that grew are put into replicated state: a leader that dies takes no more with
+it. A set whose confirm stands still costs nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONFIRMS_PER_ENTRY_MAX = 100
 
 
 class Confirms:
-    """Owned by ``Sessions``."""
+    """The highest word of each set. ``Sessions`` tells it of each heartbeat and answer."""
 
     def __init__(self) -> None:
         self._told: dict[SetKey, tuple[MasterEpoch, LogOffset]] = {}
@@ -83,7 +83,7 @@ class Confirms:
         self.answered(view, session)
 
     def tick(self, now_ns: int) -> list[ProposeCommand]:
-        """What grew, once in ``NOTE_PERIOD_MS`` (rule 4); ``CONFIRMS_PER_ENTRY_MAX`` sets with each tick."""
+        """A note of those that grew, once in ``NOTE_PERIOD_MS`` (rule 4); ``CONFIRMS_PER_ENTRY_MAX`` with each tick."""
         if not self._round and now_ns >= self._next_round_ns:
             self._round, self._grown = list(self._grown), {}
             self._next_round_ns = now_ns + NOTE_PERIOD_MS * NS_PER_MS

@@ -1,7 +1,7 @@
 """
-What the leader answers to a broker whose session is not the current one.
+The leader's refusals of words from a session that is not the current one.
 
-Here: the refusals, each with both values and the remedy. Not here: which session is current (``sessions``).
+Here: each of them, with both values and the remedy. Not here: which session is current (``sessions``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rollcall_ha.controller.runtime.session_state import ReplicaSession
 
 
 def fenced(session: ReplicaSession | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
-    """A refusal if what a broker sent names another session than the current one, with both values and the remedy."""
+    """A refusal if ``session``, the current one, is not that of these two; None: it is, or there is none."""
     if session is None:
         return None
     if session.incarnation != incarnation:
@@ -48,6 +48,6 @@ def knows_more(beat: Heartbeat, view: SetView) -> Refused:
 
 
 def not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
-    """A refusal of what is said in the name of a replica that replicated state does not have."""
+    """A refusal of a word in the name of a replica that replicated state does not have."""
     reason, requested = f"replica {broker_id} of {key} is not registered", f"{key}/{broker_id}"
     return Refused(code=RefusalCode.NEED_TO_BE_REGISTERED, reason=reason, hint="register first", requested=requested)

@@ -5,8 +5,8 @@ Here: the suspicion, and how long a master is awaited, as functions over session
 (``sessions``), holding elections back (``core.election_duty``).
 
 Rule 1 (R13): a master is missed, and not lost, if it is found silent when no member of its set, or less than half of
-the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why. Whoever is
-back for less than a timeout was silent when the master was, and counts as not heard.
+the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why. A replica
+that is back for less than a timeout was silent when the master was, and counts as not heard.
 Rule 2: a missed master is awaited from the first word of a member that has had bytes from it since, in this
 masterEpoch, as long as such words come, and for one heartbeat timeout at most. A master that hangs sends nothing, and
 is not awaited; nor is one whose end closed a link behind its last bytes: its process is gone.
@@ -32,14 +32,14 @@ def suspected(
     is_fleet = 2 * sum(not _is_heard(one, now_ns) for one in counted) > len(counted)
     for session in due:
         others = (sessions.get((session.set_key, one)) for one in members.get(session.set_key, ()))
-        # One that is cut off alone is not missed: its slaves are heard, and one of them can serve whom it cannot.
+        # One that is cut off alone is not missed: a slave is heard, and can serve clients that it cannot.
         is_missed = is_fleet or not any(one is not None and _is_heard(one, now_ns) for one in others)
         session.missed_ns, session.witnessed_ns = now_ns if is_missed else None, None
         witnessed(session, now_ns)
 
 
 def inherited(sessions: Iterable[ReplicaSession], now_ns: int) -> None:
-    """This controller begins to lead: whoever is silent in replicated state is missed (rule 1)."""
+    """This controller begins to lead: each replica that is silent in replicated state is missed (rule 1)."""
     for session in sessions:
         if not session.is_alive:
             session.missed_ns = now_ns

@@ -23,7 +23,7 @@ REFUSED_MAX = 256
 """All are looked through for each set that is shown."""
 REFUSED_PER_SET_MAX = 16
 REASON_CHARS_MAX = 300
-"""A reason may hold what the peer has sent."""
+"""A reason may hold text that the peer has sent."""
 REFUSED_MS_MAX = 60_000
 """A broker that is refused asks again each second, or each few seconds."""
 
@@ -33,10 +33,9 @@ class Refusals:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[SetKey | None, BrokerId | str], tuple[int, RefusedBroker]] = OrderedDict()
-        """The newest last."""
 
     def note(self, key: SetKey | None, refused: RefusedBroker, now_ns: int) -> None:
-        """``key``: a set that exists. None: TLS has refused it, and whom it speaks for is not known."""
+        """``key``: a set that exists. None: TLS has refused it before it could name one."""
         who = (key, refused.broker_id or refused.host)
         reason = refused.reason[:REASON_CHARS_MAX]
         self._seen[who] = now_ns, replace(refused, reason=reason if reason.isprintable() else ascii(reason))
@@ -45,12 +44,12 @@ class Refusals:
             self._seen.popitem(last=False)
 
     def taken(self, key: SetKey, broker_id: BrokerId, host: str) -> None:
-        """It has got its id, or has registered: what it was refused for is over."""
+        """It has got its id, or has registered: no refusal of it is told any more."""
         for who in ((key, broker_id), (key, host), (None, host)):
             self._seen.pop(who, None)
 
     def heard(self, key: SetKey, broker_id: BrokerId, host: str) -> None:
-        """Its word from this host counts: what another host was refused for, beside it, goes on."""
+        """Its word from this host counts: a refusal of another host, beside it, is told on."""
         _, refused = self._seen.get((key, broker_id), (0, None))
         if refused is not None and refused.host == host:
             del self._seen[key, broker_id]

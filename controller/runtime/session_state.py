@@ -112,7 +112,7 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     is_ready: bool = False
     positions: Positions | None = None
     confirmed_before: tuple[MasterEpoch, LogOffset] = NOTHING_CONFIRMED
-    """What ``positions`` must reach: ``answered_confirm`` of when they came."""
+    """An end that ``positions`` must reach: ``answered_confirm`` when they came."""
     answered_confirm: tuple[MasterEpoch, LogOffset] = NOTHING_CONFIRMED
     """Confirm of its set, and in which masterEpoch, when it was last answered as a member."""
     lag_bytes: int | None = None

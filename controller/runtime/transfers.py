@@ -104,7 +104,7 @@ def successor_now(service: ControllerService, wanted: ControllerName | None) -> 
         service.settings.name,
         wanted,
         service.log.followers(),
-        # What a follower answers lies for one late turn, and counts until the next one.
+        # An answer lies for one late turn, and counts until the next one.
         answer_age_ms_max=service.settings.timing.raft_election_timeout_ms_min + 2 * service.log.leadership.late_ms,
     )
 

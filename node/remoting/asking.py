@@ -75,7 +75,7 @@ async def dial(
 
 @asynccontextmanager
 async def running_timeout(timeout_ms: int) -> AsyncIterator[None]:
-    """As ``asyncio.timeout``, by the time for which the loop runs: what it is late itself is not the peer's silence."""
+    """As ``asyncio.timeout``, by the time for which the loop runs: its own lateness is not the peer's silence."""
     loop = asyncio.get_running_loop()
     slice_s = timeout_ms / 1000 / TIMEOUT_SLICES
     timer: asyncio.TimerHandle

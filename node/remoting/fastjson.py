@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 _BEFORE_KEYS = re.compile(
-    # What is no bare key, up to the comma or brace before one; then its digits. Nothing that was passed is looked at
-    # again: a string without an end is passed too, or each quote in it would begin a search of its own to the end.
+    # All up to the comma or brace before a bare key, then its digits. Nothing that was passed is looked at again: a
+    # string without an end is passed too, or each quote in it would begin a search of its own to the end.
     rb'((?:[^"{,]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{,](?!\s*-?[0-9]+\s*:))*+(?:[{,]\s*)?)(-?[0-9]+)?',
     re.DOTALL,
 )

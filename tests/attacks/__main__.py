@@ -156,7 +156,6 @@ def run_all(directory: Path, attacks: Sequence[Attack], *, takes_rocketmq: bool)
 
 
 def run(directory: Path, only: Sequence[str], page: Path | None) -> int:
-    """Exit code."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     wanted = [

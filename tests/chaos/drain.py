@@ -261,7 +261,6 @@ def run(directory: Path, sets: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.drain")
     parser.add_argument("--sets", type=int, default=SETS)
     options = parser.parse_args(arguments)

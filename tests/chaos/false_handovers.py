@@ -143,7 +143,6 @@ def run(directory: Path, minutes: float) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.false_handovers")
     parser.add_argument("--minutes", type=float, default=30.0)
     options = parser.parse_args(arguments)

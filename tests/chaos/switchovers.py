@@ -280,7 +280,6 @@ def run(directory: Path, rounds: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.switchovers")
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args(arguments)

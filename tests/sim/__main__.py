@@ -333,7 +333,6 @@ def _run_story(seed: int, *, steps_max: int) -> int:
 
 
 def main() -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description="the whole fleet under a seed")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)

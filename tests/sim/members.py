@@ -358,7 +358,6 @@ def run(seed: int) -> Outcome:
 
 
 def main() -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.members", description="members change under kills")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)

@@ -242,7 +242,6 @@ def _search(chosen: Sequence[Mutation], stored: dict[str, int], seeds: int) -> N
 
 
 def main(arguments: list[str]) -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants")
     parser.add_argument("--search", type=int, default=0, metavar="N")
     parser.add_argument("--only", metavar="NAME")

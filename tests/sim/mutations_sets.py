@@ -668,7 +668,7 @@ SETS: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="R13-back-is-heard",
-        what="whoever is back from the same cut a moment before the master is due bears witness against it",
+        what="a slave that is back from the same cut a moment before the master is due bears witness against it",
         target="rollcall_ha.controller.runtime.own_network:returned",
         mutate=constant(value=None),
         tests=(

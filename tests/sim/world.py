@@ -203,8 +203,6 @@ def memory_quorum(world: World) -> Quorum:
 
 
 class World:
-    """See the module."""
-
     def __init__(
         self,
         seed: int,

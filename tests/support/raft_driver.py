@@ -63,7 +63,6 @@ class RaftProcess:
         self.wait()
 
     def wait(self, timeout_s: float = 20.0) -> int:
-        """Exit code."""
         code = self.process.wait(timeout_s)
         if self._reader is not None:
             self._reader.join(timeout_s)

@@ -38,7 +38,6 @@ class LedgerMachine:
         return Ledger([], 0)
 
     def feature_level(self, _state: Ledger) -> int:
-        """The newest."""
         return FEATURE_LEVEL
 
     def apply(self, state: Ledger, payload: str, *, term: int, index: int) -> Applied[Ledger]:

@@ -381,7 +381,7 @@ def fill_leaders_disk_and_kill_master(stage: Stage) -> None:
 
 @contextmanager
 def full_disk(data: Path) -> Iterator[None]:
-    """Raises ``SkipError``."""
+    """The disk of one process has no room inside. Raises ``SkipError``."""
     if not os.path.ismount(data):
         raise SkipError("a disk of its own for each process needs root and unshare")
     filler = data / "filler"

@@ -248,8 +248,8 @@ class RocketmqPushes:
     @asynccontextmanager
     async def _link_to(self, address: str, turn: asyncio.Semaphore) -> AsyncIterator[RemotingConnection]:
         """A connection to one broker's listen port (rule 5). Raises ``_UNREACHABLE``."""
-        # Counted by any time, the dials of a mass failover failed because this loop was busy with it, and their winners
-        # heard last.
+        # By the clock, the dials of a mass failover failed because this loop was busy with it, and their winners heard
+        # last.
         async with turn, running_timeout(CONNECT_MS_MAX):
             link = await dial(address, timeout_ms=LATE_MS_MAX)
         while len(self._links) >= LINKS_MAX:

@@ -28,7 +28,7 @@ from rollcall_ha.controller.replication.raft.snapshot import Piece
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 PLEDGES_SINCE = 2
-"""The feature level."""
+"""From this feature level on answers tell pledges (R5)."""
 REGULAR = b"\x00"
 """Type byte of a command that carries operations."""
 
@@ -116,7 +116,7 @@ class Answer(_Wire, frozen=True, kw_only=True, omit_defaults=True, tag="answer")
     pledged_ms: _Natural = 0
     """
     For so long from what it answers on the sender votes for nobody; 0, which is not written: the shortest election
-    timeout. Told in fleets of ``PLEDGES_SINCE`` alone: an older program closes the link.
+    timeout. Below ``PLEDGES_SINCE`` none is told: an older program would close the link.
     """
 
 

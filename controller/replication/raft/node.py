@@ -277,14 +277,14 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         return ""
 
     @property
-    def yields(self) -> bool:
-        """As ``RepairedNode`` has it."""
-        return self.handover is not None and self.handover.yields
-
-    @property
     def election_timeout_ns_min(self) -> int:
         """As ``RepairedNode`` has it."""
         return int(self.conf.raftMinTimeout * 1e9)
+
+    @property
+    def yields(self) -> bool:
+        """As ``RepairedNode`` has it."""
+        return self.handover is not None and self.handover.yields
 
     # --- ticks ---
 
@@ -313,8 +313,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         before, now_ns = self.transport.stretch, self._seams.monotonic_ns()
         is_confirmed = self.transport.is_leader_confirmed
         if self.patience.turn(now_ns, term=self.internals.term, is_confirmed=is_confirmed):
-            # P12. What came in time waits in the sockets. Stock PySyncObj judges first and reads afterwards: after 2 s
-            # without CPU a follower stands beside its leader, and a leader gives its lead up.
+            # P12. Messages that came in time wait in the sockets. Stock PySyncObj judges first and reads afterwards:
+            # after 2 s without CPU a follower stands beside its leader, and a leader gives its lead up.
             self._poller.poll(0.0)
         self.transport.stretch = stretch = self.patience.factor
         if stretch != before:

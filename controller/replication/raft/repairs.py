@@ -16,9 +16,9 @@ Rule 6 (R5): appends carry (term, send time) and answers echo both. An answer of
 counts for commit or authority; authority counts from the send time.
 Rule 7: a member without memory (``catch_up``) neither votes nor counts.
 Rule 8: a follower whose tail conflicts answers with the beginning of that term, not with one entry less.
-Rule 9 (R5): who heard a leader votes for nobody, itself included, for as long as it has pledged with the answer, the
-shortest election timeout at least, unless that leader gives its authority up. The start of the process counts as such a
-hearing, of the longest pledge that may hold.
+Rule 9 (R5): a member that heard a leader votes for nobody, itself included, for as long as it has pledged with the
+answer, the shortest election timeout at least, unless that leader gives its authority up. The start of the process
+counts as such a hearing, of the longest pledge that may hold.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         node = self._attached()
         stamp_ns = self._stamp()
         if node.yields:
-            # Whoever hears this is bound no more. Counted when the transfer fails, earlier answers would be authority
-            # beside a leader that they elect meanwhile.
+            # Followers that hear this are bound no more. Counted when the transfer fails, earlier answers would be
+            # authority beside a leader that they elect meanwhile.
             self._given_up_ns = stamp_ns
             self._answered_ns.clear()
             self._pledged_ns.clear()
