@@ -324,7 +324,6 @@ def run(
     has_alarms: bool = False,
     is_of_the_field: bool = False,
 ) -> int:
-    """Exit code."""
     known = leaving.LEAVING if has_policies else FIELD if is_of_the_field else FAULTS
     wanted = [name for name in known if not only or any(text in name for text in only)]
     failed = directory.with_name(f"{directory.name}-failed")

@@ -64,6 +64,11 @@ class NotHere(Exception):
     """This machine cannot do that fault; the message says what is missing."""
 
 
+def some(draw: random.Random, names: Sequence[str]) -> list[str]:
+    """Victims of the field's scale: one, more than half, or all, in an order that is drawn (rule 3)."""
+    return draw.sample(list(names), draw.choice((1, len(names) // 2 + 1, len(names))))
+
+
 @dataclass(slots=True, kw_only=True)
 class Stage:
     """A fleet on machines, and the draws of one round."""
@@ -90,41 +95,29 @@ class Stage:
         """Machines of controllers, then of brokers."""
         return [self.fleet.machine(name) for name in self.nodes()]
 
-    def some(self, names: Sequence[str], first: str, role: str) -> tuple[str, ...]:
-        """Victims of the field's scale: one, more than half, or all, in an order that is drawn."""
-        drawn = self.draw.sample(list(names), self.draw.choice((1, len(names) // 2 + 1, len(names))))
-        self.hit.extend(f"{name}{f' ({role})' if name == first else ''}" for name in drawn)
-        return tuple(drawn)
-
     def brokers(self) -> tuple[str, ...]:
-        """Victims."""
-        if self.is_of_the_field:
-            return self.some(tuple(self.fleet.brokers), self.fleet.master(self.key), "master")
-        return (self.broker(),)
+        return self._drawn(self.fleet.brokers, self.fleet.master(self.key), "master", is_one=not self.is_of_the_field)
 
     def controllers(self) -> tuple[str, ...]:
-        """Victims."""
-        if self.is_of_the_field:
-            return self.some(tuple(self.fleet.controllers), self.fleet.leader(), "leader")
-        return (self.controller(),)
-
-    def broker(self) -> str:
-        """A victim: the master in half of all cases."""
-        master = self.fleet.master(self.key)
-        name = master if self.draw.random() < 0.5 else self.draw.choice(self.fleet.brokers)
-        self.hit.append(f"{name}{' (master)' if name == master else ''}")
-        return name
-
-    def controller(self) -> str:
-        """A victim: the leader in half of all cases."""
-        leader = self.fleet.leader()
-        name = leader if self.draw.random() < 0.5 else self.draw.choice(self.fleet.controllers)
-        self.hit.append(f"{name}{' (leader)' if name == leader else ''}")
-        return name
+        return self._drawn(self.fleet.controllers, self.fleet.leader(), "leader", is_one=not self.is_of_the_field)
 
     def both(self) -> tuple[str, ...]:
-        """Victims."""
         return (*self.brokers(), *self.controllers())
+
+    def broker(self) -> str:
+        return self._drawn(self.fleet.brokers, self.fleet.master(self.key), "master", is_one=True)[0]
+
+    def controller(self) -> str:
+        return self._drawn(self.fleet.controllers, self.fleet.leader(), "leader", is_one=True)[0]
+
+    def _drawn(self, names: Sequence[str], first: str, role: str, *, is_one: bool) -> tuple[str, ...]:
+        """Some of ``names``, or one: in half of all cases ``first`` (rule 1)."""
+        if not is_one:
+            drawn = some(self.draw, names)
+        else:
+            drawn = [first if self.draw.random() < 0.5 else self.draw.choice(names)]
+        self.hit.extend(f"{name} ({role})" if name == first else name for name in drawn)
+        return tuple(drawn)
 
 
 Victims = Callable[[Stage], tuple[str, ...]]
