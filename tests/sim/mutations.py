@@ -1,14 +1,14 @@
 """
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
-Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_elections``, ``mutations_replicas``, ``mutations_reigns``,
-``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``, ``mutations_policies``, ``mutations_surroundings``), running it (``mutants``), cases that one machine is enough for
-(``directed``).
+Here: the whole list. Not here: its parts (``mutations_*``), running it (``mutants``), cases that one machine is enough
+for (``directed``).
 """
 
 from __future__ import annotations
 
 from tests.sim.mutation import Mutation
+from tests.sim.mutations_alters import ALTERS
 from tests.sim.mutations_callers import CALLERS
 from tests.sim.mutations_disks import DISKS
 from tests.sim.mutations_elections import ELECTIONS
@@ -22,6 +22,7 @@ from tests.sim.mutations_surroundings import SURROUNDINGS
 from tests.sim.mutations_switchovers import SWITCHOVERS
 
 MUTATIONS: tuple[Mutation, ...] = (
+    *ALTERS,
     *SETS,
     *ELECTIONS,
     *REPLICAS,
