@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.commands import (
     RegisterReplica,
     ReportEntered,
 )
-from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -347,6 +347,12 @@ class World:
         return replicas
 
     # --- looking -----------------------------------------------------------------------------------------------------
+
+    def elections(self) -> list[MasterElected]:
+        return [record.event for record in self.records if isinstance(record.event, MasterElected)]
+
+    def silences(self) -> list[ReplicaSilent]:
+        return [record.event for record in self.records if isinstance(record.event, ReplicaSilent)]
 
     def kinds(self, since: int = 0) -> list[str]:
         """Kinds of the events from position ``since`` on."""

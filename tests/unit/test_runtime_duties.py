@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.commands import (
     RecordMilestones,
     ReportWrites,
 )
-from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
+from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, Elected
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
@@ -36,14 +36,6 @@ from tests.support.runtime_world import Replica, World, led_set, set_key
 KEY = set_key()
 
 
-def _elected(world: World) -> list[MasterElected]:
-    return [record.event for record in world.records if isinstance(record.event, MasterElected)]
-
-
-def _silences(world: World) -> list[ReplicaSilent]:
-    return [record.event for record in world.records if isinstance(record.event, ReplicaSilent)]
-
-
 def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
     """R8: automatic once all expected replicas are registered and ready, not a pause later."""
     world = World()
@@ -55,7 +47,7 @@ def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
         world.beat(replica)
 
     assert world.the_view(KEY).sync_state_set == (1, 2, 3)
-    assert [event.verdict.winner for event in _elected(world)] == [3]
+    assert [event.verdict.winner for event in world.elections()] == [3]
 
 
 def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
@@ -71,7 +63,7 @@ def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
     world.applies = True
     waiting, world.waiting = world.waiting, []
     world.commit_together(waiting)
-    silence, elected = _silences(world)[-1], _elected(world)[-1]
+    silence, elected = world.silences()[-1], world.elections()[-1]
     assert silence.broker_id == master.broker_id
     assert elected.master in [replica.broker_id for replica in others]
     records = {record.ref: record.event for record in world.records}
@@ -145,7 +137,7 @@ def test_a_heartbeat_with_a_number_that_no_wire_can_carry_is_refused(epoch: int,
     forged.last_epoch, forged.end = MasterEpoch(-1), LogOffset(0)
     for replica in replicas:
         world.beat(replica)
-    assert [event.master_epoch for event in _elected(world)] == [1]
+    assert [event.master_epoch for event in world.elections()] == [1]
 
 
 def test_a_replica_that_was_cleaned_is_told_and_nothing_is_proposed_about_it_any_more() -> None:
@@ -195,9 +187,9 @@ def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
     silent_from_ms = world.now_ms
     world.pass_ms(3_100, *slaves)
 
-    (silence,) = _silences(world)
+    (silence,) = world.silences()
     assert (silence.broker_id, silence.cause) == (master.broker_id, SilenceCause.TIMEOUT)
-    elected = _elected(world)[-1]
+    elected = world.elections()[-1]
     assert elected.master != master.broker_id
     assert elected.triggered_by is not None
     assert elected.detection is not None
@@ -211,9 +203,9 @@ def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time()
         world, (master, *slaves) = led_set()
         world.pass_ms(100 + offset_ms, master, *slaves, step_ms=100 + offset_ms)
         world.pass_ms(2_990, *slaves, step_ms=500)
-        assert _silences(world) == [], offset_ms
+        assert world.silences() == [], offset_ms
         world.pass_ms(110, *slaves)
-        assert [event.broker_id for event in _silences(world)] == [master.broker_id], offset_ms
+        assert [event.broker_id for event in world.silences()] == [master.broker_id], offset_ms
         assert world.the_view(KEY).master in {slave.broker_id for slave in slaves}
 
 
@@ -227,7 +219,7 @@ def test_close_of_an_old_connection_means_nothing() -> None:
     world.report_link(slaves[0], master)
     world.pass_ms(10_000, master, *slaves)
 
-    assert (world.probes, _silences(world)) == ([], [])
+    assert (world.probes, world.silences()) == ([], [])
 
 
 def test_dead_at_once_needs_all_three_facts() -> None:
@@ -236,16 +228,16 @@ def test_dead_at_once_needs_all_three_facts() -> None:
         world, (master, *slaves) = led_set()
         world.pass_ms(4_000, master, *slaves)
         for fact in order.split():
-            assert _silences(world) == [], order
+            assert world.silences() == [], order
             if fact == "close":
                 world.close(master)
             elif fact == "link":
                 world.report_link(slaves[0], master)
             else:
-                world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
-        assert [event.cause for event in _silences(world)] == [SilenceCause.DEAD_AT_ONCE], order
+                world.refuse_probe()
+        assert [event.cause for event in world.silences()] == [SilenceCause.DEAD_AT_ONCE], order
         assert world.the_view(KEY).master != master.broker_id
-        detection = _elected(world)[-1].detection
+        detection = world.elections()[-1].detection
         assert detection is not None
         assert None not in (detection.session_closed_age_us, detection.link_closed_age_us)
 
@@ -255,12 +247,12 @@ def test_refused_probe_with_an_open_link_waits_for_the_timeout() -> None:
     world, (master, *slaves) = led_set()
     world.pass_ms(4_000, master, *slaves)
     world.close(master)
-    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.refuse_probe()
     world.pass_ms(2_000, *slaves)
-    assert _silences(world) == []
+    assert world.silences() == []
     world.pass_ms(1_200, *slaves)
 
-    assert [event.cause for event in _silences(world)] == [SilenceCause.TIMEOUT]
+    assert [event.cause for event in world.silences()] == [SilenceCause.TIMEOUT]
 
 
 def test_link_closed_by_a_member_outside_the_set_does_not_count() -> None:
@@ -269,22 +261,22 @@ def test_link_closed_by_a_member_outside_the_set_does_not_count() -> None:
     slaves[0].is_ready = False
     world.pass_ms(4_000, master, *slaves)
     world.close(master)
-    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.refuse_probe()
     world.report_link(slaves[0], master)
 
-    assert _silences(world) == []
+    assert world.silences() == []
 
 
 def test_heartbeat_clears_the_facts_of_a_broken_connection() -> None:
     """A master that lost its connection and came back starts with a clean sheet."""
     world, (master, *slaves) = led_set()
     world.close(master)
-    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.refuse_probe()
     master.connection = 77
     world.beat(master)
     world.report_link(slaves[0], master)
 
-    assert _silences(world) == []
+    assert world.silences() == []
 
 
 def test_probe_that_finds_another_incarnation_replaces_at_once() -> None:
@@ -296,7 +288,7 @@ def test_probe_that_finds_another_incarnation_replaces_at_once() -> None:
     )
     world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.ANSWERED, answer, world.now_ns))
 
-    assert [event.cause for event in _silences(world)] == [SilenceCause.REPLACED]
+    assert [event.cause for event in world.silences()] == [SilenceCause.REPLACED]
 
 
 def test_probe_answered_by_a_stranger_proves_nothing() -> None:
@@ -308,7 +300,7 @@ def test_probe_answered_by_a_stranger_proves_nothing() -> None:
     )
     world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.ANSWERED, stranger, world.now_ns))
 
-    assert _silences(world) == []
+    assert world.silences() == []
 
 
 def _cut_from_brokers(world: World, *others: Replica) -> int:
@@ -530,10 +522,10 @@ def test_new_leader_gives_everybody_one_full_timeout() -> None:
     world.duties.stand_down()
     world.take()
     world.pass_ms(2_900, *slaves)
-    assert _silences(world) == []
+    assert world.silences() == []
     world.pass_ms(200, *slaves)
 
-    assert [event.broker_id for event in _silences(world)] == [master.broker_id]
+    assert [event.broker_id for event in world.silences()] == [master.broker_id]
 
 
 def test_facts_count_at_once_in_the_grace_of_a_new_leader() -> None:
@@ -544,9 +536,9 @@ def test_facts_count_at_once_in_the_grace_of_a_new_leader() -> None:
     for slave in slaves:
         world.beat(slave)
     world.report_link(slaves[0], master)
-    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.refuse_probe()
 
-    assert [event.cause for event in _silences(world)] == [SilenceCause.DEAD_AT_ONCE]
+    assert [event.cause for event in world.silences()] == [SilenceCause.DEAD_AT_ONCE]
     assert world.the_view(KEY).master in {slave.broker_id for slave in slaves}
 
 
@@ -556,22 +548,22 @@ def test_own_stall_is_credited_to_the_brokers() -> None:
     world.pass_ms(1_000, *replicas)
     world.now_ms += 12_000
     world.tick()
-    assert _silences(world) == []
+    assert world.silences() == []
     world.pass_ms(2_900)
-    assert _silences(world) == []
+    assert world.silences() == []
     world.pass_ms(300)
 
-    assert len(_silences(world)) == 3
+    assert len(world.silences()) == 3
 
 
 def test_follower_that_falls_silent_does_not_change_the_master() -> None:
     """S35: its silence is on record, and nothing else happens."""
     world, (master, slave, dead) = led_set()
-    elections = len(_elected(world))
+    elections = len(world.elections())
     world.pass_ms(4_000, master, slave)
 
-    assert [event.broker_id for event in _silences(world)] == [dead.broker_id]
-    assert (len(_elected(world)), world.the_view(KEY).master) == (elections, master.broker_id)
+    assert [event.broker_id for event in world.silences()] == [dead.broker_id]
+    assert (len(world.elections()), world.the_view(KEY).master) == (elections, master.broker_id)
 
 
 def test_silent_replica_that_beats_again_is_alive_again() -> None:
@@ -630,7 +622,7 @@ def test_nobody_eligible_is_on_record_once_and_retried_on_return() -> None:
     world.beat(slaves[0])
 
     assert world.the_view(KEY).master == slaves[0].broker_id
-    assert len(_silences(world)) == 3
+    assert len(world.silences()) == 3
     assert world.the_view(KEY).sync_state_set == (slaves[0].broker_id,)
     assert master.broker_id != slaves[0].broker_id
 

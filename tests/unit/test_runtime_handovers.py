@@ -97,7 +97,7 @@ def stop(
 
 def elections(world: World) -> list[MasterElected]:
     """Behind the first one."""
-    return [record.event for record in world.records if isinstance(record.event, MasterElected)][1:]
+    return world.elections()[1:]
 
 
 def refusals(world: World) -> list[CommandRefused]:

@@ -65,7 +65,7 @@ def detection(world: World) -> DetectionStamps:
 
 
 def elected(world: World) -> MasterElected:
-    return next(r.event for r in reversed(world.records) if isinstance(r.event, MasterElected))
+    return world.elections()[-1]
 
 
 def test_a_death_that_was_seen_to_close_its_connections_is_a_point() -> None:

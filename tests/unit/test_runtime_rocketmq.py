@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ElectMaster
-from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.replies import AlterDecided, Condition, Elected
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
@@ -40,14 +39,6 @@ def java_world(timing: Preset = Preset.NORMAL) -> tuple[World, list[Replica]]:
     return world, replicas
 
 
-def silences(world: World) -> list[ReplicaSilent]:
-    return [record.event for record in world.records if isinstance(record.event, ReplicaSilent)]
-
-
-def elections(world: World) -> list[MasterElected]:
-    return [record.event for record in world.records if isinstance(record.event, MasterElected)]
-
-
 def answer(world: World, probe: SendProbe, outcome: ProbeOutcome) -> None:
     world.do(world.duties.handle_probe(probe, outcome, None, world.now_ns))
 
@@ -58,12 +49,12 @@ def test_broker_is_silent_after_its_own_timeout_not_after_the_fleets(timing: Pre
     world, (master, slave) = java_world(timing)
 
     world.pass_ms(OWN_TIMEOUT_MS - 500, slave, step_ms=250)
-    assert silences(world) == []
+    assert world.silences() == []
 
     world.pass_ms(1_000, slave, step_ms=250)
-    assert [(event.broker_id, event.cause) for event in silences(world)] == [(master.broker_id, SilenceCause.TIMEOUT)]
-    assert elections(world)[-1].master == slave.broker_id
-    assert elections(world)[-1].sync_state_set == (slave.broker_id,)
+    assert [(event.broker_id, event.cause) for event in world.silences()] == [(master.broker_id, SilenceCause.TIMEOUT)]
+    assert world.elections()[-1].master == slave.broker_id
+    assert world.elections()[-1].sync_state_set == (slave.broker_id,)
 
 
 def test_timeout_that_a_heartbeat_names_counts_from_then_on() -> None:
@@ -75,11 +66,11 @@ def test_timeout_that_a_heartbeat_names_counts_from_then_on() -> None:
     world.beat(slave)
 
     world.pass_ms(1_200, master)
-    assert [event.broker_id for event in silences(world)] == [slave.broker_id]
+    assert [event.broker_id for event in world.silences()] == [slave.broker_id]
     world.pass_ms(3_500)
-    assert [event.broker_id for event in silences(world)] == [slave.broker_id]
+    assert [event.broker_id for event in world.silences()] == [slave.broker_id]
     world.pass_ms(800)
-    assert [event.broker_id for event in silences(world)] == [slave.broker_id, master.broker_id]
+    assert [event.broker_id for event in world.silences()] == [slave.broker_id, master.broker_id]
 
 
 def test_new_leader_gives_a_broker_its_own_full_timeout() -> None:
@@ -88,9 +79,9 @@ def test_new_leader_gives_a_broker_its_own_full_timeout() -> None:
     world.take()
 
     world.pass_ms(OWN_TIMEOUT_MS - 500, slave)
-    assert silences(world) == []
+    assert world.silences() == []
     world.pass_ms(1_000, slave)
-    assert len(silences(world)) == 1
+    assert len(world.silences()) == 1
 
 
 def test_stall_of_the_leader_is_not_held_against_brokers() -> None:
@@ -102,9 +93,9 @@ def test_stall_of_the_leader_is_not_held_against_brokers() -> None:
     world.tick()
 
     world.pass_ms(OWN_TIMEOUT_MS - 500, slave)
-    assert silences(world) == []
+    assert world.silences() == []
     world.pass_ms(1_000, slave)
-    assert len(silences(world)) == 1
+    assert len(world.silences()) == 1
 
 
 def test_master_is_dead_at_once_after_two_refused_probes() -> None:
@@ -115,14 +106,14 @@ def test_master_is_dead_at_once_after_two_refused_probes() -> None:
     assert probe.kind is ReplicaKind.ROCKETMQ
 
     answer(world, probe, ProbeOutcome.REFUSED)
-    assert silences(world) == []
+    assert world.silences() == []
     again = world.probes[-1]
     # Each millisecond of it stands before the election of a killed master: it was 30.
     assert 0 < again.after_ms <= 10
     answer(world, again, ProbeOutcome.REFUSED)
 
-    assert [event.cause for event in silences(world)] == [SilenceCause.DEAD_AT_ONCE]
-    assert elections(world)[-1].master == slave.broker_id
+    assert [event.cause for event in world.silences()] == [SilenceCause.DEAD_AT_ONCE]
+    assert world.elections()[-1].master == slave.broker_id
 
 
 def test_listener_that_answers_keeps_its_master() -> None:
@@ -134,7 +125,7 @@ def test_listener_that_answers_keeps_its_master() -> None:
 
     world.pass_ms(5_000, slave)
 
-    assert silences(world) == []
+    assert world.silences() == []
     assert len(world.probes) == 2
 
 
@@ -146,7 +137,7 @@ def test_dying_broker_is_probed_until_its_listener_is_gone() -> None:
         answer(world, world.probes[-1], outcome)
     assert [probe.after_ms for probe in world.probes] == [0, 30, 30, 10], "not given up while the kernel takes it down"
 
-    assert [event.cause for event in silences(world)] == [SilenceCause.DEAD_AT_ONCE]
+    assert [event.cause for event in world.silences()] == [SilenceCause.DEAD_AT_ONCE]
 
 
 def test_first_election_is_the_brokers_to_ask_for() -> None:
@@ -157,7 +148,7 @@ def test_first_election_is_the_brokers_to_ask_for() -> None:
 
     world.pass_ms(3_000, replica)
 
-    assert elections(world) == []
+    assert world.elections() == []
 
 
 def test_winner_that_never_reports_entered_is_not_replaced() -> None:
@@ -170,4 +161,4 @@ def test_winner_that_never_reports_entered_is_not_replaced() -> None:
 
     world.pass_ms(3 * PRESETS[world.timing_name].entered_deadline_ms, slave)
 
-    assert len(elections(world)) == 2
+    assert len(world.elections()) == 2
