@@ -141,7 +141,7 @@ ELECTIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.milestones:Milestones._observed_us",
         mutate=_ages_are_not_heard,
         tests=(
-            "tests/unit/test_runtime_duties.py::test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage[behind another report]",
+            "tests/unit/test_runtime_milestones.py::test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage[behind another report]",
             "tests/unit/test_gateway_broker_port.py::test_the_record_of_a_reign_does_not_count_how_long_its_report_waited",
         ),
         once_unnoticed="the leader times the arrival of each report",

@@ -377,8 +377,8 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.own_network:is_awaited",
         mutate=constant(value=False),
         tests=(
-            "tests/unit/test_runtime_duties.py::test_a_cut_between_controllers_and_brokers_deposed_a_healthy_master_when_it_ended",
-            "tests/unit/test_runtime_duties.py::test_a_new_leader_awaits_a_master_that_the_last_one_found_silent",
+            "tests/unit/test_runtime_own_network.py::test_a_cut_between_controllers_and_brokers_deposed_a_healthy_master_when_it_ended",
+            "tests/unit/test_runtime_own_network.py::test_a_new_leader_awaits_a_master_that_the_last_one_found_silent",
         ),
     ),
     Mutation(
@@ -387,8 +387,8 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.own_network:is_awaited",
         mutate=lambda _original: lambda master, _now_ns: master.missed_ns is not None,
         tests=(
-            "tests/unit/test_runtime_duties.py::test_a_missed_master_is_awaited_for_one_timeout_and_no_longer",
-            "tests/unit/test_runtime_duties.py::test_a_master_that_hung_while_all_were_cut_off_is_found_at_once",
+            "tests/unit/test_runtime_own_network.py::test_a_missed_master_is_awaited_for_one_timeout_and_no_longer",
+            "tests/unit/test_runtime_own_network.py::test_a_master_that_hung_while_all_were_cut_off_is_found_at_once",
         ),
     ),
     Mutation(
@@ -397,8 +397,8 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.own_network:returned",
         mutate=constant(value=None),
         tests=(
-            "tests/unit/test_runtime_duties.py::test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slaves_were_heard_first",
-            "tests/unit/test_runtime_duties.py::test_a_cut_from_most_of_a_fleet_that_ended_just_before_the_timeout_deposed_its_masters",
+            "tests/unit/test_runtime_own_network.py::test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slaves_were_heard_first",
+            "tests/unit/test_runtime_own_network.py::test_a_cut_from_most_of_a_fleet_that_ended_just_before_the_timeout_deposed_its_masters",
         ),
     ),
     Mutation(
@@ -407,8 +407,8 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.own_network:_has_hung_up",
         mutate=constant(value=False),
         tests=(
-            "tests/unit/test_runtime_duties.py::test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once",
-            "tests/unit/test_runtime_duties.py::test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_once",
+            "tests/unit/test_runtime_own_network.py::test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once",
+            "tests/unit/test_runtime_own_network.py::test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_once",
         ),
     ),
     Mutation(
