@@ -5,51 +5,47 @@ from __future__ import annotations
 from tests.support.runtime_world import Replica, World, led_set
 
 
-def _cut_from_brokers(world: World, *others: Replica) -> int:
-    """All of the set fall silent at once and are found; how many events there were then."""
-    world.pass_ms(4_000, *others)
-    return len(world.records)
+def missed() -> tuple[World, Replica, Replica, Replica, int]:
+    """A set whose replicas fell silent at once and were found: the master, a slave that knows it, the other, the events."""
+    world, (master, slave, other) = led_set()
+    slave.known_epoch = world.the_view(master.key).master_epoch
+    world.pass_ms(4_000)
+    return world, master, slave, other, len(world.records)
+
+
+def hear(world: World, *slaves: Replica, ms: int = 100) -> None:
+    """These slaves beat each 100 ms, and had bytes from their master 20 ms ago."""
+    for _ in range(ms // 100):
+        world.run_loop(100)
+        for slave in slaves:
+            world.beat(slave, master_heard_ms=20)
+        world.tick()
 
 
 def test_a_cut_between_controllers_and_brokers_deposed_a_healthy_master_when_it_ended() -> None:
     """Its slave was back first. It hears the master: elected is nobody, and the master goes on in its epoch."""
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
+    world, master, slave, _, since = missed()
     assert world.kinds()[-1] == "election-failed"
-    slave.known_epoch = world.the_view(master.key).master_epoch
-
-    for _ in range(20):
-        world.run_loop(100)
-        world.beat(slave, master_heard_ms=20)
-        world.tick()
+    hear(world, slave, ms=2_000)
     world.beat(master)
     world.pass_ms(2_000, master, slave)
 
     assert "master-elected" not in world.kinds(since)
-    assert (world.the_view(master.key).master, world.the_view(master.key).condition.has_master) == (
-        master.broker_id,
-        True,
-    )
+    view = world.the_view(master.key)
+    assert (view.master, view.condition.has_master) == (master.broker_id, True)
 
 
 def test_a_missed_master_is_awaited_for_one_timeout_and_no_longer() -> None:
     """A slave may hear it for ever while controllers do not: it is cut off from them alone."""
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
-    beaten_ms = 0
-    while "master-elected" not in world.kinds(since) and beaten_ms < 10_000:
-        world.run_loop(100)
-        world.beat(slave, master_heard_ms=20)
-        world.tick()
-        beaten_ms += 100
-    assert 3_000 <= beaten_ms <= 3_200
+    world, _, slave, _, since = missed()
+    began_ms = world.now_ms
+    while "master-elected" not in world.kinds(since) and world.now_ms < began_ms + 10_000:
+        hear(world, slave)
+    assert 3_000 <= world.now_ms - began_ms <= 3_200
 
 
 def test_a_master_that_hung_while_all_were_cut_off_is_found_at_once() -> None:
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
+    world, _, slave, _, since = missed()
     world.beat(slave, master_heard_ms=3_900)
     assert "master-elected" in world.kinds(since)
 
@@ -60,11 +56,7 @@ def test_a_master_that_controllers_alone_do_not_hear_is_not_missed() -> None:
     for slave in slaves:
         slave.known_epoch = world.the_view(master.key).master_epoch
     since = len(world.records)
-    for _ in range(40):
-        world.run_loop(100)
-        for slave in slaves:
-            world.beat(slave, master_heard_ms=20)
-        world.tick()
+    hear(world, *slaves, ms=4_000)
     assert "master-elected" in world.kinds(since)
 
 
@@ -73,10 +65,7 @@ def test_a_master_that_fell_silent_with_most_of_the_fleet_is_awaited_although_it
     rest = [replica for name in ("broker-b", "broker-c") for replica in world.serving_set(name)]
     slave.known_epoch = world.the_view(master.key).master_epoch
     since = len(world.records)
-    for _ in range(35):
-        world.run_loop(100)
-        world.beat(slave, master_heard_ms=20)
-        world.tick()
+    hear(world, slave, ms=3_500)
     for replica in (master, slave, other, *rest):
         world.beat(replica)
     world.pass_ms(1_000, master, slave, other, *rest)
@@ -125,18 +114,13 @@ def test_a_slave_that_hung_for_a_moment_bears_witness_after_one_timeout() -> Non
     world.pass_ms(2_000, master)
     world.pass_ms(200, master, slave)
     since = len(world.records)
-    for _ in range(31):
-        world.run_loop(100)
-        world.beat(slave, master_heard_ms=20)
-        world.tick()
+    hear(world, slave, ms=3_100)
     assert "master-elected" in world.kinds(since)
 
 
 def test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once() -> None:
     """The kernel closed its links: that is other evidence than silence."""
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
+    world, master, slave, _, since = missed()
     world.beat(slave, master_heard_ms=20)
     world.pass_ms(100)
     assert "master-elected" not in world.kinds(since)
@@ -146,9 +130,7 @@ def test_a_master_that_was_killed_while_it_was_awaited_is_replaced_at_once() -> 
 
 
 def test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_once() -> None:
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
+    world, master, slave, _, since = missed()
     world.take()
     world.beat(slave, master_heard_ms=20)
     world.report_link(slave, master, closed_ms=0)
@@ -158,9 +140,7 @@ def test_a_master_that_was_killed_while_a_new_leader_awaited_it_is_replaced_at_o
 
 def test_a_link_that_ended_before_the_last_bytes_does_not_end_the_wait() -> None:
     """One slave lost its link and opened no other yet; the other one hears the master."""
-    world, (master, slave, other) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
+    world, master, slave, other, since = missed()
     world.beat(slave, master_heard_ms=20)
     world.report_link(other, master, closed_ms=500, heard_ms=510)
     world.pass_ms(100)
@@ -169,9 +149,7 @@ def test_a_link_that_ended_before_the_last_bytes_does_not_end_the_wait() -> None
 
 def test_a_new_leader_awaits_a_master_that_the_last_one_found_silent() -> None:
     """It has not seen why, and the slave's word says that it lives."""
-    world, (master, slave, _) = led_set()
-    since = _cut_from_brokers(world)
-    slave.known_epoch = world.the_view(master.key).master_epoch
+    world, master, slave, _, since = missed()
     world.take()
     world.beat(slave, master_heard_ms=20)
     world.beat(slave, master_heard_ms=20)
