@@ -45,6 +45,7 @@ from tests.support.set_views import shown
 
 KEY = SetKey(ClusterName("demo"), BrokerName("broker-a"))
 NAMES = ("c1", "c2", "c3")
+SET_PATH = "/v1/sets/demo/broker-a"
 
 
 def base(name: str) -> str:
@@ -260,3 +261,18 @@ class FakeControllers:
             assert isinstance(made, httpx.Response)
             return made
         return answer(scripted)
+
+
+def everywhere(method: str, path: str, value: object) -> dict[tuple[str, str, str], object]:
+    """Each controller answers so."""
+    return {(name, method, path): value for name in NAMES}
+
+
+def showing(*sets: SetStatus) -> dict[tuple[str, str, str], object]:
+    """Each controller passes on the leader's status of a fleet with these sets."""
+    return everywhere("GET", "/v1/status", fleet_status(sets=sets))
+
+
+EACH = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES}
+STATUS = EACH | {("c1", "GET", "/v1/status"): fleet_status("c2")}
+SETS = everywhere("GET", "/v1/sets", set_page(set_status()))

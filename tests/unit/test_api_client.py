@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.views import SetAnswer
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
+    SET_PATH,
     FakeControllers,
     answer,
     base,
@@ -31,8 +32,6 @@ from tests.support.fake_controllers import (
     set_status,
     verdict,
 )
-
-SET_PATH = "/v1/sets/demo/broker-a"
 
 
 def client_of(fake: FakeControllers) -> tuple[Client, list[float]]:

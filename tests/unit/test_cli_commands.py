@@ -3,62 +3,45 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
-import typer
 import yaml
 from msgspec.structs import replace
 
-import rollcall_ha
-from rollcall_ha.analytics import cli as analytics_cli
 from rollcall_ha.cli import context
 from rollcall_ha.cli.main import app
-from rollcall_ha.cli.output import CommandExit
-from rollcall_ha.client.client import Client
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned, is_asked_by
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
-from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, words_of
-from rollcall_ha.controller.contract.replies import Condition, Done, Elected
-from rollcall_ha.controller.contract.values import (
-    ElectionPause,
-    EventRef,
-    Maintenance,
-    MaintenanceScope,
-    Phase,
-    StopReason,
-)
+from rollcall_ha.controller.contract.replies import Done, Elected
+from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason
 from rollcall_ha.controller.contract.views import (
-    CatchUp,
     ElectionPreview,
     EventPage,
     HistoryPage,
-    MaintenancesAnswer,
     OrderPreview,
     PhaseSpan,
-    RefusedBroker,
     SetAnswer,
     StopEnd,
     WriteStop,
 )
 from rollcall_ha.controller.runtime.verify import verify
-from tests.support.cli import CliRunner, Ran, Run
+from tests.support.cli import CliRunner, Run, scripted
 from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
+    EACH,
     KEY,
     NAMES,
-    FakeControllers,
+    SET_PATH,
+    SETS,
+    STATUS,
     answer,
     controller_status,
+    everywhere,
     fleet_status,
     freshness,
     history_row,
@@ -68,190 +51,10 @@ from tests.support.fake_controllers import (
     verdict,
 )
 
-SET_PATH = "/v1/sets/demo/broker-a"
-
 
 @pytest.fixture
 def rollcall(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against a script of controllers."""
-
-    def run(script: dict[tuple[str, str, str], object], *arguments: str) -> Ran:
-        transport = FakeControllers(script).transport()
-
-        def make() -> Client:
-            ticks = iter(range(10_000))
-            return Client(NAMES, transport=transport, clock=lambda: float(next(ticks)), pause=lambda _: None)
-
-        monkeypatch.setattr(context, "make_client", make)
-        done = CliRunner().invoke(app, list(arguments))
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Ran(done.exit_code, done.stdout, done.stderr)
-
-    return run
-
-
-def everywhere(method: str, path: str, value: object) -> dict[tuple[str, str, str], object]:
-    return {(name, method, path): value for name in NAMES}
-
-
-STATUS = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES} | {
-    ("c1", "GET", "/v1/status"): fleet_status("c2"),
-}
-EACH = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES}
-SETS = everywhere("GET", "/v1/sets", set_page(set_status()))
-
-
-def test_status_has_one_verdict_line_first_and_says_where_it_was_read(rollcall: Run) -> None:
-    """The first line is enough to know whether to worry."""
-    ran = rollcall(STATUS, "status")
-    first = ran.out.splitlines()[0]
-
-    assert ran.code == 0
-    assert first.startswith("OK  1 broker set, 3 replicas in sync")
-    assert first.endswith("read at index 4,207 from c2, 0.2 s old")
-    assert "5,120,442" in ran.out
-    assert "-1" not in ran.out.replace("broker-", "")
-
-
-def test_status_without_a_leader_still_answers_and_is_marked_stale(rollcall: Run) -> None:
-    """The page does not go dark with the quorum; exit code 0 because it answered."""
-    script = {("c1", "GET", "/v1/status"): fleet_status("c1", is_stale=True)}
-    ran = rollcall(script, "status")
-
-    assert ran.code == 0
-    assert ran.out.startswith("STALE  ")
-    assert "broker-a" in ran.out
-    assert "c2 unreachable" in ran.out
-    assert "STALE  c1 says that c2 leads, which did not answer; this is what c1 knew" in ran.out
-
-
-def test_status_of_controllers_without_authority_says_that_none_leads(rollcall: Run) -> None:
-    """The leader of yesterday answers, too, and does not call itself one."""
-    script = {(name, "GET", "/v1/status"): fleet_status(name, is_stale=True) for name in NAMES}
-
-    assert rollcall(script, "status").out.startswith("STALE  no controller leads; this is what c")
-
-
-def test_status_check_tells_a_script_that_something_is_degraded(rollcall: Run) -> None:
-    """Exit code 6, and the page all the same."""
-    weak = set_status(in_sync=(1,), problems=("NO_SPARE", "OF_A_NEWER_CONTROLLER"))
-    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(weak,)) for name in NAMES}
-
-    assert rollcall(script, "status", "--check").code == 6
-    assert rollcall(script, "status").out.startswith("DEGRADED  broker-a: losing one more replica stops it; OF_A_NEWER")
-
-
-@pytest.mark.parametrize(
-    ("catch_up", "cells", "raw"),
-    [
-        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=45_000_000, left_s=27), ("45.0 M/s", "27.0 s"), ("45000000", "27")),
-        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=0, left_s=None), ("0 B/s", "no nearer"), ("0", "")),
-        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=None, left_s=None), ("unknown", "unknown"), ("", "")),
-    ],
-)  # fmt: skip
-def test_status_says_when_a_slave_will_have_caught_up(
-    rollcall: Run, catch_up: CatchUp, cells: tuple[str, str], raw: tuple[str, str]
-) -> None:
-    """A lag alone does not say whether to wait, or to look."""
-    weak = set_status(in_sync=(1, 2))
-    late = replace(weak.replicas[2], catch_up=catch_up)
-    weak = replace(weak, replicas=(*weak.replicas[:2], late))
-    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(weak,)) for name in NAMES}
-
-    header, *_, row = rollcall(script, "status", "-o", "tsv").out.splitlines()
-    told = dict(zip(header.split("\t"), row.split("\t"), strict=True))
-    assert (told["SPEED"], told["CAUGHT UP IN"]) == raw
-    out = rollcall(script, "status").out
-    assert "CAUGHT UP IN" in out
-    assert all(cell in out for cell in cells)
-    assert "CAUGHT UP IN" not in rollcall(STATUS, "status").out, "nobody lags: no column"
-
-
-def test_every_problem_of_a_set_has_words() -> None:
-    """Codes are for programs; the table speaks to people."""
-    assert list(PROBLEMS) == list(ProblemCode)
-    assert words_of("NEEDS_BOOTSTRAP") == "needs a first master: rollcall bootstrap"
-    assert words_of("OF_A_NEWER_CONTROLLER") == "OF_A_NEWER_CONTROLLER"
-
-
-def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:
-    """A set that does not serve is worse than one without redundancy."""
-    down = set_status(master=None, condition=Condition.NO_ELIGIBLE_REPLICA, reason="1 gone; 2 gone; 3 not in sync")
-    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(down,)) for name in NAMES}
-
-    assert rollcall(script, "status").out.startswith("DOWN  broker-a does not serve: 1 gone; 2 gone; 3 not in sync")
-
-
-def test_status_of_a_master_that_acknowledges_nothing_is_down_and_says_why(rollcall: Run) -> None:
-    """All replicas in sync, one of them fenced: OK, exit code 0."""
-    stopped = set_status(
-        condition=Condition.WRITES_STOPPED, reason="replica 1 acknowledges no write: its log cannot grow"
-    )
-    fenced = set_status(problems=("MASTER_NOT_SERVING",))
-    told, silent = (
-        rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(one,)) for name in NAMES}, "status", "--check")
-        for one in (stopped, fenced)
-    )
-
-    assert (told.code, silent.code) == (6, 6)
-    assert told.out.startswith("DOWN  broker-a does not serve: replica 1 acknowledges no write: its log cannot grow")
-    assert silent.out.startswith("DOWN  broker-a does not serve: the master on record has stopped itself")
-
-
-def test_status_after_a_set_was_cleaned_is_that_of_the_others(rollcall: Run) -> None:
-    """The tombstone kept the fleet DOWN, and status --check at 6, for ever."""
-    tomb = set_status(master=None, in_sync=(), condition=Condition.CLEANED, reason="cleaned; epochs continue above 7")
-    tomb = msgspec.structs.replace(tomb, replicas=())
-    both = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(tomb, set_status())) for name in NAMES}
-    alone = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(tomb,)) for name in NAMES}
-    ran, empty = rollcall(both, "status", "--check"), rollcall(alone, "status", "--check")
-
-    assert (ran.code, empty.code) == (0, 0)
-    assert ran.out.startswith("OK  1 broker set, 3 replicas in sync")
-    assert "Cleaned, of which only epochs and ids are kept: demo/broker-a." in ran.out
-    assert empty.out.startswith("EMPTY  ")
-
-
-def test_status_says_what_to_do_about_ids_that_are_gone(rollcall: Run) -> None:
-    """A wiped replica comes back under a new id, and its old one kept the set DEGRADED without a word."""
-    status = set_status(in_sync=(1, 2), problems=("REPLICA_SILENT",))
-    gone = msgspec.structs.replace(status.replicas[2], is_alive=False)
-    status = msgspec.structs.replace(status, replicas=(*status.replicas[:2], gone))
-    ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
-
-    assert "broker-a: broker 3 (heard 0.3 s ago) is gone. Start it again;" in ran.out
-    assert ran.out.rstrip().endswith("rollcall clean demo/broker-a --broker 3")
-
-
-@pytest.mark.parametrize(
-    ("broker_id", "line"),
-    [
-        (3, "broker-a: broker 3 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
-        (9, "broker-a: broker 9 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
-        (None, "broker-a: a process at 10.0.0.3 runs and is refused, 0.4 s ago: why (TOMBSTONED); the remedy."),
-    ],
-)
-def test_status_had_an_operator_start_a_process_that_ran_and_was_refused(
-    rollcall: Run, broker_id: int | None, line: str
-) -> None:
-    """Isolated as the loser of an identity, with a certificate that is not taken, or under an id that was cleaned."""
-    status = set_status(in_sync=(1, 2), problems=("REPLICA_SILENT",))
-    gone = replace(status.replicas[2], is_alive=False, address="10.0.0.3:10911")
-    refused = RefusedBroker(
-        broker_id=None if broker_id is None else BrokerId(broker_id),
-        host="10.0.0.3",
-        code="TOMBSTONED",
-        reason="why",
-        hint="the remedy",
-        age_ms=400,
-    )
-    status = replace(status, replicas=(*status.replicas[:2], gone), refused=(refused,))
-    ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
-
-    assert line in ran.out
-    assert line in rollcall(everywhere("GET", "/v1/sets", set_page(status)), "sets").out
-    assert ("Start it again" in ran.out) == (broker_id == 9), "9 is no replica of the set; 3 is gone"
+    return scripted(monkeypatch)
 
 
 @pytest.mark.parametrize("command", [("sets",), ("history", "broker-a"), ("status",)])
@@ -530,15 +333,6 @@ def test_events_in_json_are_as_they_were_hashed(rollcall: Run, tmp_path: Path) -
     assert (verify(file).wrong, verify(file).events) == ((), len(fleet.records))
 
 
-def test_status_as_tsv_has_the_columns_of_wide_and_plain_numbers(rollcall: Run) -> None:
-    """CONFIRM and HA ADDRESS were empty columns."""
-    header, row, *_ = (line.split("\t") for line in rollcall(STATUS, "status", "-o", "tsv").out.splitlines())
-    cells = dict(zip(header, row, strict=True))
-
-    assert (cells["MAX OFFSET"], cells["CONFIRM"], cells["HA ADDRESS"]) == ("5120442", "5120442", "10.0.0.11:912")
-    assert (cells["LAG"], cells["SEEN"]) == ("", "0.300")
-
-
 def test_the_events_of_one_caller_are_found_on_every_page(rollcall: Run) -> None:
     """Who elected at three in the morning: a name in a header, which anybody could write."""
     alice = Principal(name="alice", role=Role.ADMIN, proved_by=ProvedBy.CERTIFICATE, serial="a1", address="10.0.0.7:5")
@@ -586,33 +380,6 @@ def test_events_are_the_newest_unless_a_place_to_begin_is_named(rollcall: Run) -
     assert rollcall(script, "events", "--oldest", "--from", "1.7.0").code == 2
 
 
-@pytest.mark.parametrize("words", [("-h",), ("elect", "-h"), ("controllers", "list", "-h"), ("analytics", "-h")])
-def test_help_has_a_short_option(rollcall: Run, words: tuple[str, ...]) -> None:
-    """As every other command line of a server has."""
-    ran = rollcall({}, *words)
-
-    assert (ran.code, "Usage: " in ran.out) == (0, True)
-
-
-@pytest.mark.slow
-def test_the_shell_completes_commands_and_options() -> None:
-    """bash looks a command with a path up by its last part, so ``./rollcall`` completes as ``rollcall``."""
-    for typed, expected in ((("sta",), ["status"]), (("events", "--old"), ["--oldest"])):
-        words = {
-            "_ROLLCALL_COMPLETE": "complete_bash",
-            "COMP_WORDS": " ".join(("./rollcall", *typed)),
-            "COMP_CWORD": str(len(typed)),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "rollcall_ha.cli.main"],
-            env={**os.environ, **words},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.split() == expected
-
-
 def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
     """cluster/name is taken as it is."""
     set_answer = SetAnswer(freshness=freshness(), set=set_status())
@@ -620,113 +387,6 @@ def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
     script = {("c1", "GET", SET_PATH): set_answer, ("c1", "GET", f"{SET_PATH}/history"): page}
 
     assert rollcall(script, "history", "demo/broker-a").code == 0
-
-
-SERVERS = {"fastapi", "pysyncobj", "starlette", "uvicorn", "uvloop"}
-LIBRARIES = {"cryptography", "httpx", "pandas", "psutil", "pyarrow", "pydantic", "pyspark", "rich", "structlog", "yaml"}
-GROUPS = {f"rollcall_ha.cli.{module}" for module in ("certs", "hooks", "members")} | {analytics_cli.__name__}
-HEAVY = {"asyncio", "multiprocessing", "ssl", *SERVERS, *LIBRARIES, *GROUPS}
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """It is fast because neither HTTP, nor servers, nor the verbs of groups are imported for it."""
-    code = (
-        "import sys\nfrom rollcall_ha.cli.main import app\n"
-        f"try: app(args={arguments})\nexcept SystemExit: pass\n"
-        f"heavy = sys.modules.keys() & {HEAVY}\n"
-        "sys.exit(f'imported: {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
-
-    assert done.returncode == 0, done.stderr
-
-
-HELP_RATIO_MAX = 18
-"""Processor time of both: 11 to 13 was measured, 21 to 24 with httpx alone, 32 to 35 with the verbs of all groups."""
-
-
-@pytest.mark.slow
-def test_help_costs_a_few_starts_of_the_interpreter() -> None:
-    """Processor time, not the clock's: on a busy machine both wait. Measured in turn, and the middle one counts."""
-    show = "import sys; sys.argv = ['rollcall', '--help']; from rollcall_ha.cli.entry import main; main()"
-    spent: dict[str, list[float]] = {"pass": [], show: []}
-    for _ in range(5):
-        for code, found in spent.items():
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    ratio = statistics.median(spent[show]) / statistics.median(spent["pass"])
-
-    assert ratio < HELP_RATIO_MAX, spent
-
-
-@pytest.mark.slow
-def test_analytics_verbs_are_listed_and_only_then_imported() -> None:
-    """The help of the verbs needs neither Spark nor pandas, and another command's help does not need the verbs."""
-    code = (
-        "import sys\nfrom rollcall_ha.cli.main import app\n"
-        "def run(*arguments):\n    try: app(args=list(arguments))\n    except SystemExit: pass\n"
-        "run('--help')\nassert 'rollcall_ha.analytics.cli' not in sys.modules\n"
-        "run('analytics', '--help')\n"
-        "heavy = {'pyspark', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)\n"
-        "sys.exit(f'imported: {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    verbs = set(typer.main.get_group(analytics_cli.app).commands)
-
-    assert done.returncode == 0, done.stderr
-    assert "analytics" in done.stdout.split("Usage: ")[1]
-    assert verbs <= set(done.stdout.split("Usage: ")[2].split())
-    assert {"run", "report", "stream", "timeline", "generate", "verify", "what-if"} <= verbs
-
-
-def test_analytics_verb_has_its_own_help(rollcall: Run) -> None:
-    """Options of the verb, under the name by which it is called."""
-    ran = rollcall({}, "analytics", "timeline", "--help")
-
-    assert ran.code == 0
-    assert "analytics timeline" in ran.out
-    assert "--master" in ran.out
-
-
-def test_help_tells_the_exit_codes(rollcall: Run) -> None:
-    """README sends operators there for them."""
-    told = " ".join(rollcall({}, "--help").out.split())
-
-    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in CommandExit] == [True] * 10
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
-    """``rollcall events | head -1`` ended in a traceback; a full disk has its line."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    gone = subprocess.run(
-        [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
-        stdout=write_end,
-        stderr=subprocess.PIPE,
-        check=False,
-        text=True,
-    )
-    os.close(write_end)
-    assert (gone.returncode, gone.stderr) == (141, "")
-    with Path("/dev/full").open("wb") as full:
-        none_left = subprocess.run(
-            [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-            text=True,
-        )
-    assert (none_left.returncode, none_left.stderr.count("\n")) == (1, 1)
-    assert "No space left on device; free space" in none_left.stderr
-
-
-def test_version_is_that_of_the_package(rollcall: Run) -> None:
-    """One line, without a controller and without anything heavy."""
-    assert rollcall({}, "--version").out == f"rollcall {rollcall_ha.__version__}\n"
 
 
 def test_addresses_come_from_a_fleet_file_if_nobody_says_otherwise(
@@ -783,19 +443,6 @@ def test_a_pause_names_its_set_and_its_end(rollcall: Run) -> None:
         assert (ran.code, wrong_time in ran.err) == (2, True)
 
 
-def test_status_says_who_paused_elections_until_when_and_how_to_end_it(rollcall: Run) -> None:
-    pause = ElectionPause(
-        set_key=KEY, expires_at_ms=1_795_300_000_000, reason="new switch", paused_at_ms=1, paused_by="operator:alice"
-    )
-    paused = replace(set_status(), problems=("PAUSED",), pause=pause)
-    fleet = replace(fleet_status("c1"), sets=(paused,))
-
-    ran = rollcall(STATUS | {("c1", "GET", "/v1/status"): fleet}, "status")
-    assert "elections are paused" in ran.out.splitlines()[0]
-    assert "paused by operator:alice until 2026-11-2" in ran.out
-    assert "(new switch); end it with: rollcall resume broker-a" in ran.out
-
-
 def test_a_maintenance_is_of_a_replica_by_its_number_or_else_of_a_host(rollcall: Run) -> None:
     bodies = []
 
@@ -823,27 +470,6 @@ def test_a_maintenance_of_a_master_says_that_it_stays_master_and_how_to_move_it(
     ran = rollcall(SETS | everywhere("POST", "/v1/maintenance", Done()), "maintenance", "begin", host, "--for", "30m")
 
     assert f"It is master of 1 sets, and stays that. Move them with: rollcall drain {host}" in ran.out
-
-
-def test_status_shows_a_maintenance_and_does_not_miss_its_replica(rollcall: Run) -> None:
-    scope = MaintenanceScope(set_key=KEY, broker_id=BrokerId(2))
-    one = Maintenance(
-        scope=scope, expires_at_ms=1_795_300_000_000, reason="new disk", begun_at_ms=1, begun_by="operator:alice"
-    )
-    status = set_status()
-    replicas = tuple(
-        replace(replica, is_alive=False, maintenance=one) if replica.broker_id == 2 else replica
-        for replica in status.replicas
-    )
-    fleet = replace(fleet_status("c1"), sets=(replace(status, replicas=replicas),))
-
-    ran = rollcall(STATUS | {("c1", "GET", "/v1/status"): fleet}, "status")
-    assert "is in maintenance by operator:alice until 2026-11-2" in ran.out
-    assert "(new disk); end it with: rollcall maintenance end demo/broker-a:2" in ran.out
-    assert " gone" not in ran.out
-    listed = MaintenancesAnswer(freshness=fleet.freshness, maintenances=(one,))
-    ran = rollcall(everywhere("GET", "/v1/maintenance", listed), "maintenance", "list")
-    assert ("1 maintenance in force" in ran.out, "demo/broker-a:2" in ran.out) == (True, True)
 
 
 def test_a_drain_shows_its_plan_with_the_answer_to_each_order_and_moves_nothing(rollcall: Run) -> None:

@@ -8,16 +8,14 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.cli import context, settings
-from rollcall_ha.cli.main import app
-from rollcall_ha.client.client import Client
+from rollcall_ha.cli import settings
 from rollcall_ha.controller.contract.replies import Done
 from rollcall_ha.controller.contract.settings import KEYS, AppliedSettings, changes, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.views import SettingsAnswer
-from tests.support.cli import CliRunner
-from tests.support.fake_controllers import NAMES, FakeControllers, freshness
-from tests.unit.test_cli_commands import EACH, everywhere
+from tests.support import fake_controllers
+from tests.support.cli import scripted
+from tests.support.fake_controllers import EACH, everywhere, freshness
 
 FOUNDED = settings_of(PRESETS[Preset.NORMAL])
 CHANGED = replace(FOUNDED, heartbeat_timeout_ms=2_000)
@@ -53,22 +51,14 @@ class Ran:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: SettingsAnswer, *arguments: str) -> None:
         self.bodies: list[dict[str, object]] = []
-        script = EACH | everywhere("GET", "/v1/settings", answer) | everywhere("POST", "/v1/settings", Done())
-        inner = FakeControllers(script).transport()
 
         def hear(request: httpx.Request) -> httpx.Response:
-            if request.method == "POST":
-                self.bodies.append(json.loads(request.content))
-            return inner.handle_request(request)
+            self.bodies.append(json.loads(request.content))
+            return fake_controllers.answer(Done())
 
-        def make() -> Client:
-            return Client(NAMES, transport=httpx.MockTransport(hear), pause=lambda _: None)
-
-        monkeypatch.setattr(context, "make_client", make)
-        done = CliRunner().invoke(app, ["config", *arguments])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        self.code, self.out, self.err = done.exit_code, done.stdout, done.stderr
+        script = EACH | everywhere("GET", "/v1/settings", answer) | everywhere("POST", "/v1/settings", hear)
+        ran = scripted(monkeypatch)(script, "config", *arguments)
+        self.code, self.out, self.err = ran.code, ran.out, ran.err
 
 
 def test_show_has_every_key_the_worst_case_and_who_works_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,17 @@ from rollcall_ha.client.errors import NoLeader, RefusedError, Unreachable
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.views import SetAnswer, SetStatus
 from tests.support.cli import CliRunner
-from tests.support.fake_controllers import NAMES, FakeControllers, answer, freshness, problem, set_page, set_status
+from tests.support.fake_controllers import (
+    NAMES,
+    SET_PATH,
+    FakeControllers,
+    answer,
+    freshness,
+    problem,
+    set_page,
+    set_status,
+)
 
-SET_PATH = "/v1/sets/demo/broker-a"
 SERVING = set_status()
 BEHIND = set_status(in_sync=(1, 2))
 DOWN = set_status(master=None, condition=Condition.NO_ELIGIBLE_REPLICA, reason="1 gone; 2 gone")

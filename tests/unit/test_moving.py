@@ -270,15 +270,13 @@ def rollcall(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
     def run(view: SetView | None, *arguments: str) -> Result:
         status = () if view is None else (replace(ours.set_status(), view=view),)
-        script: dict[tuple[str, str, str], object] = {
-            (name, "GET", "/v1/sets"): ours.set_page(*status) for name in ours.NAMES
-        }
+        script = ours.everywhere("GET", "/v1/sets", ours.set_page(*status))
 
         def imported(request: httpx.Request) -> httpx.Response:
             is_dry = msgspec.json.decode(request.content).get("dryRun", False)
             return ours.answer(OrderPreview(freshness=ours.freshness(), events=()) if is_dry else Done())
 
-        script |= {(name, "POST", "/v1/sets/c1/broker-a/import"): imported for name in ours.NAMES}
+        script |= ours.everywhere("POST", "/v1/sets/c1/broker-a/import", imported)
         transport = ours.FakeControllers(script).transport()
         monkeypatch.setattr(context, "make_client", lambda: Client(ours.NAMES, transport=transport))
         return CliRunner().invoke(app, list(arguments))
