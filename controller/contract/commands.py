@@ -101,7 +101,7 @@ class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
 
 
 class NoteConfirms(Command, AnsweredBy[Done], tag="NoteConfirms"):
-    """Confirm offsets of many sets, as the leader heard them; one that is lower, or of another reign, changes nothing."""
+    """Confirm offsets of many sets, as the leader heard them; one that is lower, or of another reign, does nothing."""
 
     confirms: tuple[KnownConfirm, ...]
 
