@@ -290,31 +290,30 @@ async def test_a_pause_is_shown_with_its_set_previewed_and_ended(group: Group) -
     assert (late.status_code, _problem(late).code) == (422, "INVALID_ARGUMENT")
 
 
-def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing(tmp_path: Path) -> None:
+@played(names=NAMES)
+async def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing(group: Group) -> None:
     """S68 for transfers; a lost answer is asked for again of the new leader, under the same request id."""
-
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        path, body = "/v1/controllers/transfer", {"to": "c2", "reason": "restart of c1", "requestId": "move-1"}
-        dry = await leader.http.post(path, json=body | {"dryRun": True})
-        assert dry.status_code == 200, dry.text
-        (told,) = dry.json()["events"]
-        assert (told["kind"], told["controller"], told["successor"]) == ("leadership-transfer-ordered", "c1", "c2")
-        assert leader.service.authority().is_held
-        for to, why in (("c1", "leads already"), ("c9", "no controller 'c9'")):
-            wrong = await leader.http.post(path, json={"to": to})
-            assert (wrong.status_code, _problem(wrong).code) == (409, "NO_SUCCESSOR")
-            assert why in _problem(wrong).detail
-        done = await leader.http.post(path, json=body)
-        assert (done.status_code, done.json()["leader"]) == (200, "c2")
-        await until(lambda: group["c2"].service.authority().is_held)
-        again = await group["c2"].http.post(path, json=body)
-        assert again.json() == done.json()
-        assert group["c2"].service.authority().is_held
-        await recorded(group["c2"])
-        events = (await group["c2"].http.get("/v1/events")).json()["events"]
-        ordered = [one for one in events if one["event"]["kind"] == "leadership-transfer-ordered"]
-        assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
+    leader = await group.elect("c1")
+    path, body = "/v1/controllers/transfer", {"to": "c2", "reason": "restart of c1", "requestId": "move-1"}
+    dry = await leader.http.post(path, json=body | {"dryRun": True})
+    assert dry.status_code == 200, dry.text
+    (told,) = dry.json()["events"]
+    assert (told["kind"], told["controller"], told["successor"]) == ("leadership-transfer-ordered", "c1", "c2")
+    assert leader.service.authority().is_held
+    for to, why in (("c1", "leads already"), ("c9", "no controller 'c9'")):
+        wrong = await leader.http.post(path, json={"to": to})
+        assert (wrong.status_code, _problem(wrong).code) == (409, "NO_SUCCESSOR")
+        assert why in _problem(wrong).detail
+    done = await leader.http.post(path, json=body)
+    assert (done.status_code, done.json()["leader"]) == (200, "c2")
+    await until(lambda: group["c2"].service.authority().is_held)
+    again = await group["c2"].http.post(path, json=body)
+    assert again.json() == done.json()
+    assert group["c2"].service.authority().is_held
+    await recorded(group["c2"])
+    events = (await group["c2"].http.get("/v1/events")).json()["events"]
+    ordered = [one for one in events if one["event"]["kind"] == "leadership-transfer-ordered"]
+    assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
 
 
 @played(names=NAMES)

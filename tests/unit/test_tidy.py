@@ -323,3 +323,19 @@ def test_every_module_says_what_is_here() -> None:
     silent = [where(path) for path in files(*PACKAGES, "tests") if not AT_TOP.match(path.read_text())]
 
     assert silent == []
+
+
+def test_no_function_within_another_is_forgotten() -> None:
+    """A scenario was written, never played, and green."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    forgotten = [
+        where(path, inner)
+        for path in files(*PACKAGES, "tests")
+        for outer in nodes(path)
+        if isinstance(outer, functions)
+        for inner in outer.body
+        if isinstance(inner, functions) and not inner.decorator_list
+        if inner.name not in {node.id for node in ast.walk(outer) if isinstance(node, ast.Name)}
+    ]
+
+    assert forgotten == []
