@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
@@ -46,6 +47,7 @@ from tests.support.scenarios import player
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))
+SET = "/v1/sets/demo/broker-a"
 DEADLINE_S = 30.0
 """Of a condition that comes true: reached only if it does not, however busy the machine is."""
 PROPOSE_MS = 30_000
@@ -135,6 +137,16 @@ class Group:
         leader = self[name]
         await until(lambda: leader.service.authority().is_held)
         return leader
+
+    def silence(self, *names: str) -> None:
+        """No link to these members is up."""
+        for name in names:
+            self[name].log.answerer = None
+
+
+def problem_of(answer: httpx.Response) -> Problem:
+    assert answer.headers["content-type"] == "application/problem+json"
+    return msgspec.json.decode(answer.content, type=Problem)
 
 
 async def until(condition: Callable[[], Any]) -> None:

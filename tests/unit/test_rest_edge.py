@@ -7,13 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
-import msgspec
 import pytest
 
 from rollcall_ha.api.rest.edge import judge
 from rollcall_ha.api.rest.requests import BODY_BYTES_MAX
-from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.node.config import ConfigError, ControllerSection, FleetFile, FleetSection
 from tests.support.runtime_controller import (
@@ -23,6 +20,7 @@ from tests.support.runtime_controller import (
     broker_id_body,
     listen,
     make_set,
+    problem_of,
     recorded,
     register_body,
     running_group,
@@ -52,11 +50,6 @@ async def _leader(group: Group) -> Controller:
     return leader
 
 
-def _problem(answer: httpx.Response) -> Problem:
-    assert answer.headers["content-type"] == "application/problem+json"
-    return msgspec.json.decode(answer.content, type=Problem)
-
-
 def _epoch(leader: Controller) -> int:
     (found,) = leader.service.published.state.sets.values()
     return found.master_epoch
@@ -82,7 +75,7 @@ async def test_a_body_that_a_form_of_another_site_can_send_moves_no_master(
     before = _epoch(leader)
     headers = {} if content_type is None else {"Content-Type": content_type}
     answer = await leader.http.post(ELECT, content=ORDER, headers=headers)
-    problem = _problem(answer)
+    problem = problem_of(answer)
     assert (answer.status_code, problem.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
     assert "application/json" in problem.hint
     assert _epoch(leader) == before
@@ -115,7 +108,7 @@ async def test_an_order_for_a_page_of_another_site_is_refused(leader: Controller
     """Also by a neighbour on another port of this machine, and by a sandboxed frame."""
     before = _epoch(leader)
     answer = await leader.http.post(ELECT, content=ORDER, headers=JSON | headers)
-    assert (answer.status_code, _problem(answer).code) == (403, "CROSS_SITE")
+    assert (answer.status_code, problem_of(answer).code) == (403, "CROSS_SITE")
     assert _epoch(leader) == before
     assert (await leader.http.delete("/v1/sets", headers=headers)).status_code == 403
     refused = 'rollcall_rest_requests_refused_total{reason="cross-site"} 2.0'
@@ -146,7 +139,7 @@ async def test_a_rebound_name_neither_reads_nor_orders(leader: Controller, host:
     rebound = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     for path in ("/v1/status", "/v1/events", "/v1/events/stream", "/metrics", "/livez", "/openapi.json"):
         answer = await leader.http.get(path, headers=rebound)
-        assert (path, answer.status_code, _problem(answer).code) == (path, 421, "MISDIRECTED_REQUEST")
+        assert (path, answer.status_code, problem_of(answer).code) == (path, 421, "MISDIRECTED_REQUEST")
     assert (await leader.http.post(ELECT, content=ORDER, headers=JSON | rebound)).status_code == 421
     assert _epoch(leader) == before
     refused = 'rollcall_rest_requests_refused_total{reason="host"} 7.0'
@@ -253,7 +246,7 @@ async def test_every_operation_refuses_as_the_document_says(leader: Controller) 
         for status, request in sent.items():
             answer = await leader.http.request(method, _example(path), **request)
             assert (path, str(answer.status_code)) == (path, status)
-            assert _problem(answer).status == int(status)
+            assert problem_of(answer).status == int(status)
             assert list(responses[status]["content"]) == ["application/problem+json"]
     # Reads are refused by role alone, and these by nothing.
     is_open = [path for _, path, responses in operations if "403" not in responses]

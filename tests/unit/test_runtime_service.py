@@ -22,6 +22,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from tests.support.runtime_controller import (
     NAMES,
+    SET,
     broker_id_body,
     heartbeat_body,
     make_set,
@@ -29,8 +30,6 @@ from tests.support.runtime_controller import (
     running_group,
     until,
 )
-
-SET = "/v1/sets/demo/broker-a"
 
 
 def _elects_a_first_master(directory: Path) -> None:
