@@ -159,9 +159,7 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
             expected=f"one leads, and {needed} of {total} are up",
             remedy="start the controllers that are down; brokers keep serving meanwhile, and nobody is elected",
         )
-    changes = max((status.controller.lead_changes for _, status in facts.answering), default=0)
-    late_ms = {one.name: status.controller.late_ms for one, status in facts.answering}
-    if unstable := lead_unstable_words(changes, late_ms):
+    if unstable := lead_unstable_words([status.controller for _, status in facts.answering]):
         yield _warning(
             subject="fleet",
             found=unstable,

@@ -196,8 +196,7 @@ def status_report(
             "look at the time service of each controller."
         )
     told = [row.status for row in controllers if row.status is not None] or [fleet.controller]
-    changes = max(one.lead_changes for one in told)
-    if unstable := lead_unstable_words(changes, {one.name: one.late_ms for one in told}):
+    if unstable := lead_unstable_words(told):
         parts.append(f"WARNING  {unstable}.")
     if fleet.controller.lost_entries:
         parts.append(f"WARNING  {fleet.controller.name}: {lost_entries_words(fleet.controller.lost_entries)}.")

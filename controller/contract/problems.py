@@ -9,9 +9,11 @@ Rule: the command line, REST and the console tell a problem by this table: the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+from rollcall_ha.controller.contract.views import ControllerStatus
 
 LEAD_WINDOW_MS = 600_000
 LEAD_CHANGES_MAX = 5
@@ -96,15 +98,12 @@ def lost_entries_words(entries: int) -> str:
     )
 
 
-def lead_unstable_words(changes: int, late_ms: Mapping[str, int]) -> str:
-    """
-    The warning that the lead changes again and again, with the cause; empty: it does not.
-
-    ``late_ms``: by which each controller that answers comes late, 0 for one that does not.
-    """
+def lead_unstable_words(answering: Sequence[ControllerStatus]) -> str:
+    """The warning that the lead changes again and again, with the cause; empty: it does not."""
+    changes = max((one.lead_changes for one in answering), default=0)
     if changes <= LEAD_CHANGES_MAX:
         return ""
-    late = ", ".join(f"{name} {ms / 1000:.1f} s" for name, ms in late_ms.items() if ms)
+    late = ", ".join(f"{one.name} {one.late_ms / 1000:.1f} s" for one in answering if one.late_ms)
     cause = f"controllers come late, {late}: too little CPU, or a slow disk" if late else "none that answers is late"
     return f"LEAD_UNSTABLE: the lead changed {changes} times within {LEAD_WINDOW_MS // 60_000} minutes; {cause}"
 

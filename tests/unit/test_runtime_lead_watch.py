@@ -10,7 +10,7 @@ from rollcall_ha.controller.contract.problems import LEAD_CHANGES_MAX, LEAD_WIND
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.replication.ports import Leadership, RaftRole
 from rollcall_ha.controller.runtime.lead_watch import CHANGES_KEPT_MAX, LeadWatch
-from tests.support.fake_controllers import fleet_status
+from tests.support.fake_controllers import controller_status, fleet_status
 
 
 def _led(term: int, leader: str | None = "c1") -> Leadership:
@@ -59,12 +59,14 @@ def test_what_is_kept_has_a_limit() -> None:
 
 
 def test_words_name_who_is_late() -> None:
-    assert lead_unstable_words(LEAD_CHANGES_MAX, {"c1": 2_100}) == ""
-    assert lead_unstable_words(6, {"c1": 2_100, "c2": 0}) == (
+    late = replace(controller_status("c1", leads=True), lead_changes=LEAD_CHANGES_MAX, late_ms=2_100)
+    other = replace(controller_status("c2", leads=False), lead_changes=6)
+    assert lead_unstable_words([late]) == ""
+    assert lead_unstable_words([late, other]) == (
         "LEAD_UNSTABLE: the lead changed 6 times within 10 minutes; "
         "controllers come late, c1 2.1 s: too little CPU, or a slow disk"
     )
-    assert lead_unstable_words(6, {"c1": 0}).endswith("; none that answers is late")
+    assert lead_unstable_words([other]).endswith("; none that answers is late")
 
 
 def test_status_tells_a_lead_that_changes_and_who_is_late() -> None:
