@@ -268,6 +268,16 @@ def everywhere(method: str, path: str, value: object) -> dict[tuple[str, str, st
     return {(name, method, path): value for name in NAMES}
 
 
+def noted(bodies: list[Any], reply: object) -> Answer:
+    """Answers so, and keeps what it was asked with."""
+
+    def note(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return answer(reply)
+
+    return note
+
+
 def showing(*sets: SetStatus) -> dict[tuple[str, str, str], object]:
     """Each controller passes on the leader's status of a fleet with these sets."""
     return everywhere("GET", "/v1/status", fleet_status(sets=sets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -45,6 +46,7 @@ from tests.support.fake_controllers import (
     fleet_status,
     freshness,
     history_row,
+    noted,
     problem,
     set_page,
     set_status,
@@ -166,13 +168,9 @@ def test_dry_run_of_clean_asks_the_controllers(rollcall: Run) -> None:
 
 def test_election_passes_on_what_the_caller_expects(rollcall: Run) -> None:
     """--expect-master and --expect-epoch are checked where the decision is made."""
-    bodies = []
-
-    def elect(request: httpx.Request) -> httpx.Response:
-        bodies.append(msgspec.json.decode(request.content))
-        return httpx.Response(200, content=msgspec.json.encode(Elected(verdict=verdict(), view=set_status().view)))
-
-    script = SETS | {("c1", "POST", f"{SET_PATH}/elect"): elect}
+    bodies: list[Any] = []
+    elected = Elected(verdict=verdict(), view=set_status().view)
+    script = SETS | {("c1", "POST", f"{SET_PATH}/elect"): noted(bodies, elected)}
     options = ("--to", "2", "--expect-master", "1", "--expect-epoch", "7", "--reason", "disk swap")
     ran = rollcall(script, "elect", "broker-a", *options)
 
@@ -414,15 +412,10 @@ def test_addresses_come_from_a_fleet_file_if_nobody_says_otherwise(
 
 def test_the_level_of_the_fleet_is_shown_and_raised(rollcall: Run) -> None:
     """An upgraded fleet says what is left to do, on the page that is looked at; the order goes to the leader."""
-    bodies = []
-
-    def raised(request: httpx.Request) -> httpx.Response:
-        bodies.append(msgspec.json.decode(request.content))
-        return answer(Done())
-
+    bodies: list[Any] = []
     upgraded = replace(fleet_status("c2"), controller=replace(controller_status("c2", leads=True), feature_level=2))
     shown = rollcall(SETS | {("c2", "GET", "/v1/status"): upgraded, ("c1", "GET", "/v1/status"): upgraded}, "status")
-    ran = rollcall({("c1", "POST", "/v1/feature-level"): raised}, "raise-level", "--yes")
+    ran = rollcall({("c1", "POST", "/v1/feature-level"): noted(bodies, Done())}, "raise-level", "--yes")
 
     assert "Feature level 1 of 2: when every controller is upgraded, raise it with: rollcall raise-level." in shown.out
     assert (ran.code, bodies[0].get("level")) == (0, None)
@@ -444,12 +437,8 @@ def test_a_pause_names_its_set_and_its_end(rollcall: Run) -> None:
 
 
 def test_a_maintenance_is_of_a_replica_by_its_number_or_else_of_a_host(rollcall: Run) -> None:
-    bodies = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        bodies.append(msgspec.json.decode(request.content))
-        return answer(Done())
-
+    bodies: list[Any] = []
+    note = noted(bodies, Done())
     ok = everywhere("POST", "/v1/maintenance", note) | everywhere("POST", "/v1/maintenance/end", note)
     for words, scope in (
         ("broker-a:2", {"host": "", "setKey": {"cluster": "demo", "name": "broker-a"}, "brokerId": 2}),
@@ -495,13 +484,8 @@ def test_a_drain_of_a_host_that_nobody_is_on_is_wrong_use(rollcall: Run) -> None
 
 
 def test_an_acknowledgement_ends_the_block_of_a_set_and_says_so_on_record(rollcall: Run) -> None:
-    bodies = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        bodies.append(msgspec.json.decode(request.content))
-        return answer(Done())
-
-    script = SETS | everywhere("POST", f"{SET_PATH}/resume", note)
+    bodies: list[Any] = []
+    script = SETS | everywhere("POST", f"{SET_PATH}/resume", noted(bodies, Done()))
     ran = rollcall(script, "acknowledge", "broker-a", "--reason", "new switch")
     assert (ran.code, bodies[-1]["reason"]) == (0, "acknowledged: new switch")
     assert ran.out.startswith("OK  demo/broker-a fails over again")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import httpx
 import pytest
 from msgspec.structs import replace
 
@@ -13,9 +10,8 @@ from rollcall_ha.controller.contract.replies import Done
 from rollcall_ha.controller.contract.settings import KEYS, AppliedSettings, changes, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.views import SettingsAnswer
-from tests.support import fake_controllers
 from tests.support.cli import scripted
-from tests.support.fake_controllers import EACH, everywhere, freshness
+from tests.support.fake_controllers import EACH, everywhere, freshness, noted
 
 FOUNDED = settings_of(PRESETS[Preset.NORMAL])
 CHANGED = replace(FOUNDED, heartbeat_timeout_ms=2_000)
@@ -51,11 +47,7 @@ class Ran:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: SettingsAnswer, *arguments: str) -> None:
         self.bodies: list[dict[str, object]] = []
-
-        def hear(request: httpx.Request) -> httpx.Response:
-            self.bodies.append(json.loads(request.content))
-            return fake_controllers.answer(Done())
-
+        hear = noted(self.bodies, Done())
         script = EACH | everywhere("GET", "/v1/settings", answer) | everywhere("POST", "/v1/settings", hear)
         ran = scripted(monkeypatch)(script, "config", *arguments)
         self.code, self.out, self.err = ran.code, ran.out, ran.err

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -29,7 +28,6 @@ from tests.support.runtime_controller import (
     Group,
     broker_id_body,
     make_set,
-    play,
     played,
     problem_of,
     recorded,
@@ -114,44 +112,38 @@ async def test_an_answer_of_the_leader_that_is_lost(group: Group, method: str, s
     assert (problem.request_id is not None) == (method == "POST")
 
 
-def test_a_follower_without_a_link_names_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@played(names=NAMES)
+async def test_a_follower_without_a_link_names_the_leader(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """307 with Location at the leader, path and query kept, and nothing is waited for, by reads and orders alike."""
     monkeypatch.setattr(forwarding, "FORWARD_MS_MAX", 3_600_000)
-
-    async def scenario(group: Group) -> None:
-        await group.elect("c1")
-        group.silence("c1")
-        async with asyncio.timeout(DEADLINE_S):
-            read = await group["c2"].http.get("/v1/sets?limit=7")
-            order = await group["c2"].http.post(f"{SET}/elect", json={"reason": "x"})
-        assert (read.status_code, order.status_code) == (307, 307)
-        assert read.headers["location"] == "http://127.0.0.1:3000/v1/sets?limit=7"
-        assert order.headers["location"] == f"http://127.0.0.1:3000{SET}/elect"
-        assert problem_of(order).leader == "http://127.0.0.1:3000"
-
-    play(tmp_path, scenario, names=NAMES)
+    await group.elect("c1")
+    group.silence("c1")
+    async with asyncio.timeout(DEADLINE_S):
+        read = await group["c2"].http.get("/v1/sets?limit=7")
+        order = await group["c2"].http.post(f"{SET}/elect", json={"reason": "x"})
+    assert (read.status_code, order.status_code) == (307, 307)
+    assert read.headers["location"] == "http://127.0.0.1:3000/v1/sets?limit=7"
+    assert order.headers["location"] == f"http://127.0.0.1:3000{SET}/elect"
+    assert problem_of(order).leader == "http://127.0.0.1:3000"
 
 
 @pytest.mark.slow
-def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
+@played()
+async def test_lost_quorum_is_503_within_a_second(group: Group) -> None:
     """S52: never a hang; local reads still answer, marked stale."""
     assert service.READ_WAIT_MS_MAX < 1_000
-
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        group.memory.cut_off_leader()
-        for _ in range(2):
-            async with asyncio.timeout(DEADLINE_S):
-                read = await leader.http.get("/v1/sets")
-            assert (read.status_code, read.headers["retry-after"]) == (503, "1")
-            assert problem_of(read).code == "NO_LEADER"
-        # At once: an order that was proposed would be answered after ``PROPOSE_MS``, with an unknown outcome.
-        order = await leader.http.post(f"{SET}/elect", json={})
-        assert order.status_code == 503
-        local = msgspec.json.decode((await leader.http.get("/v1/status?consistency=local")).content, type=FleetStatus)
-        assert (local.freshness.is_stale, local.controller.has_authority) == (True, False)
-
-    play(tmp_path, scenario)
+    leader = await group.elect("c1")
+    group.memory.cut_off_leader()
+    for _ in range(2):
+        async with asyncio.timeout(DEADLINE_S):
+            read = await leader.http.get("/v1/sets")
+        assert (read.status_code, read.headers["retry-after"]) == (503, "1")
+        assert problem_of(read).code == "NO_LEADER"
+    # At once: an order that was proposed would be answered after ``PROPOSE_MS``, with an unknown outcome.
+    order = await leader.http.post(f"{SET}/elect", json={})
+    assert order.status_code == 503
+    local = msgspec.json.decode((await leader.http.get("/v1/status?consistency=local")).content, type=FleetStatus)
+    assert (local.freshness.is_stale, local.controller.has_authority) == (True, False)
 
 
 @played(names=NAMES)
@@ -292,8 +284,9 @@ async def test_readers_share_barriers(group: Group, count: int) -> None:
     assert leader.service.published.index - index <= count // 4
 
 
-def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forty readers at once took the loop 600 ms before their barrier was proposed: 503, though nothing was wrong."""
     limit_ms = 30
@@ -304,28 +297,22 @@ def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
         while time.monotonic() < until_s:
             pass
 
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        reads = [asyncio.ensure_future(leader.service.read_barrier()) for _ in range(3)]
-        # Behind the first steps of the readers, and in the same turn.
-        asyncio.get_running_loop().call_soon(busy)
-        await asyncio.gather(*reads)
-
-    play(tmp_path, scenario)
+    leader = await group.elect("c1")
+    reads = [asyncio.ensure_future(leader.service.read_barrier()) for _ in range(3)]
+    # Behind the first steps of the readers, and in the same turn.
+    asyncio.get_running_loop().call_soon(busy)
+    await asyncio.gather(*reads)
 
 
-def test_a_read_whose_barrier_does_not_commit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@played()
+async def test_a_read_whose_barrier_does_not_commit_is_refused(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """S52: within its limit, not when the proposal is given up; one that was proposed before does not count either."""
     monkeypatch.setattr("rollcall_ha.controller.runtime.service.READ_WAIT_MS_MAX", 30)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        group.memory.cut_off_leader()
-        reads = (leader.service.read_barrier() for _ in range(3))
-        answers = await asyncio.gather(*reads, return_exceptions=True)
-        assert [str(answer) for answer in answers] == ["the barrier of this read did not commit in time"] * 3
-
-    play(tmp_path, scenario)
+    leader = await group.elect("c1")
+    group.memory.cut_off_leader()
+    reads = (leader.service.read_barrier() for _ in range(3))
+    answers = await asyncio.gather(*reads, return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["the barrier of this read did not commit in time"] * 3
 
 
 @played(names=NAMES[:1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,45 +15,44 @@ from rollcall_ha.controller.contract.events import EventRecord, is_asked_by
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import EventPage
 from rollcall_ha.controller.runtime.event_journal import Page
-from tests.support.runtime_controller import Group, broker_id_body, listen, make_set, play, played, recorded, until
+from tests.support.runtime_controller import Group, broker_id_body, listen, make_set, played, recorded, until
 
 
-def test_the_record_of_one_caller_was_read_whole_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@played()
+async def test_the_record_of_one_caller_was_read_whole_by_its_client(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pages hold the orders of that caller only, and go on where a bounded search has stopped."""
     monkeypatch.setattr("rollcall_ha.controller.runtime.queries.SEARCH_PAGES_MAX", 1)
     monkeypatch.setattr("rollcall_ha.controller.runtime.queries.PAGE_EVENTS_MAX", 2)
+    leader = await group.elect("c1")
+    for number, name in enumerate(("alice", "bob", "bob", "bob", "alice", "bob")):
+        told = {"X-Requested-By": f"admin:{name}"}
+        await leader.http.post("/v1/broker-ids", json=broker_id_body(number + 1), headers=told)
+    await recorded(leader)
 
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        for number, name in enumerate(("alice", "bob", "bob", "bob", "alice", "bob")):
-            told = {"X-Requested-By": f"admin:{name}"}
-            await leader.http.post("/v1/broker-ids", json=broker_id_body(number + 1), headers=told)
-        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+    async def walked(query: str) -> list[tuple[EventRecord, ...]]:
+        pages: list[tuple[EventRecord, ...]] = []
+        mark = "0.0.0"
+        while True:
+            answer = await leader.http.get(f"/v1/events?limit=2&from={mark}{query}")
+            assert answer.status_code == 200, answer.text
+            page = msgspec.json.decode(answer.content, type=EventPage)
+            if page.next_from is None:
+                return pages
+            pages.append(page.events)
+            mark = f"{page.next_from.term}.{page.next_from.index}.{page.next_from.ordinal}"
 
-        async def walked(query: str) -> list[tuple[EventRecord, ...]]:
-            pages: list[tuple[EventRecord, ...]] = []
-            mark = "0.0.0"
-            while True:
-                answer = await leader.http.get(f"/v1/events?limit=2&from={mark}{query}")
-                assert answer.status_code == 200, answer.text
-                page = msgspec.json.decode(answer.content, type=EventPage)
-                if page.next_from is None:
-                    return pages
-                pages.append(page.events)
-                mark = f"{page.next_from.term}.{page.next_from.index}.{page.next_from.ordinal}"
-
-        whole = [record for page in await walked("") for record in page]
-        counts = {}
-        for name in ("alice", "admin:bob", "mallory"):
-            pages = await walked(f"&by={name}")
-            found = [record for page in pages for record in page]
-            assert found == [record for record in whole if is_asked_by(record, name)]
-            assert len(pages) >= len(whole) // 2, "a search of two events at a time"
-            counts[name] = len(found)
-        assert counts == {"alice": 2, "admin:bob": 4, "mallory": 0}
-        assert (await leader.http.get("/v1/events?by=alice&newest=true")).status_code == 422
-
-    play(tmp_path, scenario)
+    whole = [record for page in await walked("") for record in page]
+    counts = {}
+    for name in ("alice", "admin:bob", "mallory"):
+        pages = await walked(f"&by={name}")
+        found = [record for page in pages for record in page]
+        assert found == [record for record in whole if is_asked_by(record, name)]
+        assert len(pages) >= len(whole) // 2, "a search of two events at a time"
+        counts[name] = len(found)
+    assert counts == {"alice": 2, "admin:bob": 4, "mallory": 0}
+    assert (await leader.http.get("/v1/events?by=alice&newest=true")).status_code == 422
 
 
 @played()
@@ -79,37 +77,34 @@ async def test_events_are_held_until_something_happens(group: Group) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Synced while the empty page is still on its way: the answer comes at once, not when the wait is over."""
     has_read, may_answer = threading.Event(), threading.Event()
+    leader = await group.elect("c1")
+    await recorded(leader)
+    last, read = leader.journal.last, leader.journal.read
+    assert last is not None
+    start = EventRef(term=last.term, index=last.index, ordinal=last.ordinal + 1)
 
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        await recorded(leader)
-        last, read = leader.journal.last, leader.journal.read
-        assert last is not None
-        start = EventRef(term=last.term, index=last.index, ordinal=last.ordinal + 1)
+    def slow_read(*args: Any, **options: Any) -> Page:
+        page = read(*args, **options)
+        has_read.set()
+        assert may_answer.wait(10)
+        return page
 
-        def slow_read(*args: Any, **options: Any) -> Page:
-            page = read(*args, **options)
-            has_read.set()
-            assert may_answer.wait(10)
-            return page
-
-        monkeypatch.setattr(leader.journal, "read", slow_read)
-        began = time.monotonic()
-        waiting = asyncio.create_task(leader.queries.events(start, limit=10, wait_ms=20_000))
-        await until(has_read.is_set)
-        synced = leader.service.next_events_synced
-        await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
-        await synced.wait()
-        may_answer.set()
-        assert len((await waiting).events) == 1
-        assert time.monotonic() - began < 10
-
-    play(tmp_path, scenario)
+    monkeypatch.setattr(leader.journal, "read", slow_read)
+    began = time.monotonic()
+    waiting = asyncio.create_task(leader.queries.events(start, limit=10, wait_ms=20_000))
+    await until(has_read.is_set)
+    synced = leader.service.next_events_synced
+    await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+    await synced.wait()
+    may_answer.set()
+    assert len((await waiting).events) == 1
+    assert time.monotonic() - began < 10
 
 
 @played()
@@ -138,16 +133,13 @@ async def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(group: Gr
     assert len(await listen(leader.app, {}, 1, stops_reading=True)) == 1
 
 
-def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@played()
+async def test_event_stream_says_that_nothing_is_new(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """A comment while nothing happens: without it nobody notices that the listener has gone."""
     monkeypatch.setattr(streaming, "HEARTBEAT_MS", 5)
+    leader = await group.elect("c1")
+    await recorded(leader)
+    total = len(leader.journal.read(None, limit=500).records)
 
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        await recorded(leader)
-        total = len(leader.journal.read(None, limit=500).records)
-
-        chunks = await listen(leader.app, {}, total + 1)
-        assert chunks[-1] == b": nothing new\n\n"
-
-    play(tmp_path, scenario)
+    chunks = await listen(leader.app, {}, total + 1)
+    assert chunks[-1] == b": nothing new\n\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from tests.support.runtime_controller import (
     broker_id_body,
     heartbeat_body,
     make_set,
-    play,
     played,
     problem_of,
     recorded,
@@ -254,27 +252,24 @@ async def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_ra
     assert problem_of(above).detail.endswith(f"c1 has level {FEATURE_LEVEL}")
 
 
-def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R15: in the log, it would stop every controller that is not upgraded yet, and two of three are a majority."""
     monkeypatch.setattr("rollcall_ha.controller.contract.levels.COMMANDS_SINCE", {CleanReplicas: FEATURE_LEVEL + 1})
+    leader = await group.elect("c1")
+    await make_set(leader, size=3)
+    proposed: list[str] = []
+    real = leader.log.propose
 
-    async def scenario(group: Group) -> None:
-        leader = await group.elect("c1")
-        await make_set(leader, size=3)
-        proposed: list[str] = []
-        real = leader.log.propose
+    def propose(payload: str, done: Any) -> None:
+        proposed.append(payload)
+        real(payload, done)
 
-        def propose(payload: str, done: Any) -> None:
-            proposed.append(payload)
-            real(payload, done)
-
-        monkeypatch.setattr(leader.log, "propose", propose)
-        for is_dry in (True, False):
-            refused = await leader.http.post(f"{SET}/clean", json={"brokerIds": [3], "dryRun": is_dry})
-            assert (refused.status_code, problem_of(refused).code) == (409, "FEATURE_LEVEL")
-            assert "raise-level" in problem_of(refused).hint
-        assert not any("CleanReplicas" in payload for payload in proposed)
-
-    play(tmp_path, scenario)
+    monkeypatch.setattr(leader.log, "propose", propose)
+    for is_dry in (True, False):
+        refused = await leader.http.post(f"{SET}/clean", json={"brokerIds": [3], "dryRun": is_dry})
+        assert (refused.status_code, problem_of(refused).code) == (409, "FEATURE_LEVEL")
+        assert "raise-level" in problem_of(refused).hint
+    assert not any("CleanReplicas" in payload for payload in proposed)
