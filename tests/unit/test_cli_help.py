@@ -7,6 +7,7 @@ import resource
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,25 +136,16 @@ def test_help_tells_the_exit_codes(rollcall: Run) -> None:
 @pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     """``rollcall events | head -1`` ended in a traceback; a full disk has its line."""
+    show = partial(
+        subprocess.run, [sys.executable, "-m", "rollcall_ha.cli.main", "--help"], stderr=subprocess.PIPE, text=True
+    )
     read_end, write_end = os.pipe()
     os.close(read_end)
-    gone = subprocess.run(
-        [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
-        stdout=write_end,
-        stderr=subprocess.PIPE,
-        check=False,
-        text=True,
-    )
+    gone = show(stdout=write_end, check=False)
     os.close(write_end)
     assert (gone.returncode, gone.stderr) == (141, "")
     with Path("/dev/full").open("wb") as full:
-        none_left = subprocess.run(
-            [sys.executable, "-m", "rollcall_ha.cli.main", "--help"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-            text=True,
-        )
+        none_left = show(stdout=full, check=False)
     assert (none_left.returncode, none_left.stderr.count("\n")) == (1, 1)
     assert "No space left on device; free space" in none_left.stderr
 

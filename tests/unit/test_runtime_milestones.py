@@ -21,6 +21,12 @@ from tests.support.runtime_world import led_set, set_key
 KEY = set_key()
 
 
+def observed_by(milestones: Milestones, reached: Milestone, now_ns: int, steady_ms: int | None = None) -> Milestone:
+    """The milestone of a broker's report that comes now, as the leader has observed it."""
+    report = RecordMilestones(set_key=KEY, milestones=(reached,))
+    return milestones.observe(report, now_ns, steady_ms=steady_ms).milestones[0]
+
+
 def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
     """COMMITTED and NOTIFIED count from the proposal; what a broker reports is observed from the oldest stamp."""
     world, (_, *slaves) = led_set()
@@ -37,10 +43,8 @@ def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
         if milestone.master_epoch == epoch
     ]
     assert [milestone.phase for milestone in recorded] == [Phase.COMMITTED, Phase.NOTIFIED]
-    report = RecordMilestones(
-        set_key=KEY, milestones=(Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=5),)
-    )
-    (observed,) = world.duties.milestones.observe(report, world.now_ns, steady_ms=None).milestones
+    serving = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=5)
+    observed = observed_by(world.duties.milestones, serving, world.now_ns)
 
     assert observed.observed_us is not None
     assert 3_000_000 <= observed.observed_us == recorded[1].observed_us
@@ -59,9 +63,7 @@ def test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage(
     milestones.committed(KEY, epoch, Origin(proposed_ns=2_000_000, fault_ns=1_000_000, committed_ns=8_000_000))
     reached = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=9_000, age_us=age_us)
 
-    report = RecordMilestones(set_key=KEY, milestones=(reached,))
-    (observed,) = milestones.observe(report, 61_000_000, steady_ms=None).milestones
-
+    observed = observed_by(milestones, reached, 61_000_000)
     assert observed == msgspec.structs.replace(reached, age_us=None, observed_us=expected_us)
 
 
@@ -86,19 +88,16 @@ def test_the_next_leader_had_no_bounds_of_an_outage_whose_election_it_had_applie
         DetectionStamps(cause=SilenceCause.TIMEOUT, first_sign_age_us=300_000, alive_age_us=300_000)
     )
     served = Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=9_000, broker_id=BrokerId(2), age_us=500_000)
-    report = RecordMilestones(set_key=KEY, milestones=(served,))
     # It arrives 700 ms after the election was applied here, and was told 500 ms late.
-    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=1_000_740).milestones
+    observed = observed_by(milestones, served, 2_700_000_000, 1_000_740)
     assert observed.observed_us == 300_000 + 200_000
     assert observed.uncertainty_us == 40_000 + 1_000_000
     # A step of 10 s that is not on record yet.
-    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=990_740).milestones
-    assert observed.uncertainty_us == 1_000_000
-    (observed,) = milestones.observe(report, 2_700_000_000, steady_ms=None).milestones
+    assert observed_by(milestones, served, 2_700_000_000, 990_740).uncertainty_us == 1_000_000
+    observed = observed_by(milestones, served, 2_700_000_000)
     assert (observed.observed_us, observed.uncertainty_us) == (None, msgspec.UNSET), "the level has no bounds"
     older = msgspec.structs.replace(served, master_epoch=MasterEpoch(epoch - 1))
-    report = RecordMilestones(set_key=KEY, milestones=(older,))
-    assert milestones.observe(report, 2_700_000_000, steady_ms=1_000_740).milestones[0].observed_us is None
+    assert observed_by(milestones, older, 2_700_000_000, 1_000_740).observed_us is None
 
 
 @pytest.mark.parametrize(
@@ -135,8 +134,7 @@ def test_an_order_took_the_time_in_which_its_old_master_still_acknowledged_for_a
 
     def observed(phase: Phase, elapsed_us: int, broker: int, steady_ms: int | None) -> Milestone:
         reached = Milestone(master_epoch=epoch, phase=phase, elapsed_us=elapsed_us, broker_id=BrokerId(broker))
-        report = RecordMilestones(set_key=KEY, milestones=(reached,))
-        return milestones.observe(report, 14_000_000, steady_ms=steady_ms).milestones[0]
+        return observed_by(milestones, reached, 14_000_000, steady_ms)
 
     observed(Phase.PROMISED, 1_000, 3, 5)
     if is_promise_known:
