@@ -334,7 +334,7 @@ def copy_after_everybody_died() -> None:
 
 
 def confirm_of_a_reign_that_is_over() -> None:
-    """What A had confirmed is lost by an unclean election; its leader's note of it is applied behind that."""
+    """Bytes that A had confirmed are lost by an unclean election; its leader's note of them is applied behind that."""
     fleet = Fleet().serving()
     fleet.do(fleet.alter(A))
     fleet.silence(A)

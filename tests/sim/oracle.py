@@ -237,7 +237,7 @@ class Oracle:
                 facts.left_as_learners.add(event.broker_id)
             disk = self._disk_of(key, event.broker_id)
             has_lost = bool(disk.lost_bytes) or disk.was_replaced
-            # What a set that syncs loses with the power was acked by nobody.
+            # Bytes that a set which syncs loses with the power were acked by nobody.
             is_copy = disk.was_replaced and event.intactness is Intactness.SYNC_FLUSH
             # An unclean election, or a loss of memory, since a volume was put back: what it lacks is known to nobody.
             set_state = self.state.sets[key] if self.state is not None else None

@@ -144,7 +144,7 @@ class BrokerMachine(Machine):
         self.disk.has_old_births = False
 
     def rolled_back_as_volume(self) -> None:
-        """What was put back last was the image of a volume: its files are those that were there before."""
+        """The copy that was put back last was the image of a volume: its files are those that were there before."""
         self.files.births -= 1
         self.disk.has_old_births = True
 

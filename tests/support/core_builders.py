@@ -277,7 +277,7 @@ class Fleet:
         confirmed: int | None = None,
     ) -> Evidence:
         """
-        What a leader would gather now; ``ends`` replaces what replicas registered with.
+        Evidence that a leader would gather now; ``ends`` replaces those that replicas registered with.
 
         ``confirmed``: members had told of it before each of them told its end.
         """

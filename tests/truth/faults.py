@@ -318,7 +318,7 @@ def _both_ways(port: str) -> list[list[str]]:
 
 @contextmanager
 def cut(*rules: list[str]) -> Iterator[None]:
-    """What fits one of ``rules`` is dropped inside. Raises ``SkipError``."""
+    """Packets that fit one of ``rules`` are dropped inside. Raises ``SkipError``."""
     if shutil.which("iptables") is None or os.geteuid() != 0 or "TRUTH_NAMESPACE" not in os.environ:
         raise SkipError("a packet filter in a network namespace of its own needs root, unshare and iptables")
     for rule in rules:

@@ -246,7 +246,7 @@ def on_a_busy_loop(
     answers_at_ms: int,
     ask: Callable[[asyncio.Future[None]], Coroutine[Any, Any, str]],
 ) -> str:
-    """What ``ask`` finds, if its peer answers then and the loop stands still so often."""
+    """The finding of ``ask``, if its peer answers then and the loop stands still so often."""
     kernel = Kernel(1)
     process = Process(Host(kernel, "c1"), "c1")
     loop = SimLoop(process, SimNet(kernel), address="192.0.2.7", on_fault=lambda fault: pytest.fail(str(fault)))

@@ -99,7 +99,7 @@ def test_starved_members_find_a_leader_when_they_start(monkeypatch: pytest.Monke
 
 
 class _Authority:
-    """Who has authority at each look, as the program judges it, with its own entry applied."""
+    """The controllers with authority at each look, as the program judges it, with its own entry applied."""
 
     def __init__(self, group: VirtualGroup) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""What the leader hears of confirm, and against whom it holds it (R3)."""
+"""The confirm that the leader hears, and against whom it holds it (R3)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_time_that_a_report_waited_at_its_broker_was_part_of_the_outage(
 
 
 def inherited(detection: DetectionStamps) -> tuple[Milestones, MasterEpoch]:
-    """What a follower knows of an election that was stamped at 1,000,000 ms and that it applied 40 ms later, at 2 s."""
+    """Milestones of a follower that applied an election at 2 s, 40 ms behind its stamp of 1,000,000 ms."""
     fleet = Fleet().serving()
     fleet.silence(1)
     fleet.elect(evidence=fleet.evidence(detection=detection))
@@ -118,7 +118,7 @@ def test_a_master_that_its_slaves_heard_to_the_end_served_until_its_winner_had_p
     fleet.silence(1)
     fleet.elect(evidence=fleet.evidence(detection=detection))
     elected = fleet.event(MasterElected)
-    # What the state knows of the beginning does not decide it.
+    # The beginning that the state knows does not decide it.
     elected = msgspec.structs.replace(elected, detection=detection)
     assert winner_beside(elected) == (elected.master if is_beside else None)
 

@@ -57,7 +57,7 @@ KEPT_S = 4.0
 """Longer than a hung master reigns on, 3.7 s (docs/timing.md)."""
 FIELD_LOSS = Quality(loss_share=0.8)
 FIELD_KEPT_S = 60.0
-"""What RocketMQ's authors publish: faults of a minute, 80 % loss, and a number of victims that is drawn."""
+"""RocketMQ's authors publish faults of a minute, 80 % loss, and a number of victims that is drawn."""
 
 
 class NotHere(Exception):
