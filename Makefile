@@ -46,9 +46,9 @@ test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation
 prove: $(STAMP)  ## all that is long or drawn, into the ledger of docs/proof.md; hours, or minutes for some [PARTS=sim,drain] [SEED=]
 	@$(BIN)/python -m tests.prove --parts "$(PARTS)" $(if $(SEED),--seed $(SEED))
 
-chaos-net: $(STAMP)  ## faults of machines for as long as you like (root) [SCALE=field] [ROUNDS=1] [SEED=]
+chaos-net: $(STAMP)  ## faults of machines for as long as you like (root) [SCALE=field] [ROUNDS=1] [FLEETS=1] [SEED=]
 	@$(BIN)/python -m tests.chaos.net $(if $(filter field,$(SCALE)),--field --file tests/chaos/net/field.jsonl,--file tests/chaos/net/rounds.jsonl) \
-	    --rounds $(or $(ROUNDS),1) $(if $(SEED),--seed $(SEED))
+	    --rounds $(or $(ROUNDS),1) --fleets $(or $(FLEETS),1) $(if $(SEED),--seed $(SEED))
 
 parts: $(STAMP)  ## what make prove proves, part by part, and how long each takes
 	@$(BIN)/python -m tests.prove --list

@@ -50,7 +50,10 @@ PAINTS = 5
 KILLS = 3
 DEADLINE_S = 60.0
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-TOO_EARLY = (b"not heard by the leading controller yet", b"its store is recovering or refuses a role")
+TOO_EARLY = (
+    b"not heard by the leading controller yet", b"its store is recovering or refuses a role", b"silent (timeout)"
+)  # fmt: skip
+"""A machine that starts a browser may change the leader: two thousand sessions move longer than one heartbeat timeout."""
 WATCH = """
 window.__seen = [];
 window.__row = 0;

@@ -2,7 +2,7 @@
 `python -m tests.chaos.net --rounds n`: every fault of ``faults`` once a round, on a fleet of machines under load.
 
     python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
-                              [--policies | --alarms | --field]
+                              [--policies | --alarms | --field] [--fleets N]
 
 Each fault, under load: the fault, the fleet has to serve, heal, the fleet has to be whole; then the record is read against
 the producer's stopwatch. After ``AUDITED_FAULTS`` of them, and before one that destroys a disk, the load ends, and the raw
@@ -12,6 +12,8 @@ its commit, so that rounds of many days add up; ``--table`` prints them all. Of 
 kept in DIRECTORY-failed. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
 ``--field``: the twelve of RocketMQ's authors alone, on their scale (``faults`` rule 3); a master that a fault of controllers
 changed is exit code 1, too.
+``--fleets``: the rounds are shared out to so many fleets at once, each on machines, directory and seeds of its own (200 faults of a
+minute take 50 minutes on eight fleets, seven hours on one). Their senders pause so many times longer: the load stays that of one.
 ``--policies``: the faults of ``leaving`` instead, on a fleet whose masters are left by policy.
 ``--alarms``: a Prometheus with our rules looks on, and its alarms are set beside the faults (``alarms``); each fault lasts
 longer, and an alarm that belongs to none, or is owed and did not come, is exit code 1.
@@ -27,8 +29,9 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +46,7 @@ from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.chaos.net import faults, leaving
 from tests.chaos.net.alarms import CAUSES, Beside, Happened, victims_of
-from tests.chaos.net.faults import DESTROYS, FAULTS, FIELD, FIELD_KEPT_S, HEAL_S, UPGRADE, NotHere, Stage
+from tests.chaos.net.faults import DESTROYS, FAULTS, FIELD, FIELD_KEPT_S, HEAL_S, PAUSE_MS, UPGRADE, NotHere, Stage
 from tests.chaos.net.stage import NAMESPACE, staged
 from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_ms, read, table, untrue
 from tests.chaos.net.watch import FACTOR, WAITS_S, watched
@@ -55,8 +58,6 @@ ROOT = Path(__file__).parents[3]
 ROUNDS_FILE = Path(__file__).with_name("rounds.jsonl")
 AUDITED_FAULTS = 8
 """Between two audits: each reads the files from their beginning."""
-PAUSE_MS = 5.0
-"""Of each of two senders: the stopwatch is as fine as that, and a round's messages can be audited in seconds."""
 RECORD_S = 12.0
 EVERY = FAULTS | leaving.LEAVING
 UNTOLD, HEARD = "rollcall_broker_write_stops_untold", "rollcall_controllers_heard"
@@ -218,7 +219,7 @@ def batch(stage: Stage, scenarios: Sequence[str], seed: int, failed: Path, ends_
     """
     trial, scenario = None, "none"
     try:
-        with load(stage.fleet, in_flight=2, body_bytes=64, pause_ms=PAUSE_MS) as work:
+        with load(stage.fleet, in_flight=2, body_bytes=64, pause_ms=stage.pause_ms) as work:
             for scenario in scenarios:
                 if time.monotonic() > ends_at or (trial is not None and trial.stuck):
                     break
@@ -323,6 +324,7 @@ def run(
     has_policies: bool,
     has_alarms: bool = False,
     is_of_the_field: bool = False,
+    pause_ms: float = PAUSE_MS,
 ) -> int:
     known = leaving.LEAVING if has_policies else FIELD if is_of_the_field else FAULTS
     wanted = [name for name in known if not only or any(text in name for text in only)]
@@ -343,6 +345,7 @@ def run(
         policies = leaving.ON if has_policies else None
         with contextlib.ExitStack() as stack:
             stage = stack.enter_context(staged(directory, of_round, policies=policies))
+            stage.pause_ms = pause_ms
             if is_of_the_field:
                 stage.is_of_the_field, stage.kept_s = True, lambda _: FIELD_KEPT_S
             alarms = stack.enter_context(watched(stage)) if has_alarms else None
@@ -362,6 +365,25 @@ def run(
                 seen.append(alarms())
                 show_alarms(seen[-1], stage.log)
     say(table(trials))
+    result, is_good = judged(trials, skipped, is_of_the_field=is_of_the_field)
+    are_alarms_good = True
+    if has_alarms:
+        result["alarms"] = {
+            "owed": sum(len(one.owed) for one in seen), "missed": sum(len(one.missed) for one in seen),
+            "fired": sum(len(one.fired) for one in seen), "unexplained": sum(len(one.unexplained) for one in seen),
+        }  # fmt: skip
+        # A run that owed no alarm has checked none.
+        are_alarms_good = (
+            bool(result["alarms"]["owed"]) and not result["alarms"]["missed"] + result["alarms"]["unexplained"]
+        )
+    say(f"RESULT {json.dumps(result)}")
+    return 0 if is_good and are_alarms_good else 1
+
+
+def judged(
+    trials: Sequence[Trial], skipped: Mapping[str, str], *, is_of_the_field: bool
+) -> tuple[dict[str, Any], bool]:
+    """What was counted, and whether it is as it has to be."""
     bad = [trial for trial in trials if not trial.is_good]
     result: dict[str, Any] = {
         "faults": len(trials), "scenarios": len({trial.scenario for trial in trials}), "masters_changed": sum(t.elections > 0 for t in trials),
@@ -374,18 +396,32 @@ def run(
         deposed = [trial for trial in trials if trial.scenario.endswith(" controller") and trial.elections]
         result["masters_changed_by_controllers"] = len(deposed)
         bad += deposed
-    are_alarms_good = True
-    if has_alarms:
-        result["alarms"] = {
-            "owed": sum(len(one.owed) for one in seen), "missed": sum(len(one.missed) for one in seen),
-            "fired": sum(len(one.fired) for one in seen), "unexplained": sum(len(one.unexplained) for one in seen),
-        }  # fmt: skip
-        # A run that owed no alarm has checked none.
-        are_alarms_good = (
-            bool(result["alarms"]["owed"]) and not result["alarms"]["missed"] + result["alarms"]["unexplained"]
-        )
-    say(f"RESULT {json.dumps(result)}")
-    return 0 if trials and not bad and result["masters_changed"] and are_alarms_good else 1
+    return result, bool(trials and not bad and result["masters_changed"])
+
+
+def side_by_side(given: Sequence[str], options: argparse.Namespace) -> int:
+    """Exit code of ``fleets`` programs like this one, which share the rounds. A Ctrl-C reaches each of them, too."""
+    fleets = min(options.fleets, options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        file = options.file or Path(folder) / "faults.jsonl"
+        before = len(read(file))
+        first = options.seed
+        running: list[subprocess.Popen[bytes]] = []
+        for number in range(fleets):
+            rounds = options.rounds // fleets + (number < options.rounds % fleets)
+            own: dict[str, object] = {
+                "--fleets": 1, "--rounds": rounds, "--seed": first, "--file": file, "--pause-ms": options.pause_ms * fleets,
+                "--directory": options.directory.with_name(f"{options.directory.name}-{number + 1}"),
+            }  # fmt: skip
+            words = [str(word) for pair in own.items() for word in pair]
+            running.append(subprocess.Popen([sys.executable, "-m", "tests.chaos.net", *given, *words]))
+            first += rounds
+        codes = [program.wait() for program in running]
+        trials = read(file)[before:]
+    say(table(trials))
+    result, is_good = judged(trials, {}, is_of_the_field=options.field)
+    say(f"RESULT {json.dumps(result | {'fleets': fleets})}")
+    return 0 if is_good and not any(codes) else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -396,6 +432,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="only scenarios that hold this")
     parser.add_argument("--file", type=Path, default=None, help="add a line for each fault to this file")
+    parser.add_argument("--fleets", type=int, default=1, help="so many at once share the rounds")
+    parser.add_argument("--pause-ms", type=float, default=PAUSE_MS, help="of each of two senders of a fleet")
     parser.add_argument("--may-skip", action="store_true", help="exit code 0 where there can be no machines")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--policies", action="store_true", help="faults for which a master is left by policy")
@@ -416,16 +454,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         say(f"RESULT {json.dumps({'skipped_because': no_machines})}")
         return 0 if options.may_skip else 1
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if options.fleets > 1:
+        return side_by_side(given, options)
     if shutil.which("unshare") and NAMESPACE not in os.environ:
         # Mounts of its own: a full disk of a test must reach nothing else.
-        given = sys.argv[1:] if arguments is None else list(arguments)
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.chaos.net", *given]
         os.execvpe(command[0], command, os.environ | {NAMESPACE: "1"})
     try:
         return run(
             options.directory, rounds=options.rounds, seconds=options.seconds, seed=options.seed, only=options.only,
             file=options.file, has_policies=options.policies, has_alarms=options.alarms and not no_alarms,
-            is_of_the_field=options.field,
+            is_of_the_field=options.field, pause_ms=options.pause_ms,
         )  # fmt: skip
     except MachinesError as error:
         say(f"SKIPPED: {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")

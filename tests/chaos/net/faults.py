@@ -60,6 +60,10 @@ FIELD_KEPT_S = 60.0
 """RocketMQ's authors publish faults of a minute, 80 % loss, and a number of victims that is drawn."""
 
 
+PAUSE_MS = 5.0
+"""The stopwatch is as fine as that, and a round's messages can be audited in seconds."""
+
+
 class NotHere(Exception):
     """This machine cannot do that fault; the message says what is missing."""
 
@@ -83,6 +87,8 @@ class Stage:
     """How long a fault lasts at least, by its name."""
     is_of_the_field: bool = False
     """Victims, losses and lengths as RocketMQ's authors have them: rule 3."""
+    pause_ms: float = PAUSE_MS
+    """Each of two senders waits so long behind an answer."""
     hit: list[str] = field(default_factory=list)
     """Whom this fault was about."""
     log: list[Happened] = field(default_factory=list)
