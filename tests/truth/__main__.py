@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -31,7 +30,7 @@ from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.truth import faults, spark
 from tests.truth.faults import Fault, SkipError, Stage
-from tests.truth.recorded import Recorded, judge, recorded
+from tests.truth.recorded import Event, Recorded, felt, judge, recorded
 from tests.truth.samples import Sampled, Sampler, get
 
 DEFAULT_DIRECTORY = Path(".truth")
@@ -104,7 +103,7 @@ class Line:
 
 
 class Stopwatch:
-    """The program, its events, and the longest time between two of them."""
+    """The program, and its events."""
 
     def __init__(self, stage: Stage, mode: str, *, body_bytes: int) -> None:
         self._out = stage.fleet.directory / f"stopwatch-{mode}"
@@ -117,12 +116,11 @@ class Stopwatch:
             stdin=subprocess.PIPE,
         )
 
-    def events(self) -> list[int]:
-        """CLOCK_MONOTONIC in ns of each."""
+    def events(self) -> list[Event]:
         if not self._out.exists():
             return []
         lines = self._out.read_text().split("\n")[:-1]
-        return [int(line) for line in lines]
+        return [Event(*map(int, line.split())) for line in lines]
 
     def wait_more(self) -> None:
         """It runs, and is served."""
@@ -133,11 +131,6 @@ class Stopwatch:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=10)
-
-    def longest_ms(self, since_ns: int) -> float:
-        """Longest time between two events that ended after ``since_ns``."""
-        events = self.events()
-        return max((later - one) / 1e6 for one, later in itertools.pairwise(events) if later > since_ns)
 
 
 def history(stage: Stage) -> dict[str, Any]:
@@ -197,7 +190,7 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     finally:
         sampled = samples.stop()
         watch.stop()
-    felt_ms = watch.longest_ms(since_ns)
+    felt_ms = felt(watch.events(), since_ns)
     found = recorded(*new_since(stage, before))
     with_sends = mode == "send"
     if not with_sends and not row.is_felt_by_knocks:
@@ -224,7 +217,7 @@ def idle_row(stage: Stage) -> Line:
             knocks.wait_more()
         finally:
             knocks.stop()
-        felt_ms = knocks.longest_ms(since_ns)
+        felt_ms = felt(knocks.events(), since_ns)
         stage.pause()
         asked_ns = time.monotonic_ns()
         sends = Stopwatch(stage, "send", body_bytes=16)
@@ -236,7 +229,7 @@ def idle_row(stage: Stage) -> Line:
         sampled = samples.stop()
     found = recorded(*new_since(stage, before))
     complaints = judge(found, felt_ms=felt_ms, with_sends=False, expected=FAILOVER).complaints
-    waited_ms = (sends.events()[0] - asked_ns) / 1e6
+    waited_ms = (sends.events()[0].at_ns - asked_ns) / 1e6
     if found.waited_ms > waited_ms:
         complaints += (f"a sender waited {waited_ms:,.0f} ms, {found.waited_ms:,.0f} are on record",)
     return Line(name="idle set", mode="idle", felt_ms=felt_ms, found=found, complaints=complaints, sampled=sampled)

@@ -1,23 +1,50 @@
 """
 What the record says about a stretch of time, and whether it is true.
 
-Here: reading ``history`` as JSON, and ``judge``, which is pure. Not here: the stopwatch, faults, asking (``__main__``).
+Here: reading ``history`` as JSON, which gap of the stopwatch is the outage, and ``judge``; all is pure. Not here: the
+stopwatch, faults, asking (``__main__``).
 
 Rule 1: a record is true if what was felt lies in its bounds, give or take max(5 %, 30 ms); where the record names no
 bounds it is a point, and the same holds.
 Rule 2: a kind that was not expected is wrong, whatever the time. A planned stop that is called a failover is a lie too.
+Rule 3: an outage is what the record promises to tell: from the last answer by one link to the first by another, or a
+silence of ``STALL_MS``. On a busy machine all processes wait for a core, before an order as well as behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 TOLERANCE_SHARE = 0.05
 TOLERANCE_MS = 30.0
+STALL_MS = PRESETS[Preset.NORMAL].stall_ms
+"""A reign's silence below this is no stop of writes (docs/timing.md)."""
 ELECTED = "election"
 """The end of a stop that an election ended."""
+
+
+class Event(NamedTuple):
+    """An answer that the stopwatch counts."""
+
+    at_ns: int
+    """CLOCK_MONOTONIC."""
+    link: int
+    """Another broker's, or that of another process, has another number."""
+
+
+def felt(events: Sequence[Event], since_ns: int) -> float:
+    """The outage that ended after ``since_ns``, milliseconds (rule 3); of a master that was not changed, the longest gap."""
+    gaps = [
+        ((later.at_ns - one.at_ns) / 1e6, one.link != later.link)
+        for one, later in pairwise(events)
+        if later.at_ns > since_ns
+    ]
+    return max([ms for ms, is_change in gaps if is_change or ms >= STALL_MS] or [ms for ms, _ in gaps])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

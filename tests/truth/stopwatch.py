@@ -10,7 +10,8 @@ Rule 1: only the standard library; a test holds that. Two programs that share th
 are wrong.
 Rule 2: ``send`` sends messages; an event is an answer with code 0. ``knock`` sends a message without a topic: the
 serving master answers "illegal" (13), any other broker answers that it is not the master. Nothing is written by it.
-Rule 3: each event is one line ``CLOCK_MONOTONIC in ns`` in OUT, written when it happens. Standard input closed = stop.
+Rule 3: each event is one line in OUT, written when it happens: CLOCK_MONOTONIC in ns, and the number of the link that it
+came by. Standard input closed = stop.
 Rule 4: the send says how long somebody has waited: since the last acknowledgement of any broker (field ``waitUs``).
 """
 
@@ -36,6 +37,7 @@ class Broker:
         host, _, port = address.rpartition(":")
         self.address = (host, int(port))
         self.link: socket.socket | None = None
+        self.number = 0
         self.descriptor = -1
         self.is_open = False
         """The handshake is over."""
@@ -55,7 +57,7 @@ class Stopwatch:
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ)
         self.out = open(out, "w", buffering=1)  # noqa: SIM115 (open as long as the program)
-        self.opaque = 0
+        self.opaque = self.links = 0
         self.last_event_ns = time.monotonic_ns()
 
     def run(self) -> None:
@@ -80,7 +82,9 @@ class Stopwatch:
             link = socket.socket()
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.links += 1
             broker.link, broker.descriptor, broker.is_waiting = link, link.fileno(), True
+            broker.number = self.links
             link.connect_ex(broker.address)
             self.selector.register(link, selectors.EVENT_WRITE, broker)
             return
@@ -144,7 +148,7 @@ class Stopwatch:
         broker.is_waiting, broker.due_ns = False, now_ns + PAUSE_NS
         if code == (0 if self.mode == "send" else ILLEGAL):
             self.last_event_ns = now_ns
-            self.out.write(f"{now_ns}\n")
+            self.out.write(f"{now_ns} {broker.number}\n")
 
     def frame(self, now_ns: int) -> bytes:
         self.opaque += 1

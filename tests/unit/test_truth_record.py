@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.recorded import judge, recorded
+from tests.truth.recorded import Event, felt, judge, recorded
 from tests.truth.samples import Sampler
 
 STOPWATCH = Path(__file__).resolve().parents[1] / "truth" / "stopwatch.py"
@@ -45,6 +45,30 @@ def row(*, least_ms: float = 50, most_ms: float | None = 50, waited_ms: float = 
 def test_a_record_is_held_against_what_was_felt(rows: list[dict[str, Any]], felt_ms: float, complaint: str) -> None:
     found = judge(recorded(rows, ()), felt_ms=felt_ms, with_sends=True, expected=FAILOVER).complaints
     assert (complaint in found[0]) if complaint else not found
+
+
+@pytest.mark.parametrize(
+    ("answers", "felt_ms"),
+    [
+        ([(0, 1), (112, 1), (2_100, 1), (2_145, 2), (2_150, 2)], 1_988),
+        ([(0, 1), (112, 1), (117, 1), (162, 2), (262, 2)], 45),
+        ([(0, 1), (112, 1), (4_112, 1), (4_150, 2)], 4_000),
+        ([(0, 1), (5, 1), (117, 1), (120, 1)], 112),
+        ([(-40, 1), (-5, 2), (5, 2), (8, 2)], 10),
+    ],
+    ids=[
+        "a silent master",
+        "a busy machine",
+        "a stop before an election",
+        "the same process serves",
+        "a change before it",
+    ],
+)
+def test_a_wait_for_a_core_before_an_order_was_taken_for_its_outage(
+    answers: list[tuple[int, int]], felt_ms: float
+) -> None:
+    """Two seconds before the election nothing was acknowledged for 112 ms, and 60 ms on record were called untrue."""
+    assert felt([Event(ms * 1_000_000, link) for ms, link in answers], 0) == felt_ms
 
 
 def test_a_wait_counts_only_where_somebody_sent() -> None:
