@@ -150,13 +150,22 @@ class LeaderDuties:
         proposed_ns = pending.proposed_ns if is_own and pending is not None else None
         origin_ns = requested_ns if proposed_ns is None else proposed_ns
         first_sign_age_us = event.detection.first_sign_age_us if event.detection is not None else 0
-        winner = winner_beside(event)
+        winner, unheard_us = winner_beside(event), 0
         if winner is not None and event.detection is None:
             # Its old master serves until it is told. From the order, the time that a majority took to commit would be
             # on record as an outage that nobody felt.
             origin_ns = now_ns
+            moved = event.verdict.previous_master
+            session = None if moved is None else self.sessions.get(key, moved)
+            unheard_us = 0 if session is None else session.overdue_ns(now_ns) // NS_PER_US
         fault_ns = origin_ns - first_sign_age_us * NS_PER_US
-        origin = Origin(proposed_ns=origin_ns, fault_ns=fault_ns, committed_ns=now_ns, served_by=winner)
+        origin = Origin(
+            proposed_ns=origin_ns,
+            fault_ns=fault_ns,
+            committed_ns=now_ns,
+            served_by=winner,
+            unheard_us=unheard_us,
+        )
         self.milestones.committed(key, event.master_epoch, origin)
 
     def handle_requested(self, key: SetKey, now_ns: int) -> None:

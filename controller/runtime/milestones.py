@@ -7,7 +7,8 @@ Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
 without a detection (a first election) both count from the proposal. Where an operator moves a living master both count
 from the commit: the old master serves until it is told, and at the most until the winner has promised. So does one that
-its slaves heard after it was found silent.
+its slaves heard after it was found silent. One whose heartbeat was overdue at the commit may have ceased at its last
+word.
 Rule 2: a leader that applied the election of the leader before it has bounds: at the least since it applied it, at the
 most since its stamp. One that did not see it, or leads a fleet whose level has no bounds, says nothing: ``observed_us``
 stays None.
@@ -45,6 +46,8 @@ class Origin(msgspec.Struct, kw_only=True):
     committed_ns: int
     served_by: BrokerId | None = None
     """The winner, where the old master serves until it is told; None: it had ceased before."""
+    unheard_us: int = 0
+    """How long ago the old master had been heard at the commit, if it was overdue."""
     promised_us: int | None = None
     """When that winner promised, on its own clock."""
     stamped_ms: int | None = None
@@ -161,6 +164,8 @@ class Milestones:
                 # on record as exact of 1,730 felt.
                 promised_us = milestone.elapsed_us if origin.promised_us is None else origin.promised_us
                 least_us = min(least_us, max(0, milestone.elapsed_us - promised_us))
+                # It may have hung before the order: 30 ms were the most on record of 2 s.
+                most_us += origin.unheard_us
         return msgspec.structs.replace(timed, observed_us=least_us, uncertainty_us=(most_us - least_us) or UNSET)
 
     def _observed_us(self, key: SetKey, milestone: Milestone, now_ns: int) -> int | None:

@@ -152,6 +152,11 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
         """Whether it was heard at ``stamp_ns``, and that is young enough to count as now."""
         return stamp_ns is not None and now_ns - stamp_ns <= FRESH_INTERVALS * self.interval_ns
 
+    def overdue_ns(self, now_ns: int) -> int:
+        """How long ago it was heard itself, if it should have been heard since; else 0."""
+        unheard_ns = 0 if self.told_ns is None else now_ns - self.told_ns
+        return unheard_ns if unheard_ns > self.interval_ns * 3 // 2 else 0
+
     def stamps(self) -> Stamps | None:
         """Those of the detection that is under way or was the last; None if nothing was detected."""
         if self.cause is None:

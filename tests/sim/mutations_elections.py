@@ -47,6 +47,16 @@ def _ages_are_not_heard(original: Function) -> Function:
     return mutated
 
 
+def _the_old_master_ceased_at_the_commit(original: Function) -> Function:
+    def mutated(collector: Any, key: Any, milestone: Any, now_ns: int, steady_ms: int | None) -> Any:
+        origin = collector._origin_of(key, milestone.master_epoch)
+        if origin is not None:
+            origin.served_by = None
+        return original(collector, key, milestone, now_ns, steady_ms)
+
+    return mutated
+
+
 def _survivors_of_an_unclean_election(original: Function) -> Function:
     def mutated(case: Any, ranking: Any, winner: Any, **named: Any) -> MasterElected:
         event: MasterElected = original(case, ranking, winner, **named)
@@ -154,6 +164,26 @@ ELECTIONS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_core_outages.py::test_after_a_restore_the_outage_was_that_of_the_backups_master",
             "tests/unit/test_core_outages.py::test_a_master_that_dies_in_a_recovery_begins_the_outage_there",
+        ),
+    ),
+    Mutation(
+        name="outage-of-an-order-is-exact",
+        what="an order's outage is exact from its commit on, although the old master serves until the winner has promised",
+        target="rollcall_ha.controller.runtime.milestones:Milestones._timed",
+        mutate=_the_old_master_ceased_at_the_commit,
+        tests=(
+            "tests/unit/test_runtime_duties.py::test_an_order_took_the_time_in_which_its_old_master_still_acknowledged_for_an_outage",
+            "tests/unit/test_runtime_outages.py::test_the_outage_of_an_order_has_bounds_as_long_as_its_old_master_may_have_served",
+        ),
+    ),
+    Mutation(
+        name="hung-master-is-moved-alive",
+        what="an order's outage begins with its commit, although the old master had not been heard for 2 s",
+        target="rollcall_ha.controller.runtime.session_state:ReplicaSession.overdue_ns",
+        mutate=constant(0),
+        tests=(
+            "tests/unit/test_runtime_outages.py::test_the_outage_of_an_order_has_bounds_as_long_as_its_old_master_may_have_served",
+            "tests/unit/test_runtime_outages.py::test_an_order_ends_the_wait_for_acknowledgements_that_its_old_master_had_told_of",
         ),
     ),
     Mutation(

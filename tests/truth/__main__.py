@@ -75,6 +75,7 @@ ROWS = (
     Row(name="master cut from slaves", fault=faults.cut_master_from_slaves, expected=STOPS, is_felt_by_knocks=False),
     Row(name="planned restart", fault=faults.restart_master, expected=frozenset({"handover"})),
     Row(name="elect --to", fault=faults.elect_another, expected=REQUESTED),
+    Row(name="elect --to, master hangs", fault=faults.elect_while_master_hangs, expected=REQUESTED | FAILOVER),
     Row(name="unclean election", fault=faults.elect_unclean, expected=frozenset({"unclean"}) | STOPS),
     Row(name="disk full", fault=faults.fill_disk, expected=STOPS, needs_sends=True),
     Row(name="clock jump", fault=faults.jump_clock_and_kill, expected=FAILOVER),

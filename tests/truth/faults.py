@@ -346,6 +346,18 @@ def elect_another(stage: Stage) -> None:
     stage.wait_next(epoch)
 
 
+def elect_while_master_hangs(stage: Stage) -> None:
+    """An operator moves the mastership of a process that stands still; perhaps it is found silent before he has typed."""
+    epoch, master, view = stage.epoch(), stage.master(), stage.fleet.wait_redundant(stage.key).view
+    target = next(one for one in view.sync_state_set if one != view.master)
+    stage.fleet.stop(master)
+    # He looks first: by then its heartbeat is overdue. Without that the leader takes it for a living one.
+    stage.command("status")
+    stage.command("elect", stage.key.name, "--to", str(target), "--yes")
+    stage.wait_next(epoch)
+    stage.fleet.cont(master)
+
+
 def elect_unclean(stage: Stage) -> None:
     """Only a replica outside of the SyncStateSet is left; an operator takes it."""
     outsider, other = stage.slaves()

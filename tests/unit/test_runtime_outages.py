@@ -12,6 +12,7 @@ from rollcall_ha.controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    RecordMilestones,
     RegisterReplica,
     SayGoodbye,
 )
@@ -21,6 +22,7 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     DetectionStamps,
+    Milestone,
     Phase,
     Positions,
     ReplicaDescription,
@@ -28,6 +30,8 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.contract.views import HistoryRow
+from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS
 from rollcall_ha.controller.runtime.broker_requests import gone_since_heard
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -317,16 +321,22 @@ def test_an_operators_election_is_not_timed_from_a_failed_attempt_before_it() ->
     assert committed[-1].elapsed_us == 0
 
 
-def test_the_old_master_of_a_requested_election_served_while_its_outage_was_on_record() -> None:
-    """Felt for 33 ms, and 37 ms on record before the first acknowledgement's 29: a majority took long to commit."""
-    world, master, slave, _ = serving()
+def order(world: World, target: Replica) -> None:
+    """An operator moves the living master; a majority has it 30 ms later."""
     view = world.the_view(KEY)
     evidence = world.duties.sessions.evidence(view, now_ns=world.now_ns, triggered_by=None, stamps=None, draw=0)
     world.duties.handle_requested(KEY, world.now_ns)
     world.run_loop(30)
     world.requested_by = "admin:root"
-    world.apply(ElectMaster(set_key=KEY, to=BrokerId(slave.broker_id)), evidence)
+    world.apply(ElectMaster(set_key=KEY, to=BrokerId(target.broker_id)), evidence)
     world.requested_by = "controller:c1"
+
+
+def test_the_old_master_of_a_requested_election_served_while_its_outage_was_on_record() -> None:
+    """Felt for 33 ms, and 37 ms on record before the first acknowledgement's 29: a majority took long to commit."""
+    world, master, slave, _ = serving()
+    view = world.the_view(KEY)
+    order(world, slave)
     world.tick()
 
     (stamped,) = [
@@ -338,6 +348,43 @@ def test_the_old_master_of_a_requested_election_served_while_its_outage_was_on_r
     ]
     assert (view.master, elected(world).verdict.kind) == (master.broker_id, ElectionKind.REQUESTED)
     assert (stamped.elapsed_us, stamped.observed_us) == (0, 0)
+
+
+def row_of_order(world: World, target: Replica) -> HistoryRow:
+    """The target promises 9 ms after it was told, and serves 12 ms after; the leader hears of it 20 ms behind the commit."""
+    order(world, target)
+    world.run_loop(20)
+    epoch = elected(world).master_epoch
+    promised, served = (
+        Milestone(master_epoch=epoch, phase=phase, elapsed_us=us, broker_id=target.broker_id)
+        for phase, us in ((Phase.PROMISED, 9_000), (Phase.SERVING, 12_000))
+    )
+    report = RecordMilestones(set_key=KEY, milestones=(promised, served))
+    world.apply(world.duties.milestones.observe(report, world.now_ns, steady_ms=world.now_ms))
+    return history_of(world.records)[0]
+
+
+@pytest.mark.parametrize(("hung_ms", "most_ms"), [(0, 20), (500, 20), (2_000, 20 + 2_000 + 130)])
+def test_the_outage_of_an_order_has_bounds_as_long_as_its_old_master_may_have_served(
+    hung_ms: int, most_ms: int
+) -> None:
+    """
+    Between the commit and the winner's promise nobody outside of the old master knows whether it acknowledges.
+
+    Nor does anybody know it of one that hangs when it is moved: 20 ms were the most on record of 2 s.
+    """
+    world, _, slave, other = serving()
+    world.pass_ms(hung_ms, slave, other)
+    row = row_of_order(world, slave)
+    assert (row.kind, row.total_us, row.total_us_max) == (ElectionKind.REQUESTED, 3_000, most_ms * 1_000)
+    assert Phase.FAULT in row.missing
+
+
+def test_an_order_ends_the_wait_for_acknowledgements_that_its_old_master_had_told_of() -> None:
+    """Its slave hung, too young to be a stop of writes: what it had not acknowledged is part of the outage."""
+    world, master, slave, _ = serving()
+    world.beat(master, waiting_ms=900)
+    assert row_of_order(world, slave).total_us_max == (20 + 900 + 30) * 1_000
 
 
 def test_an_age_that_no_clock_can_have_shown_is_bounded() -> None:
