@@ -57,6 +57,13 @@ def _the_old_master_ceased_at_the_commit(original: Function) -> Function:
     return mutated
 
 
+def _locks_of_copies_count(_original: Function) -> Function:
+    def mutated(_service: Any, command: Any) -> Any:
+        return command
+
+    return mutated
+
+
 def _survivors_of_an_unclean_election(original: Function) -> Function:
     def mutated(case: Any, ranking: Any, winner: Any, **named: Any) -> MasterElected:
         event: MasterElected = original(case, ranking, winner, **named)
@@ -184,6 +191,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_runtime_outages.py::test_the_outage_of_an_order_has_bounds_as_long_as_its_old_master_may_have_served",
             "tests/unit/test_runtime_outages.py::test_an_order_ends_the_wait_for_acknowledgements_that_its_old_master_had_told_of",
+        ),
+    ),
+    Mutation(
+        name="lock-of-a-copy-ends-the-master",
+        what="the lock on a copy of its directory is taken for the end of a master that the leader heard later",
+        target="rollcall_ha.controller.runtime.broker_requests:gone_since_heard",
+        mutate=_locks_of_copies_count,
+        tests=(
+            "tests/unit/test_runtime_outages.py::test_a_copy_of_a_directory_was_taken_for_the_end_of_the_process_that_served_on",
+            "tests/unit/test_gateway_broker_port.py::test_a_copy_on_the_same_boot_ends_a_master_when_the_leader_heard_it_last",
         ),
     ),
     Mutation(

@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.commands import (
     RegisterReplica,
     SayGoodbye,
 )
-from rollcall_ha.controller.contract.events import MilestoneReached
+from rollcall_ha.controller.contract.events import MilestoneReached, ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId, SessionOrdinal
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, Done, IdGranted, Refused, Registered
@@ -288,6 +288,27 @@ async def test_a_copy_that_is_registered_is_measured_by_what_its_set_had_told_th
     assert isinstance(registered, Registered), registered
     assert registered.intactness is Intactness.NOT_INTACT
     assert not registered.is_in_sync
+
+
+@on_port()
+async def test_a_copy_on_the_same_boot_ends_a_master_when_the_leader_heard_it_last(port: Port) -> None:
+    """A file system that tells no births: the copy has the original's store, and a lock of its own since an hour."""
+    await port.group.elect("c1")
+    link = await port.link()
+    await _open_session(link, 1, expected=1)
+    beat = msgspec.json.encode(heartbeat_body(1))
+    await link.request(RequestCode.SESSION_HEARTBEAT, body=beat, timeout_ms=2_000)
+    await until(lambda: port.leader.service.published.state.sets[KEY].master)
+    copied = register_body(1, expected=1) | {"incarnation": "copy", "previousIncarnations": [f"{1:032x}"]}
+    copied |= {"replaces": {"incarnation": f"{1:032x}", "sessionOrdinal": 1}, "heldUs": 3_600_000_000}
+    registered = await _ask(await port.link(), RequestCode.SESSION_REGISTER, copied)
+    assert isinstance(registered, Registered), registered
+    assert registered.intactness is Intactness.SAME_BOOT
+
+    await recorded(port.leader)
+    records = port.leader.journal.read(None, limit=100).records
+    (ended,) = [one.event.ended for one in records if isinstance(one.event, ReplicaRegistered) and one.event.ended]
+    assert ended.first_sign_age_us < 60_000_000
 
 
 @on_port()
