@@ -12,6 +12,7 @@ from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.controller.contract.session import RoleNotice
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin, winner_beside
 from rollcall_ha.controller.runtime.pushes import push_views
 from tests.support.core_builders import Fleet
@@ -24,7 +25,6 @@ KEY = set_key()
 def observed_by(milestones: Milestones, reached: Milestone, now_ns: int, steady_ms: int | None = None) -> Milestone:
     """The milestone of a broker's report that comes now, as the leader has observed it."""
     report = RecordMilestones(set_key=KEY, milestones=(reached,))
-from rollcall_ha.controller.contract.verdicts import ElectionKind
     return milestones.observe(report, now_ns, steady_ms=steady_ms).milestones[0]
 
 
