@@ -152,6 +152,7 @@ class ControllerSession:
         self._rpc_timeout_ms = rpc_timeout_ms
         self._now_us = now_us
         self._held_since_us = held_since_us
+        self._answered_at_us = 0
         self._credentials = credentials
         self._wall_ms = wall_ms
         self._revoked = revoked
@@ -406,6 +407,7 @@ class ControllerSession:
 
         async def put(link: RemotingConnection) -> None:
             reply = _decode_reply(await self._exchange(link, _CODES[type(command)], command))
+            self._answered_at_us = self._now_us()
             self._do(self._machine.replied(action.connection, reply, self._now_ms()))
 
         await self._on_link(action.connection, put)
@@ -421,9 +423,11 @@ class ControllerSession:
             if self._settings is not None:
                 heartbeat = replace(heartbeat, known_settings=self._settings.version)
             sent_at_us = self._now_us()
+            heartbeat = replace(heartbeat, answered_age_us=sent_at_us - self._answered_at_us)
             ack = _decode_beat(await self._exchange(link, RequestCode.SESSION_HEARTBEAT, heartbeat))
+            self._answered_at_us = self._now_us()
             self._clock.witness(
-                sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=self._now_us()
+                sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=self._answered_at_us
             )
             self._take_revoked(ack.revoked)
             self._take_settings(ack.settings)

@@ -86,6 +86,11 @@ class Heartbeat(Value):
     """A slave's, on its own clock: since the last byte of its master; None = not connected, or not told."""
     waiting_us: int | None = None
     """A master's, on its own clock: since its oldest send that waits was appended; None = none waits, or not told."""
+    answered_age_us: int | None = None
+    """
+    On the sender's clock: since it had the answer to what it sent before on this session; None = not told. TCP may
+    bring a heartbeat half a minute late: it was sent no earlier than that answer and this age.
+    """
     known_revocations: int | None = None
     """Number of the newest ``RevokedSerials`` that it has, 0 = it has none; None = it does not ask for them."""
     min_offset: LogOffset | None = None

@@ -105,6 +105,8 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     """Last sure sign of life: read from its session, or told by a member that follows it as master."""
     told_ns: int | None = None
     """As ``alive_ns``, by its own session alone, less the time for which a send had waited for its slaves then."""
+    answered_ns: int | None = None
+    """When its registration, or its last heartbeat on this session, was answered."""
     connection: ConnectionId | None = None
     state: BrokerState | None = None
     known_master_epoch: MasterEpoch = NO_EPOCH

@@ -194,6 +194,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="late-heartbeat-is-the-last-word",
+        what="a heartbeat that the network brought late counts as sent when it was read",
+        target="rollcall_ha.controller.runtime.sessions:Sessions._late_ns",
+        mutate=constant(0),
+        tests=(
+            "tests/unit/test_runtime_outages.py::test_a_heartbeat_that_came_late_was_the_last_word_of_a_master_that_had_ceased_before",
+            "tests/unit/test_runtime_outages.py::test_the_last_word_of_a_master_is_as_old_as_its_last_answer_and_its_own_clock_say",
+        ),
+    ),
+    Mutation(
         name="lock-of-a-copy-ends-the-master",
         what="the lock on a copy of its directory is taken for the end of a master that the leader heard later",
         target="rollcall_ha.controller.runtime.broker_requests:gone_since_heard",

@@ -268,9 +268,17 @@ class World:
         )
 
     def beat(
-        self, replica: Replica, *, master_heard_ms: int | None = None, waiting_ms: int | None = None
+        self,
+        replica: Replica,
+        *,
+        master_heard_ms: int | None = None,
+        waiting_ms: int | None = None,
+        answered_ms: int | None = None,
     ) -> Refused | None:
-        """By the replica's word: how long ago its master's last byte came, and for how long its oldest send has waited."""
+        """
+        By the replica's word: how long ago its master's last byte came, for how long its oldest send has waited, and how
+        long ago it had its last answer.
+        """
         refusal, actions = self.duties.handle_heartbeat(
             Heartbeat(
                 set_key=replica.key,
@@ -288,6 +296,7 @@ class World:
                 min_offset=replica.begin,
                 master_heard_age_us=None if master_heard_ms is None else master_heard_ms * 1_000,
                 waiting_us=None if waiting_ms is None else waiting_ms * 1_000,
+                answered_age_us=None if answered_ms is None else answered_ms * 1_000,
             ),
             replica.connection,
             self.now_ns,

@@ -96,6 +96,45 @@ def test_a_hang_lies_between_the_last_sign_of_life_and_the_next_one_that_was_due
     assert first_ms == alive_ms - INTERVAL_MS
 
 
+def test_a_heartbeat_that_came_late_was_the_last_word_of_a_master_that_had_ceased_before() -> None:
+    """
+    80 % of all packets of a whole set were lost: TCP brought a heartbeat and the end of its session 27 s late, and 74 s
+    without an acknowledgement were an outage of 47 s at most.
+    """
+    world, master, *slaves = serving()
+    began_ms = world.now_ms
+    world.pass_ms(2 * TIMEOUT_MS)  # nobody is heard: it may be the leader's own network
+    world.beat(master, answered_ms=INTERVAL_MS)
+    world.run_loop(20)
+    world.close(master)
+    world.pass_ms(TIMEOUT_MS)
+    world.pass_ms(2 * TIMEOUT_MS, *slaves)
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    elected_ms = world.now_ms - began_ms
+    assert alive_ms is not None
+    assert alive_ms == first_ms + INTERVAL_MS
+    assert 3 * TIMEOUT_MS < alive_ms < elected_ms, "it was sent within the first interval, and is no proof of more"
+
+
+@pytest.mark.parametrize(("answered_ms", "late_ms"), [(600, 0), (300, 300), (2**60, 0), (-5, 600)])
+def test_the_last_word_of_a_master_is_as_old_as_its_last_answer_and_its_own_clock_say(
+    answered_ms: int, late_ms: int
+) -> None:
+    """A session that lost packets: 4.0 s without an acknowledgement were 3.5 s at most."""
+    world, master, *slaves = serving()  # 100 ms behind the last answer
+    world.run_loop(INTERVAL_MS)
+    world.beat(master, answered_ms=answered_ms)
+    world.pass_ms(TIMEOUT_MS + 500, *slaves)
+    prompt_world, prompt, *others = serving()
+    prompt_world.run_loop(INTERVAL_MS)
+    prompt_world.beat(prompt)
+    prompt_world.pass_ms(TIMEOUT_MS + 500, *others)
+
+    assert bounds_ms(world)[1] == (bounds_ms(prompt_world)[1] or 0) + late_ms
+
+
 def test_bytes_of_a_master_whose_writes_had_stopped_were_the_bound_of_its_outage() -> None:
     """
     Its session lost in a bad network, its slaves heard it up to the end, and it acknowledged nothing: 1.9 s of a sender's
