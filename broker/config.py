@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
-from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration, made_from
 from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, CatchUpLimits
 from rollcall_ha.node.config import (
     BrokerSection,
@@ -110,12 +110,11 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         controllers=tuple(
             _checked_address(one) for one in (*by_name, *(own.broker for _, own in sorted(fleet.controllers.items())))
         ),
-        description=ReplicaDescription(
+        description=made_from(
+            section,
+            ReplicaDescription,
             address=_checked_address(section.listen),
             ha_address=_checked_address(section.ha),
-            zone=section.zone,
-            priority=section.priority,
-            is_learner=section.is_learner,
         ),
         configuration=_configuration(name, section),
         segment_bytes=_within(

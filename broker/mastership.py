@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Frozen, Joining, Phase, Value
+from rollcall_ha.controller.contract.values import Frozen, Joining, Phase, Value, made_from
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -320,14 +320,12 @@ class Mastership:
         if self._in_flight is not None:
             return
         self._in_flight = output
-        command = AlterSyncStateSet(
+        command = made_from(
+            output,
+            AlterSyncStateSet,
             set_key=self._context.set_key,
             broker_id=self._context.broker_id,
             incarnation=self._context.incarnation,
-            master_epoch=output.master_epoch,
-            seq=output.seq,
-            sync_state_set_epoch=output.sync_state_set_epoch,
-            new_set=output.new_set,
             joining=tuple(Joining(broker_id=one, incarnation=incarnation) for one, incarnation in output.joining),
         )
         _log.info(

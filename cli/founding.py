@@ -40,6 +40,7 @@ from rollcall_ha.cli.orders import may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, complain, fail, print_report, wrong_use
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.node.authority import AuthorityError
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
@@ -239,17 +240,15 @@ def describe(plan: Founding) -> FleetFile:
     nodes = [_node("--broker", text) for text in plan.brokers]
     sets = [_set_of(node) for node, _ in nodes]
     broker_sections = {
-        node: BrokerSection(
+        node: made_from(
+            plan,
+            BrokerSection,
             set=set_name,
             listen=addresses[0],
             ha=addresses[1],
             health=addresses[2],
             data=f"{DATA_DIRECTORY}/{node}",
             expected_replicas=sets.count(set_name),
-            ack_mode=plan.ack_mode,
-            min_in_sync=plan.min_in_sync,
-            flush=plan.flush,
-            segment_bytes=plan.segment_bytes,
             bind=BrokerBind(**_bound(plan, ("listen", "ha", "health"), addresses)),
         )
         for (node, addresses), set_name in zip(nodes, sets, strict=True)
@@ -260,13 +259,7 @@ def describe(plan: Founding) -> FleetFile:
     _require_distinct(plan.controllers, plan.brokers)
     return FleetFile(
         version=FLEET_FILE_VERSION,
-        fleet=FleetSection(
-            name=plan.name,
-            incarnation=secrets.token_hex(16),
-            timing=plan.timing,
-            name_service=plan.name_service,
-            insecure=plan.insecure,
-        ),
+        fleet=made_from(plan, FleetSection, incarnation=secrets.token_hex(16)),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
         rocketmq=_rocketmq(plan),
         controllers=controller_sections,

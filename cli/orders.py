@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.commands import (
     ResumeElections,
 )
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.values import made_from
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -61,22 +62,11 @@ def elect(
     from rollcall_ha.cli import decisions
 
     with context.client(order.form) as asking:
-        wanted: ElectMaster | ElectUnclean = ElectMaster(
-            set_key=context.set_key(asking, name),
-            to=None if to is None else BrokerId(to),
-            expected_master=order.expected_master,
-            expected_epoch=order.expected_epoch,
-            reason=order.reason,
+        wanted: ElectMaster | ElectUnclean = made_from(
+            order, ElectMaster, set_key=context.set_key(asking, name), to=None if to is None else BrokerId(to)
         )
         if accept_loss is not None:
-            wanted = ElectUnclean(
-                set_key=wanted.set_key,
-                accepted_loss_bytes=accept_loss,
-                to=wanted.to,
-                expected_master=order.expected_master,
-                expected_epoch=order.expected_epoch,
-                reason=order.reason,
-            )
+            wanted = made_from(wanted, ElectUnclean, accepted_loss_bytes=accept_loss)
         if is_looked_at(order, lambda: decisions.preview_report(asking.preview(wanted)), "Elect?"):
             return
         if accept_loss is not None and not may_ask():
@@ -144,14 +134,13 @@ def switchover(
     from rollcall_ha.controller.contract.values import SwitchoverEnd
 
     with context.client(order.form) as asking:
-        wanted = OrderSwitchover(
+        wanted = made_from(
+            order,
+            OrderSwitchover,
             set_key=context.set_key(asking, name),
             to=None if to is None else BrokerId(to),
-            expected_master=order.expected_master,
-            expected_epoch=order.expected_epoch,
             deadline_ms=deadline_ms,
             max_lag_bytes=max_lag,
-            reason=order.reason,
         )
         if is_looked_at(order, lambda: decisions.switchover_preview_report(asking.preview(wanted)), "Switch over?"):
             return

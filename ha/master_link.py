@@ -36,6 +36,7 @@ from __future__ import annotations
 from enum import Enum
 
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.actions import (
     CloseLink,
@@ -286,12 +287,10 @@ class MasterLink:
         if shake.master_epoch < reign.master_epoch:
             return self._fail(ErrorCode.EPOCH_STALE, str(reign.master_epoch), str(shake.master_epoch))
         self.state = MasterLinkState.CUTTING
-        reply = HandshakeReply(
-            set_key=mine.set_key,
-            fleet_incarnation=mine.fleet_incarnation,
+        reply = made_from(
+            mine,
+            HandshakeReply,
             master_epoch=reign.master_epoch,
-            broker_id=mine.broker_id,
-            incarnation=mine.incarnation,
             link_generation=self.link_generation,
             min_offset=self._log.min_offset,
             max_offset=self._log.max_offset,

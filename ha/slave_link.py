@@ -35,6 +35,7 @@ from __future__ import annotations
 from enum import Enum
 
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.actions import (
     CloseLink,
@@ -139,12 +140,10 @@ class SlaveLink:
             return []
         self.state = SlaveLinkState.WAITING
         mine, target = self._identity, self.target
-        shake = Handshake(
-            set_key=mine.set_key,
-            fleet_incarnation=mine.fleet_incarnation,
+        shake = made_from(
+            mine,
+            Handshake,
             master_epoch=target.master_epoch,
-            broker_id=mine.broker_id,
-            incarnation=mine.incarnation,
             expected_master=target.master,
             expected_master_incarnation=target.master_incarnation,
             is_learner=target.is_learner,

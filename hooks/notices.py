@@ -44,7 +44,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
     SyncStateSet,
 )
-from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason, Value
+from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason, Value, made_from
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
 from rollcall_ha.controller.contract.views import CertificateStatus, SetStatus
 from rollcall_ha.controller.core.history import history_of
@@ -290,26 +290,13 @@ def _said(event: AnyEvent, memory: SetMemory) -> list[tuple[Kind, str, Told]]:
     if isinstance(event, ElectionWithheld):
         return [(Kind.FLAPPING, "set-waits", WaitingTold(winner=event.verdict.winner, reason=event.reason))]
     if isinstance(event, LossGraded) and event.verdict.grade is not Grade.PROVEN:
-        loss = event.verdict
-        graded = LossTold(
-            master_epoch=loss.master_epoch,
-            grade=loss.grade,
-            bound_bytes=loss.bound_bytes,
-            cut_bytes=loss.cut_bytes,
-            facts=loss.facts,
-            missing=loss.missing,
-        )
-        return [(Kind.LOSSES, "loss-graded", graded)]
+        return [(Kind.LOSSES, "loss-graded", made_from(event.verdict, LossTold))]
     if isinstance(event, WritesStopped | WritesResumed):
         has_resumed = isinstance(event, WritesResumed)
-        stop = WritesTold(
-            master_epoch=event.master_epoch,
-            broker_id=event.broker_id,
+        stop = made_from(
+            event,
+            WritesTold,
             address=memory.addresses.get(event.broker_id),
-            seq=event.seq,
-            reason=event.reason,
-            detail=event.detail,
-            age_us=event.age_us,
             stopped_us=event.stopped_us if isinstance(event, WritesResumed) else None,
         )
         return [(Kind.WRITES, "writes-resumed" if has_resumed else "writes-stopped", stop)]
@@ -364,21 +351,14 @@ def _exposure(record: EventRecord, memory: SetMemory) -> tuple[SetMemory, list[t
 def _reign(memory: SetMemory, elected: MasterElected) -> ReignTold:
     row = history_of(memory.reign)[0]
     lost = row.from_master
-    return ReignTold(
-        master_epoch=row.master_epoch,
-        kind=row.kind,
-        cause=row.cause,
+    return made_from(
+        row,
+        ReignTold,
         from_master=lost,
         from_address=None if lost is None else memory.addresses.get(lost),
-        to_master=row.to_master,
         to_address=memory.addresses.get(row.to_master),
         sync_state_set=elected.sync_state_set,
-        elected_at_ms=row.elected_at_ms,
-        requested_by=row.requested_by,
         estimated_loss_bytes=elected.verdict.estimated_loss_bytes,
-        total_us=row.total_us,
-        total_us_max=row.total_us_max,
-        missing=row.missing,
     )
 
 
@@ -419,13 +399,7 @@ def certificate_notice(
     certificate: CertificateStatus, days: int, *, fleet: FleetIncarnation, told_by: ControllerName, now_ms: int
 ) -> Notice:
     """A certificate ends within ``days``; ``now_ms``: UTC of this machine."""
-    told = CertificateTold(
-        name=certificate.name,
-        serial=certificate.serial,
-        expires_at_ms=certificate.expires_at_ms,
-        days=days,
-        told_by=told_by,
-    )
+    told = made_from(certificate, CertificateTold, days=days, told_by=told_by)
     name = f"{fleet}.certificate.{certificate.serial}.{days}"
     return _eventless(name, "certificate-expiring", Kind.CERTIFICATES, told, fleet=fleet, now_ms=now_ms)
 

@@ -101,7 +101,7 @@ from rollcall_ha.broker.core.role_lines import (
 from rollcall_ha.controller.contract.ids import Incarnation, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import Phase, StoredView
+from rollcall_ha.controller.contract.values import Phase, StoredView, made_from
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.truncation import Isolate
 
@@ -625,11 +625,4 @@ def stored_view(view: SetView, known: StoredView | None) -> StoredView:
     master, incarnation = view.master or UNSET, view.master_incarnation or UNSET
     if master is UNSET and known is not None and known.master_epoch == view.master_epoch:
         master, incarnation = known.master, known.master_incarnation
-    return StoredView(
-        master=master,
-        master_incarnation=incarnation,
-        fleet_incarnation=view.fleet_incarnation,
-        master_epoch=view.master_epoch,
-        sync_state_set_epoch=view.sync_state_set_epoch,
-        sync_state_set=view.sync_state_set,
-    )
+    return made_from(view, StoredView, master=master, master_incarnation=incarnation)

@@ -21,6 +21,7 @@ import msgspec
 from rollcall_ha.broker.core.write_watch import US_PER_MS, Stop
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
+from rollcall_ha.controller.contract.values import made_from
 
 STOPS_PENDING_MAX: Final = 64
 RETRY_PAUSE_MS: Final = 200
@@ -88,14 +89,12 @@ class WriteReports:
             return None
         stop = pending.stop
         self._under_way = (pending, stop.ended_us is not None)
-        return ReportWrites(
+        return made_from(
+            stop,
+            ReportWrites,
             set_key=self._set_key,
             broker_id=broker_id,
             incarnation=self._incarnation,
-            master_epoch=stop.master_epoch,
-            seq=stop.seq,
-            reason=stop.reason,
-            detail=stop.detail,
             age_us=now_us - stop.began_us,
             stopped_us=None if stop.ended_us is None else stop.ended_us - stop.began_us,
         )

@@ -12,7 +12,8 @@ Rule 2: unknown fields are ignored; a new field has the default ``UNSET``, which
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import dataclass_transform
+from functools import cache
+from typing import TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -40,6 +41,20 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 class Value(Frozen, rename="camel"):
     """Base of everything that is part of a command, a reply or an event."""
+
+
+Made = TypeVar("Made", bound=msgspec.Struct)
+
+
+def made_from(source: msgspec.Struct, kind: type[Made], **others: object) -> Made:
+    """A ``kind`` that takes ``others``, and each further field that ``source`` has under the same name."""
+    shared = {name: getattr(source, name) for name in _shared_fields(type(source), kind)}
+    return kind(**(shared | others))
+
+
+@cache
+def _shared_fields(source: type[msgspec.Struct], kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name in source.__struct_fields__)
 
 
 class Positions(Value):

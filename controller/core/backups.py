@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.backups import BACKUP_FORMAT, BackupHeader
 from rollcall_ha.controller.contract.events import SCHEMA_VERSION, EventRecord, FleetRestored, chain_of
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, MasterEpoch, RequestId
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.core.recovery import begin_again
 from rollcall_ha.controller.core.state import FleetState, IssuedToken
 
@@ -36,14 +37,11 @@ def header_of(
     has_secrets: bool,
 ) -> BackupHeader:
     """Line 1 of a backup of ``state``."""
-    return BackupHeader(
+    return made_from(
+        state,
+        BackupHeader,
         rollcall_backup=BACKUP_FORMAT,
         fleet_name=fleet_name,
-        fleet_incarnation=state.fleet_incarnation,
-        feature_level=state.feature_level,
-        term=state.term,
-        index=state.index,
-        chain_head=state.chain_head,
         highest_epoch=highest_epoch(state),
         sets=len(state.sets),
         taken_by=taken_by,

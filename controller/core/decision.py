@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
-from rollcall_ha.controller.contract.values import Frozen, RegisteredAs
+from rollcall_ha.controller.contract.values import Frozen, RegisteredAs, made_from
 from rollcall_ha.controller.contract.verdicts import Verdict
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
@@ -84,13 +84,7 @@ class Refusal(Exception):
         On record (R24): otherwise a broker that was fenced for an hour would leave no trace of why.
         """
         refused = self.refused
-        event = CommandRefused(
-            command=type(operation.command).__name__,
-            code=refused.code,
-            reason=refused.reason,
-            requested=refused.requested,
-            current=refused.current,
-        )
+        event = made_from(refused, CommandRefused, command=type(operation.command).__name__)
         return Decision(answer=refused, events=(event, *further))
 
 

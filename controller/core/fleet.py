@@ -36,7 +36,7 @@ from rollcall_ha.controller.contract.events import (
     TokenRevoked,
 )
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, RevokedCertificate
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, RevokedCertificate, made_from
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.settings import with_settings
@@ -80,16 +80,7 @@ def decide_transfer(command: TransferLeadership) -> Decision:
 
 def decide_change_controllers(command: ChangeControllers) -> Decision:
     """Put the step on record. Whether it may follow is judged on Raft's log: ``replication.membership``."""
-    return done(
-        ControllersChangeOrdered(
-            verb=command.verb,
-            name=command.name,
-            raft=command.raft,
-            broker=command.broker,
-            rest=command.rest,
-            reason=command.reason,
-        )
-    )
+    return done(made_from(command, ControllersChangeOrdered))
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:
@@ -159,13 +150,7 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
     if isinstance(event, SettingsApplied):
         return with_settings(fleet, event, record)
     if isinstance(event, MaintenanceBegun):
-        begun = Maintenance(
-            scope=event.scope,
-            expires_at_ms=event.expires_at_ms,
-            reason=event.reason,
-            begun_at_ms=record.stamped_at_ms,
-            begun_by=record.requested_by,
-        )
+        begun = made_from(event, Maintenance, begun_at_ms=record.stamped_at_ms, begun_by=record.requested_by)
         return replace(fleet, maintenances={**fleet.maintenances, event.scope: begun})
     if isinstance(event, MaintenanceEnded):
         return replace(fleet, maintenances={of: one for of, one in fleet.maintenances.items() if of != event.scope})
@@ -174,27 +159,15 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
 
 def _certificate_revoked(fleet: FleetState, event: CertificateRevoked, record: EventRecord) -> FleetState:
     kept = {serial: one for serial, one in fleet.revoked.items() if serial not in event.forgotten}
-    kept[event.serial] = RevokedCertificate(
-        serial=event.serial,
-        name=event.name,
-        expires_at_ms=event.expires_at_ms,
-        reason=event.reason,
-        revoked_at_ms=record.stamped_at_ms,
-        revoked_by=record.requested_by,
+    kept[event.serial] = made_from(
+        event, RevokedCertificate, revoked_at_ms=record.stamped_at_ms, revoked_by=record.requested_by
     )
     return replace(fleet, revoked=kept, revocations=record.index)
 
 
 def _token_issued(fleet: FleetState, event: TokenIssued, record: EventRecord) -> FleetState:
     kept = {token_id: token for token_id, token in fleet.tokens.items() if token_id not in event.forgotten}
-    kept[event.token_id] = IssuedToken(
-        token_id=event.token_id,
-        digest=event.digest,
-        role=event.role,
-        name=event.name,
-        set_key=event.token_set,
-        expires_at_ms=event.expires_at_ms,
-        issued_at_ms=record.stamped_at_ms,
-        issued_by=record.requested_by,
+    kept[event.token_id] = made_from(
+        event, IssuedToken, set_key=event.token_set, issued_at_ms=record.stamped_at_ms, issued_by=record.requested_by
     )
     return replace(fleet, tokens=kept)

@@ -31,7 +31,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.values import Evidence, StoredView
+from rollcall_ha.controller.contract.values import Evidence, StoredView, made_from
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import (
@@ -125,17 +125,14 @@ def _imported(before: SetState, command: ImportSet) -> SetImported:
     members: SyncStateSet = () if awaited else (command.master,)
     is_moved = members != before.sync_state_set
     set_epoch = max(before.sync_state_set_epoch, command.sync_state_set_epoch + 1)
-    return SetImported(
-        replicas=command.replicas,
-        next_id=command.next_id,
-        master=command.master,
-        master_epoch=command.master_epoch,
+    return made_from(
+        command,
+        SetImported,
         imported_set=command.sync_state_set,
         imported_set_epoch=command.sync_state_set_epoch,
         sync_state_set=members,
         sync_state_set_epoch=SyncStateSetEpoch(set_epoch + 1) if is_moved else before.sync_state_set_epoch,
         awaited_reports=awaited,
-        reason=command.reason,
     )
 
 

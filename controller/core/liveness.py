@@ -14,6 +14,7 @@ from __future__ import annotations
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, SayGoodbye
 from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
@@ -60,15 +61,7 @@ def decide_silent(fleet: FleetState, command: MarkSilent) -> Decision:
     # A second silence would overwrite the first cause, and "dead at once" is what lets a set be cleaned (R8).
     if not replica.is_alive and replica.silence is not None:
         return done()
-    return done(
-        ReplicaSilent(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            session_ordinal=command.session_ordinal,
-            cause=command.cause,
-            detection=command.detection,
-        ),
-    )
+    return done(made_from(command, ReplicaSilent))
 
 
 def decide_alive(fleet: FleetState, command: MarkAlive) -> Decision:
@@ -85,13 +78,7 @@ def decide_alive(fleet: FleetState, command: MarkAlive) -> Decision:
         )
     if replica.is_alive:
         return done()
-    return done(
-        ReplicaAlive(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            session_ordinal=command.session_ordinal,
-        ),
-    )
+    return done(made_from(command, ReplicaAlive))
 
 
 def decide_stopping(fleet: FleetState, command: AnnounceStop) -> Decision:
@@ -99,13 +86,7 @@ def decide_stopping(fleet: FleetState, command: AnnounceStop) -> Decision:
     replica = validate_session(fleet, command)
     if replica.is_stopping:
         return done()
-    return done(
-        StopAnnounced(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            session_ordinal=command.session_ordinal,
-        ),
-    )
+    return done(made_from(command, StopAnnounced))
 
 
 def decide_goodbye(fleet: FleetState, command: SayGoodbye) -> Decision:
@@ -120,16 +101,8 @@ def decide_goodbye(fleet: FleetState, command: SayGoodbye) -> Decision:
         )
     if replica.goodbye == command.clean_mark:
         return done()
-    return done(
-        GoodbyeSaid(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            session_ordinal=command.session_ordinal,
-            clean_mark=command.clean_mark,
-            # Nonsense is left out, the goodbye is not: it proves what the log holds (R3a).
-            stopped_us=_possible(command.stopped_us),
-        ),
-    )
+    # Nonsense is left out, the goodbye is not: it proves what the log holds (R3a).
+    return done(made_from(command, GoodbyeSaid, stopped_us=_possible(command.stopped_us)))
 
 
 def _possible(stopped_us: int | None) -> int | None:

@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
 from rollcall_ha.controller.contract.ids import ReplicaKind
-from rollcall_ha.controller.contract.values import Phase
+from rollcall_ha.controller.contract.values import Phase, made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
@@ -45,14 +45,7 @@ def decide_entered(fleet: FleetState, command: ReportEntered) -> Decision:
             requested=command.start_offset,
             current=set_state.start_offset,
         )
-    entered = MasterEntered(
-        broker_id=command.broker_id,
-        incarnation=command.incarnation,
-        master_epoch=command.master_epoch,
-        start_offset=command.start_offset,
-        acked_end_max=command.acked_end_max,
-        is_mode_confirmed=command.is_mode_confirmed,
-    )
+    entered = made_from(command, MasterEntered)
     # The recorded master was elected, so its reign is the newest: ``reigns`` cannot be empty here.
     graded = LossGraded(verdict=grade_entered(set_state.reigns[-1], command))
     return done(entered, graded)

@@ -19,7 +19,7 @@ from rollcall_ha.controller.contract.commands import Operation, PauseElections, 
 from rollcall_ha.controller.contract.events import ElectionsPaused, ElectionsResumed, ElectionWithheld, MasterElected
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.values import ElectionPause
+from rollcall_ha.controller.contract.values import ElectionPause, made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.state import PAUSES_MAX, FleetState
 
@@ -59,15 +59,7 @@ def unless_paused(fleet: FleetState, operation: Operation, set_key: SetKey, deci
             hint="an order still elects: rollcall elect SET; end the pause with: rollcall resume",
             verdict=elected.verdict,
         ),
-        events=(
-            ElectionWithheld(
-                verdict=elected.verdict,
-                evidence=elected.evidence,
-                triggered_by=elected.triggered_by,
-                reason=elected.reason,
-                paused_set=pause.set_key,
-            ),
-        ),
+        events=(made_from(elected, ElectionWithheld, paused_set=pause.set_key),),
     )
 
 

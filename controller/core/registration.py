@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
 from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
 from rollcall_ha.controller.contract.replies import Registered
-from rollcall_ha.controller.contract.values import Positions, RegisteredAs
+from rollcall_ha.controller.contract.values import Positions, RegisteredAs, made_from
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.callers import binding
@@ -297,12 +297,7 @@ def _registration(
     is_same = replica.incarnation == command.incarnation
     completes = is_same and replica.positions is None and command.are_positions_known
     if is_same and not (is_recovering or leaves_as_learner or completes):
-        return SessionOpened(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            session_ordinal=ordinal,
-            description=command.description,
-        )
+        return made_from(command, SessionOpened, session_ordinal=ordinal)
     intactness, reason = judge(set_state, replica, command)
     if completes:
         # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
@@ -327,16 +322,11 @@ def _registration(
         leaves_as_learner or not (completes or intactness.keeps_membership or intactness is Intactness.SUSPECT)
     ):
         members = tuple(member for member in members if member != command.broker_id)
-    return ReplicaRegistered(
-        broker_id=command.broker_id,
-        incarnation=command.incarnation,
+    return made_from(
+        command,
+        ReplicaRegistered,
         session_ordinal=ordinal,
-        boot_id=command.boot_id,
-        store_id=command.store_id,
-        description=command.description,
         configuration=set_state.configuration or command.configuration,
-        positions=command.positions,
-        are_positions_known=command.are_positions_known,
         intactness=intactness,
         intactness_reason=reason,
         sync_state_set=members,
@@ -347,7 +337,6 @@ def _registration(
             else set_state.sync_state_set_epoch
         ),
         awaited_reports=awaited,
-        stored=command.stored,
         is_recovering=is_recovering,
     )
 

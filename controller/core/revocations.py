@@ -17,6 +17,7 @@ import re
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation, RevokeCertificate
 from rollcall_ha.controller.contract.events import CertificateRevoked
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import REVOKED_MAX, FleetState
 
@@ -53,12 +54,4 @@ def decide_revoke_certificate(fleet: FleetState, operation: Operation, command: 
                 requested=len(fleet.revoked) + 1,
                 current=REVOKED_MAX,
             )
-    return done(
-        CertificateRevoked(
-            serial=command.serial,
-            name=command.name,
-            expires_at_ms=command.expires_at_ms,
-            reason=command.reason,
-            forgotten=forgotten,
-        )
-    )
+    return done(made_from(command, CertificateRevoked, forgotten=forgotten))

@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.settings import (
     timing_with,
 )
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.state import SETTINGS_KEPT, FleetState
 
@@ -104,15 +105,7 @@ def _applied(
 
 def with_settings(fleet: FleetState, event: SettingsApplied, record: EventRecord) -> FleetState:
     """The state with this version in force."""
-    applied = AppliedSettings(
-        version=event.version,
-        settings=event.settings,
-        worst_case_rto_ms=event.worst_case_rto_ms,
-        applied_at_ms=record.stamped_at_ms,
-        applied_by=record.requested_by,
-        changed=event.changed,
-        reason=event.reason,
-    )
+    applied = made_from(event, AppliedSettings, applied_at_ms=record.stamped_at_ms, applied_by=record.requested_by)
     return replace(fleet, settings=(*fleet.settings, applied)[-SETTINGS_KEPT:])
 
 

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.values import (
     MaintenanceScope,
     RevokedCertificate,
     Value,
+    made_from,
 )
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, IssuedToken, SetState
 
@@ -100,21 +101,13 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 def encode_state(state: FleetState) -> Iterator[bytes]:
     """The items of ``state``, header first. Sets are sorted by key, requests oldest first."""
     yield _ENCODER.encode(
-        SnapshotHeader(
+        made_from(
+            state,
+            SnapshotHeader,
             format=SNAPSHOT_FORMAT,
-            feature_level=state.feature_level,
-            fleet_incarnation=state.fleet_incarnation,
-            chain_head=state.chain_head,
-            last_stamp_ms=state.last_stamp_ms,
-            state_digest=state.state_digest,
-            term=state.term,
-            index=state.index,
             sets=len(state.sets),
             requests=len(state.requests),
-            heard_at_ms=state.heard_at_ms,
-            stepped_ms=state.stepped_ms,
             revoked=len(state.revoked),
-            revocations=state.revocations,
             tokens=len(state.tokens),
             pauses=len(state.pauses),
             settings=len(state.settings),
@@ -184,24 +177,16 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses), len(settings), len(maintenances))
     _validate_counts(header, held, count)
-    return FleetState(
-        fleet_incarnation=header.fleet_incarnation,
-        feature_level=header.feature_level,
+    return made_from(
+        header,
+        FleetState,
         sets=sets,
         requests=requests,
-        chain_head=header.chain_head,
-        last_stamp_ms=header.last_stamp_ms,
-        state_digest=header.state_digest,
-        heard_at_ms=header.heard_at_ms,
-        stepped_ms=header.stepped_ms,
         revoked=revoked,
-        revocations=header.revocations,
         tokens=tokens,
         pauses=pauses,
         settings=tuple(settings),
         maintenances=maintenances,
-        term=header.term,
-        index=header.index,
     )
 
 

@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.events import (
     WritesResumed,
     WritesStopped,
 )
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.contract.views import StopEnd, WriteStop
 
 
@@ -57,12 +58,10 @@ def stops_of(records: Iterable[EventRecord]) -> tuple[WriteStop, ...]:
 
 
 def _begun(record: EventRecord, event: WritesStopped) -> WriteStop:
-    return WriteStop(
-        master_epoch=event.master_epoch,
-        broker_id=event.broker_id,
+    return made_from(
+        event,
+        WriteStop,
         began_at_ms=max(0, record.stamped_at_ms - event.age_us // 1_000),
-        reason=event.reason,
-        detail=event.detail,
         stopped_us=None,
         end=None,
         event=record.ref,

@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.replies import SwitchoverRow, SwitchoverView
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.state import SetState, Switchover
 
@@ -30,14 +31,7 @@ def switchover_view(set_state: SetState) -> SwitchoverView | None:
     order = set_state.pending_switchover
     if order is None:
         return None
-    return SwitchoverView(
-        order=order.order,
-        master=order.master,
-        master_epoch=order.master_epoch,
-        target=order.target,
-        deadline_ms=order.deadline_ms,
-        elected_epoch=order.elected_epoch,
-    )
+    return made_from(order, SwitchoverView)
 
 
 def noted(set_state: SetState, record: EventRecord) -> SetState:
@@ -79,16 +73,13 @@ def row_of(order: Switchover) -> SwitchoverRow:
     """What an operator hears of an order. Times are differences of stamps: of a clock that was set meanwhile, 0."""
     elected_ms = None if order.elected_at_ms is None else max(0, order.elected_at_ms - order.ordered_at_ms)
     ended_ms = None if order.ended_at_ms is None else max(0, order.ended_at_ms - order.ordered_at_ms)
-    return SwitchoverRow(
-        order=order.order,
-        requested_by=order.requested_by,
+    return made_from(
+        order,
+        SwitchoverRow,
         from_master=order.master,
         to_master=order.target,
         from_epoch=order.master_epoch,
         epoch=order.elected_epoch,
-        ordered_at_ms=order.ordered_at_ms,
-        end=order.end,
-        reason=order.reason,
         drained_us=order.drained_us if order.elected_at_ms is not None else None,
         elected_ms=elected_ms,
         entered_ms=ended_ms if order.elected_at_ms is not None else None,

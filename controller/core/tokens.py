@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import IssueToken, Operation, RevokeToken
 from rollcall_ha.controller.contract.events import TokenIssued, TokenRevoked
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done
 from rollcall_ha.controller.core.revocations import TIME_MS_MAX
 from rollcall_ha.controller.core.state import TOKENS_MAX, FleetState, IssuedToken
@@ -82,14 +83,7 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
             complaint,
             "correct it, or leave the drawing of id and token to the command line",
         )
-    event = TokenIssued(
-        token_id=command.token_id,
-        digest=command.digest,
-        role=command.role,
-        name=command.name,
-        token_set=command.set_key,
-        expires_at_ms=command.expires_at_ms,
-    )
+    event = made_from(command, TokenIssued, token_set=command.set_key)
     before = fleet.tokens.get(command.token_id)
     if before is not None and _is_same(before, command):
         return done()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
-from rollcall_ha.controller.contract.values import SetConfiguration
+from rollcall_ha.controller.contract.values import SetConfiguration, made_from
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
 from rollcall_ha.controller.core.maintenance import set_aside
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
@@ -155,13 +155,4 @@ def _obstacle(set_state: SetState, replica: ReplicaState | None) -> str:
 def _member_view(replica: ReplicaState) -> MemberView:
     assert replica.description is not None
     assert replica.incarnation is not None
-    return MemberView(
-        broker_id=replica.broker_id,
-        incarnation=replica.incarnation,
-        session_ordinal=replica.session_ordinal,
-        description=replica.description,
-        is_alive=replica.is_alive,
-        is_suspect=replica.is_suspect,
-        is_stopping=replica.is_stopping,
-        owner=replica.owner or "",
-    )
+    return made_from(replica, MemberView, owner=replica.owner or "")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX, ReportWrites
 from rollcall_ha.controller.contract.events import AnyEvent, WritesResumed, WritesStopped
-from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.values import StopReason, made_from
 from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.registration import AGE_US_MAX
@@ -44,30 +44,9 @@ def decide_writes(fleet: FleetState, command: ReportWrites) -> Decision:
         return done()
     events: list[AnyEvent] = []
     if command.seq > known.seq:
-        events.append(
-            WritesStopped(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                master_epoch=command.master_epoch,
-                seq=command.seq,
-                reason=command.reason,
-                detail=command.detail,
-                age_us=command.age_us,
-            )
-        )
+        events.append(made_from(command, WritesStopped))
     if command.stopped_us is not None:
-        events.append(
-            WritesResumed(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                master_epoch=command.master_epoch,
-                seq=command.seq,
-                reason=command.reason,
-                detail=command.detail,
-                age_us=command.age_us - command.stopped_us,
-                stopped_us=command.stopped_us,
-            )
-        )
+        events.append(made_from(command, WritesResumed, age_us=command.age_us - command.stopped_us))
     return done(*events)
 
 

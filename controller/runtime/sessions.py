@@ -36,7 +36,14 @@ from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOr
 from rollcall_ha.controller.contract.replies import MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import NS_PER_MS, NS_PER_US, Timing
-from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
+from rollcall_ha.controller.contract.values import (
+    EventRef,
+    Evidence,
+    Positions,
+    ReplicaEvidence,
+    SilenceCause,
+    made_from,
+)
 from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.core.registration import too_high
@@ -337,16 +344,7 @@ class Sessions:
             return self._judge(master, now_ns) if master is not None and is_witness else []
         session.in_flight = True
         self._in_flight += 1
-        return [
-            ProposeCommand(
-                command=MarkAlive(
-                    set_key=beat.set_key,
-                    broker_id=beat.broker_id,
-                    incarnation=beat.incarnation,
-                    session_ordinal=beat.session_ordinal,
-                )
-            )
-        ]
+        return [ProposeCommand(command=made_from(beat, MarkAlive))]
 
     def _late_ns(self, session: ReplicaSession, beat: Heartbeat, now_ns: int) -> int:
         """How long the heartbeat may have been on its way."""

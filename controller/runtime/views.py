@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, made_from
 from rollcall_ha.controller.contract.views import CatchUp, RefusedBroker, ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.state import IssuedToken
@@ -221,15 +221,4 @@ def _replica_problems(view: SetView, replica: ReplicaStatus) -> set[ProblemCode]
 
 def token_status(token: IssuedToken) -> TokenStatus:
     """The token without its digest."""
-    return TokenStatus(
-        token_id=token.token_id,
-        role=token.role,
-        name=token.name,
-        set_key=token.set_key,
-        expires_at_ms=token.expires_at_ms,
-        issued_at_ms=token.issued_at_ms,
-        issued_by=token.issued_by,
-        revoked_at_ms=token.revoked_at_ms,
-        revoked_by=token.revoked_by,
-        revoke_reason=token.revoke_reason,
-    )
+    return made_from(token, TokenStatus)

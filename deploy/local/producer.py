@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.node import process
 from rollcall_ha.node.config import FLEET_FILE_NAME, load_fleet_file
@@ -159,14 +160,7 @@ class Load:
 
     def _counts(self) -> SendCounts:
         counters = self._producer.counters
-        return SendCounts(
-            acked=counters.acked,
-            retried=counters.retried,
-            duplicate_answers=counters.duplicate_answers,
-            unknown=counters.unknown,
-            not_appended=counters.not_appended,
-            gap_ms_max=self._gap_ns_max / 1e6,
-        )
+        return made_from(counters, SendCounts, gap_ms_max=self._gap_ns_max / 1e6)
 
     def _write(self, lines: Sequence[ledger.Line], counts: SendCounts) -> None:
         """The ledger BEFORE the counts: what is counted can be audited. Blocking."""

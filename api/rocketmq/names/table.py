@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.api.rocketmq.names.beans import DataVersion, QueueData, TopicConfig, TopicTable
-from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.controller.contract.values import Frozen, made_from
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 BROKERS_MAX = 20_000
@@ -375,10 +375,4 @@ def _is_same(before: RegisteredBroker, after: RegisteredBroker) -> bool:
 
 
 def _queues_of(name: str, config: TopicConfig) -> QueueData:
-    return QueueData(
-        broker_name=name,
-        perm=config.perm,
-        read_queue_nums=config.read_queue_nums,
-        topic_sys_flag=config.topic_sys_flag,
-        write_queue_nums=config.write_queue_nums,
-    )
+    return made_from(config, QueueData, broker_name=name)

@@ -20,6 +20,7 @@ from typing import Annotated
 
 import msgspec
 
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
 from rollcall_ha.controller.replication.membership import CONFIGURATION, decode
 from rollcall_ha.controller.replication.raft.journal import NO_OP, Entry
@@ -206,15 +207,8 @@ def encode_message(message: Message) -> bytes:
     header: msgspec.Struct = message
     if isinstance(message, Append):
         blobs = tuple(command for command, _, _ in message.entries)
-        header = _AppendHeader(
-            term=message.term,
-            sent_ns=message.sent_ns,
-            confirmed_ns=message.confirmed_ns,
-            commit_index=message.commit_index,
-            last_index=message.last_index,
-            previous_index=message.previous_index,
-            previous_term=message.previous_term,
-            sizes=tuple((len(command), term) for command, _, term in message.entries),
+        header = made_from(
+            message, _AppendHeader, sizes=tuple((len(command), term) for command, _, term in message.entries)
         )
     elif isinstance(message, SnapshotPiece):
         header = _PieceHeader(term=message.term, sent_ns=message.sent_ns)
@@ -268,16 +262,7 @@ def decode_message(frame: bytes) -> Message:
 def _append_of(header: _AppendHeader, frame: bytes, body: int) -> Append:
     if sum(size for size, _ in header.sizes) != len(frame) - body:
         raise ProtocolError("lengths of entries do not add up to the frame")
-    return Append(
-        term=header.term,
-        sent_ns=header.sent_ns,
-        confirmed_ns=header.confirmed_ns,
-        commit_index=header.commit_index,
-        last_index=header.last_index,
-        previous_index=header.previous_index,
-        previous_term=header.previous_term,
-        entries=tuple(_entries_of(header, frame, body)),
-    )
+    return made_from(header, Append, entries=tuple(_entries_of(header, frame, body)))
 
 
 def _entries_of(header: _AppendHeader, frame: bytes, offset: int) -> Iterator[Entry]:
