@@ -17,7 +17,7 @@ from rollcall_ha.analytics.synthetic.processes import Leader, Step, SyntheticOpe
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected, Refused
-from rollcall_ha.controller.core.apply import AppliedOperations, apply_operations
+from rollcall_ha.controller.core.apply import Applied, apply_operations
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 
@@ -78,7 +78,7 @@ class SyntheticLog:
             heapq.heappush(self._heap, due)
         return operations, touched
 
-    def apply(self, operations: Sequence[SyntheticOperation], now_us: int) -> AppliedOperations:
+    def apply(self, operations: Sequence[SyntheticOperation], now_us: int) -> Applied[FleetState]:
         """One entry. Raises ``CoreStopped``."""
         stamped = [self._stamped(operation, now_us, f"g{next(self._requests)}") for operation in operations]
         done = apply_operations(self.state, stamped, term=self.leader.term, index=self.state.index + 1)

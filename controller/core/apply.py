@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -70,21 +71,26 @@ _NO_SET = SetState(set_key=SetKey(cluster=ClusterName(""), name=BrokerName("")))
 """Stands in for the set of a command that is about the fleet."""
 
 
-class AppliedOperations(Frozen):
-    """Result of one entry."""
+S = TypeVar("S")
 
-    state: FleetState
+
+class Applied(Frozen, Generic[S]):
+    """Result of applying one entry to a state; that of the fleet is a ``FleetState``."""
+
+    state: S
     replies: tuple[AnyReply, ...]
     """One per operation, in the order of the operations; empty if ``stop_reason`` is set."""
     records: tuple[EventRecord, ...]
     """In the order in which they happened; ``ordinal`` counts from 0."""
     stop_reason: str | None = None
-    """Set if this node must stop: nothing of the entry was applied."""
+    """Set if this node must stop: it cannot read the entry, or is below its level (R15). Nothing of it was applied."""
     is_fault: bool = False
-    """The reason is this process, not the entry: it ran out of memory or stack."""
+    """The reason is this process (an invariant broke, no memory, no stack), not an entry of another program."""
 
 
-def apply_operations(state: FleetState, operations: Sequence[Operation], *, term: int, index: int) -> AppliedOperations:
+def apply_operations(
+    state: FleetState, operations: Sequence[Operation], *, term: int, index: int
+) -> Applied[FleetState]:
     """
     Apply the operations of the entry (``term``, ``index``). Never raises.
 
@@ -100,7 +106,7 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
     # one index, and the next snapshot would carry the difference on (R15).
     stop_reason = _stop_reason(operations)
     if stop_reason is not None:
-        return AppliedOperations(state=state, replies=(), records=(), stop_reason=stop_reason)
+        return Applied(state=state, replies=(), records=(), stop_reason=stop_reason)
     entry = _Entry(state, term=term, index=index)
     replies: dict[int, AnyReply] = {}
     try:
@@ -115,8 +121,8 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
         finished = entry.finished()
     except Exception as error:  # noqa: BLE001 - no memory or no stack: another node may have had more, so stop here
         reason = f"entry {index} of term {term} could not be applied: {type(error).__name__}: {error}"
-        return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
-    return AppliedOperations(
+        return Applied(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
+    return Applied(
         state=finished,
         replies=tuple(replies[position] for position in range(len(operations))),
         records=tuple(entry.records),

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.apply import Applied, apply_operations
 from rollcall_ha.controller.core.invariants import check_entry, check_state
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 from rollcall_ha.controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
-from rollcall_ha.controller.replication.ports import Applied, UnsoundStateError
+from rollcall_ha.controller.replication.ports import UnsoundStateError
 
 ITEM_BYTES_MAX = 64 * 1024
 
@@ -70,13 +70,7 @@ class FleetMachine:
             if broken:
                 reason = f"entry {index} of term {term} breaks an invariant: {_shown(broken)}; report it with the entry"
                 return Applied(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
-        return Applied(
-            state=result.state,
-            replies=result.replies,
-            records=result.records,
-            stop_reason=result.stop_reason,
-            is_fault=result.is_fault,
-        )
+        return result
 
     def encode(self, state: FleetState) -> Iterator[bytes]:
         """Snapshot items; equal states give equal ones."""

@@ -14,6 +14,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.controller.core.apply import Applied
 from rollcall_ha.controller.replication.membership import Change, Membership
 
 S = TypeVar("S")
@@ -27,18 +28,6 @@ CALLS_MAX = 64
 
 class UnsoundStateError(ValueError):
     """A state breaks an invariant. It was read as it was written, and must not be served from all the same."""
-
-
-class Applied(Frozen, Generic[S]):
-    """Result of applying one entry: the next state, a reply per operation, the events in order."""
-
-    state: S
-    replies: tuple[AnyReply, ...]
-    records: tuple[EventRecord, ...]
-    stop_reason: str | None = None
-    """Set if this node must stop instead of going on: it cannot read the entry, or is below its feature level (R15)."""
-    is_fault: bool = False
-    """The reason is a fault of this process (an invariant broke, no memory), not an entry of another program."""
 
 
 class StateMachine(Protocol[S]):

@@ -62,7 +62,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     StoredView,
 )
-from rollcall_ha.controller.core.apply import AppliedOperations, apply_operations
+from rollcall_ha.controller.core.apply import Applied, apply_operations
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, ReplicaState, SetState
 
@@ -115,7 +115,7 @@ class Fleet:
         self.entries: list[tuple[Operation, ...]] = []
         self.index = 0
         self.requests = 0
-        self.last = AppliedOperations(state=self.state, replies=(), records=())
+        self.last = Applied(state=self.state, replies=(), records=())
         if is_initialised:
             self.found()
 
@@ -177,7 +177,7 @@ class Fleet:
             principal=principal,
         )
 
-    def apply(self, operations: Iterable[Operation]) -> AppliedOperations:
+    def apply(self, operations: Iterable[Operation]) -> Applied[FleetState]:
         """Apply one entry; no invariant may break."""
         before = self.state
         self.index += 1

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.replies import AnyReply
-from rollcall_ha.controller.replication.ports import Applied, UnsoundStateError
+from rollcall_ha.controller.core.apply import Applied
+from rollcall_ha.controller.replication.ports import UnsoundStateError
 
 
 @dataclass(frozen=True, slots=True)

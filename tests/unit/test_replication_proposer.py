@@ -10,10 +10,11 @@ import pytest
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, Operation
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
 from rollcall_ha.controller.contract.replies import AnyReply, Done
+from rollcall_ha.controller.core.apply import Applied
 from rollcall_ha.controller.replication import proposer as proposer_module
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.codec import decode_operations
-from rollcall_ha.controller.replication.ports import Applied, ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
 from rollcall_ha.controller.replication.proposer import (
     BUFFER_OPERATIONS_MAX,
     ENTRIES_IN_FLIGHT_MAX,
