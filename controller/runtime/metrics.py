@@ -1,8 +1,8 @@
 """
 The counters and gauges of a controller, for /metrics.
 
-Here: names, labels, and the gauges that are read from the service when somebody asks. Not here: loop lag and process
-(``node.telemetry``), which alarms are made of them (``deploy/prometheus/rules.yml``).
+Here: names, labels, counts of sets. Not here: the gauges, which are read when somebody asks (``queries``), loop lag and
+process (``node.telemetry``), which alarms are made of them (``deploy/prometheus/rules.yml``).
 Rule 1: labels have bounded sets of values: gauges by set are given for at most ``METRIC_SETS_MAX`` sets, the worst
 first, so that no set in trouble is left out for one that is well. Counts cover all sets.
 Rule 2: only the leader hears brokers. Its gauges by set are the truth, those of the others what they know of it.
@@ -10,6 +10,8 @@ Rule 2: only the leader hears brokers. Its gauges by set are the truth, those of
 
 from __future__ import annotations
 
+import collections
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -33,7 +35,7 @@ from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.core.state import FleetState, Reign
-from rollcall_ha.controller.runtime.views import is_blocked, is_served
+from rollcall_ha.controller.runtime.views import gravity, is_blocked, is_exposed, is_served
 
 METRIC_SETS_MAX = 500
 US_PER_SECOND = 1_000_000
@@ -42,42 +44,43 @@ _PHASE_BUCKETS = (0.001, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _COMMIT_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0)
 
 
+class Census:
+    """All sets of a fleet in a few numbers, and the worst of them; it is filled with one status after the other."""
+
+    def __init__(self) -> None:
+        self.conditions: collections.Counter[str] = collections.Counter()
+        self.problems: collections.Counter[str] = collections.Counter()
+        self.exposed = 0
+        """Sets with one member in sync, and more expected."""
+        self._statuses: list[SetStatus] = []
+
+    def add(self, status: SetStatus) -> None:
+        """Count a set by condition and problem; a cleaned one only by its condition."""
+        self.conditions[status.view.condition.value] += 1
+        # A tombstone serves nobody, and never will: as a series of a set it would be an alarm for ever.
+        if status.view.condition is Condition.CLEANED:
+            return
+        self.problems.update(status.problems)
+        self.exposed += is_exposed(status.view)
+        self._statuses.append(status)
+
+    def worst(self, limit: int) -> list[SetStatus]:
+        """Those with the worst problems first, at most ``limit``."""
+        return heapq.nsmallest(limit, self._statuses, key=gravity)
+
+
+Gauge = tuple[str, str, float | None]
+"""Name, help, value; None is not shown."""
+
+
 class Reading(Frozen):
-    """The values of the gauges; made by the service at the moment of a scrape."""
+    """What is no count of events; made by the service at the moment of a scrape."""
 
     role: str
-    has_authority: bool
-    term: int
-    commit_index: int
-    applied_index: int
-    synced_event_index: int
+    gauges: tuple[Gauge, ...]
     events_dropped: int
-    majority_age_ms: int | None
-    sets_total: int
-    sets_by_condition: dict[str, int]
-    sets_wanting_master: int
-    sessions_open: int
     graces: int
-    sets_by_problem: dict[str, int]
-    sets_exposed: int
-    """With one member in the SyncStateSet, and more expected."""
-    statuses: Sequence[SetStatus]
-    """The worst first, at most ``METRIC_SETS_MAX``."""
-    controllers: int
-    """That vote, by the log."""
-    controllers_heard: int | None
-    """Voting ones that the leader hears, itself included; None: this one does not lead."""
-    settings_version: int
-    feature_level: int
-    """In force."""
-    controllers_differing: int
-    lost_entries: int
-    lead_changes: int
-    late_ms: int
-    certificates_revoked: int
-    tokens_in_force: int
-    pauses: int
-    maintenances: int
+    census: Census
 
 
 class ControllerMetrics:
@@ -181,61 +184,6 @@ class ControllerMetrics:
         self._registry.register(_Gauges(reading))
 
 
-_GAUGES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
-    ("rollcall_controller_authority", "1 if this controller answers with authority.", lambda now: now.has_authority),
-    ("rollcall_raft_term", "Raft term.", lambda now: now.term),
-    ("rollcall_raft_commit_index", "Highest committed index known.", lambda now: now.commit_index),
-    ("rollcall_raft_applied_index", "Highest applied index.", lambda now: now.applied_index),
-    ("rollcall_journal_synced_index", "Index up to which events are on disk.", lambda now: now.synced_event_index),
-    ("rollcall_majority_age_seconds", "Since a majority was asked.", lambda now: _seconds(now.majority_age_ms)),
-    ("rollcall_settings_version", "Of the settings in force; 0 = the file's.", lambda now: now.settings_version),
-    ("rollcall_feature_level", "In force.", lambda now: now.feature_level),
-    ("rollcall_controllers", "Controllers that vote, by the log.", lambda now: now.controllers),
-    (
-        "rollcall_controllers_heard",
-        "Voting controllers that the leader has heard lately, itself included; of the leader alone.",
-        lambda now: now.controllers_heard,
-    ),
-    ("rollcall_sets", "Broker sets.", lambda now: now.sets_total),
-    ("rollcall_sets_exposed", "Sets with one member in sync, and more expected.", lambda now: now.sets_exposed),
-    ("rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", lambda now: now.sets_wanting_master),
-    (
-        "rollcall_controllers_differing",
-        "Controllers that made another state of the same entries; anything but 0 is an alarm.",
-        lambda now: now.controllers_differing,
-    ),
-    (
-        "rollcall_lost_entries",
-        "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
-        lambda now: now.lost_entries,
-    ),
-    (
-        "rollcall_lead_changes",
-        "Terms with a leader that began within ten minutes, here.",
-        lambda now: now.lead_changes,
-    ),
-    (
-        "rollcall_raft_late_seconds",
-        "By which two turns of Raft in a row were late within the last seconds.",
-        lambda now: _seconds(now.late_ms),
-    ),
-    (
-        "rollcall_certificates_revoked",
-        "Certificates that nobody believes any more.",
-        lambda now: now.certificates_revoked,
-    ),
-    ("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", lambda now: now.tokens_in_force),
-    ("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", lambda now: now.pauses),
-    ("rollcall_maintenances", "Maintenances in force, of replicas or hosts.", lambda now: now.maintenances),
-    ("rollcall_sessions_open", "Broker sessions on a connection.", lambda now: now.sessions_open),
-)
-"""Name, help, value; None is not shown."""
-
-
-def _seconds(age_ms: int | None) -> float | None:
-    return None if age_ms is None else age_ms / 1000
-
-
 class _Gauges(Collector):
     def __init__(self, reading: Callable[[], Reading]) -> None:
         self._reading = reading
@@ -246,9 +194,13 @@ class _Gauges(Collector):
         role = GaugeMetricFamily("rollcall_controller_role", "1 for the Raft role held.", labels=["role"])
         role.add_metric([reading.role], 1)
         yield role
-        for name, text, value in _GAUGES:
-            if (number := value(reading)) is not None:
-                yield GaugeMetricFamily(name, text, value=number)
+        for name, text, value in reading.gauges:
+            if value is not None:
+                yield GaugeMetricFamily(name, text, value=value)
+        census = reading.census
+        yield GaugeMetricFamily(
+            "rollcall_sets_exposed", "Sets with one member in sync, and more expected.", value=census.exposed
+        )
         yield CounterMetricFamily(
             "rollcall_journal_events_dropped", "Events that retention has removed.", value=reading.events_dropped
         )
@@ -256,14 +208,14 @@ class _Gauges(Collector):
             "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces
         )
         conditions = GaugeMetricFamily("rollcall_sets_by_condition", "Broker sets by condition.", labels=["condition"])
-        for condition, count in sorted(reading.sets_by_condition.items()):
+        for condition, count in sorted(census.conditions.items()):
             conditions.add_metric([condition], count)
         yield conditions
         problems = GaugeMetricFamily("rollcall_sets_by_problem", "Broker sets that have a problem.", labels=["problem"])
         for problem in ProblemCode:
-            problems.add_metric([problem.value], reading.sets_by_problem.get(problem.value, 0))
+            problems.add_metric([problem.value], census.problems[problem.value])
         yield problems
-        yield from _by_set(reading.statuses)
+        yield from _by_set(census.worst(METRIC_SETS_MAX))
 
 
 def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
@@ -281,7 +233,7 @@ def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
     blocked = gauge("rollcall_set_blocked", "1 if it failed over too often, and waits for a person.")
     master = gauge("rollcall_replica_is_master", "1 for the master.", "broker")
     lag = gauge("rollcall_replica_lag_bytes", "Distance to the master's end.", "broker")
-    for status in statuses[:METRIC_SETS_MAX]:
+    for status in statuses:
         view = status.view
         key = [view.set_key.cluster, view.set_key.name]
         epoch.add_metric(key, view.master_epoch)

@@ -28,7 +28,7 @@ from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused, SwitchoverAnswer
 from rollcall_ha.controller.contract.timing import NS_PER_MS
-from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.contract.values import EventRef, made_from
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
     BROKERS_SHOWN_MAX,
@@ -63,11 +63,10 @@ from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.core.switchovers import row_of, switchovers_of
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
-from rollcall_ha.controller.runtime.census import Census
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJournal, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.live_settings import brokers_told
-from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
+from rollcall_ha.controller.runtime.metrics import Census, Reading
 from rollcall_ha.controller.runtime.overview import Lines, Question
 from rollcall_ha.controller.runtime.seating import told
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -151,14 +150,12 @@ class Queries:
     async def status(self, consistency: Consistency, *, after: str | None, limit: int) -> FleetStatus:
         """This controller and a page of its sets. Raises ``NoAuthority``, ``NotFound``."""
         page = await self.sets(consistency, after=after, limit=limit)
-        return FleetStatus(
-            freshness=page.freshness,
+        return made_from(
+            page,
+            FleetStatus,
             controller=self.controller(),
             fleet_name=self._service.settings.fleet_name,
             timing=self._service.settings.timing_name,
-            sets=page.sets,
-            sets_total=page.sets_total,
-            next_after=page.next_after,
             pause=self._service.published.state.pauses.get(None),
         )
 
@@ -480,38 +477,58 @@ class Queries:
 
     def reading(self) -> Reading:
         """The values of the gauges at this moment; of sets, those of the last ``look``."""
-        service, census = self._service, self._census
-        leadership, published = service.log.leadership, service.published
-        authority, dropped = service.authority(), service.journal.dropped
+        service, own = self._service, self.controller()
+        state, authority, dropped = service.published.state, service.authority(), service.journal.dropped
+        age_ms, heard = authority.majority_age_ms, self._controllers_heard() if authority.is_held else None
+        gauges = (
+            ("rollcall_controller_authority", "1 if this controller answers with authority.", own.has_authority),
+            ("rollcall_raft_term", "Raft term.", own.term),
+            ("rollcall_raft_commit_index", "Highest committed index known.", own.commit_index),
+            ("rollcall_raft_applied_index", "Highest applied index.", own.applied_index),
+            ("rollcall_journal_synced_index", "Index up to which events are on disk.", service.journal.synced_index),
+            ("rollcall_majority_age_seconds", "Since a majority was asked.", age_ms and age_ms / 1000),
+            ("rollcall_settings_version", "Of the settings in force; 0 = the file's.", own.settings_version),
+            ("rollcall_feature_level", "In force.", own.fleet_level),
+            ("rollcall_controllers", "Controllers that vote, by the log.", len(own.voters)),
+            (
+                "rollcall_controllers_heard",
+                "Voting controllers that the leader has heard lately, itself included; of the leader alone.",
+                heard,
+            ),
+            ("rollcall_sets", "Broker sets.", len(state.sets)),
+            (
+                "rollcall_sets_wanting_master",
+                "Sets that the leader tries to elect for.",
+                service.duties.elections.pending_count,
+            ),
+            (
+                "rollcall_controllers_differing",
+                "Controllers that made another state of the same entries; anything but 0 is an alarm.",
+                len(own.differing),
+            ),
+            (
+                "rollcall_lost_entries",
+                "Entries that brokers have seen and the log lacks; anything but 0 is an alarm; of the leader alone.",
+                own.lost_entries,
+            ),
+            ("rollcall_lead_changes", "Terms with a leader that began within ten minutes, here.", own.lead_changes),
+            (
+                "rollcall_raft_late_seconds",
+                "By which two turns of Raft in a row were late within the last seconds.",
+                own.late_ms / 1000,
+            ),
+            ("rollcall_certificates_revoked", "Certificates that nobody believes any more.", own.certificates_revoked),
+            ("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", own.tokens_in_force),
+            ("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", len(state.pauses)),
+            ("rollcall_maintenances", "Maintenances in force, of replicas or hosts.", len(state.maintenances)),
+            ("rollcall_sessions_open", "Broker sessions on a connection.", service.duties.sessions.open_count),
+        )
         return Reading(
-            role=leadership.role.value,
-            has_authority=authority.is_held,
-            term=leadership.term,
-            commit_index=leadership.commit_index,
-            applied_index=published.index,
-            synced_event_index=service.journal.synced_index,
+            role=own.role.value,
+            gauges=gauges,
             events_dropped=dropped.events if dropped is not None else 0,
-            majority_age_ms=authority.majority_age_ms,
-            sets_total=len(published.state.sets),
-            sets_by_condition=dict(census.conditions),
-            sets_by_problem=dict(census.problems),
-            sets_exposed=census.exposed,
-            sets_wanting_master=service.duties.elections.pending_count,
-            sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
-            statuses=census.worst(METRIC_SETS_MAX),
-            controllers=len(service.log.members.voters),
-            controllers_heard=self._controllers_heard() if authority.is_held else None,
-            controllers_differing=len(service.states.differing),
-            lost_entries=service.lost_entries,
-            lead_changes=service.lead.changes,
-            late_ms=leadership.late_ms,
-            certificates_revoked=len(published.state.revoked),
-            tokens_in_force=self._tokens_in_force(published.state),
-            pauses=len(published.state.pauses),
-            maintenances=len(published.state.maintenances),
-            settings_version=service.live.version,
-            feature_level=published.state.feature_level,
+            census=self._census,
         )
 
     def _controllers_heard(self) -> int:

@@ -10,8 +10,7 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import ElectionPause
 from rollcall_ha.controller.contract.views import SetStatus
-from rollcall_ha.controller.runtime.census import Census
-from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, ControllerMetrics, Reading
+from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Census, ControllerMetrics, Reading
 from rollcall_ha.controller.runtime.views import is_blocked, is_served
 from tests.support.fake_controllers import set_status
 
@@ -25,36 +24,7 @@ def without_master() -> SetStatus:
 
 
 def reading(census: Census) -> Reading:
-    return Reading(
-        role="leader",
-        has_authority=True,
-        term=1,
-        commit_index=1,
-        applied_index=1,
-        synced_event_index=1,
-        events_dropped=0,
-        majority_age_ms=0,
-        sets_total=0,
-        sets_by_condition=dict(census.conditions),
-        sets_by_problem=dict(census.problems),
-        sets_exposed=census.exposed,
-        sets_wanting_master=0,
-        sessions_open=0,
-        graces=0,
-        statuses=census.worst(METRIC_SETS_MAX),
-        controllers=3,
-        controllers_heard=3,
-        controllers_differing=0,
-        lost_entries=0,
-        lead_changes=0,
-        late_ms=0,
-        certificates_revoked=0,
-        tokens_in_force=0,
-        pauses=0,
-        maintenances=0,
-        settings_version=0,
-        feature_level=1,
-    )
+    return Reading(role="leader", gauges=(), events_dropped=0, graces=0, census=census)
 
 
 def shown(census: Census) -> CollectorRegistry:
