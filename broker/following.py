@@ -43,6 +43,7 @@ from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.service import HaClient
 from rollcall_ha.ha.truncation import TruncationPlan
 from rollcall_ha.node.config import split_address
+from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import get_logger
 
 INDEX_BYTES_MAX = 256 * 1024
@@ -93,7 +94,7 @@ class Following:
         """The end of the master's log, by its answer to the newest handshake."""
         self._is_indexing = False
         self._is_paused = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     @property
     def lag_bytes(self) -> int | None:
@@ -210,9 +211,7 @@ class Following:
             case IsolationWanted(plan=plan) if target is self._target:
                 self._feed_plan(plan)
             case RecordEpoch(entry=entry):
-                task = asyncio.get_running_loop().create_task(self._record(target, entry))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.begin(self._record(target, entry))
             case LinkReady() if target is self._target:
                 self._was_ready = True
                 # The master tells its end when it moves: of a set that nobody writes to, the lag would never be known.

@@ -53,6 +53,7 @@ from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
+from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import get_logger
 
 VIEW_DELAY_MS = 50
@@ -102,7 +103,7 @@ class RoleShell:
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._has_view = has_view
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
@@ -165,9 +166,7 @@ class RoleShell:
             return
         self._is_cutting = isinstance(step, ExecuteCut)
         self._calm_at_s = self._loop.time() + VIEW_DELAY_MS / 1000
-        task = self._loop.create_task(self._run(step))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._run(step))
 
     async def _run(self, step: Step) -> None:
         try:
@@ -265,9 +264,7 @@ class RoleShell:
         self._view_to_store = action.stored
         if not self._is_storing_view:
             self._is_storing_view = True
-            task = self._loop.create_task(self._store_views())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(self._store_views())
 
     async def _store_views(self) -> None:
         try:

@@ -60,6 +60,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, cause_of
 from rollcall_ha.node.remoting.names import addresses_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.tls import Credentials
 
 MILESTONES_MAX = 256
@@ -164,7 +165,7 @@ class ControllerSession:
         self._shown = ""
         """Serial number of the certificate that we showed on ``_link``."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks(self._failed)
         """In the order in which they began."""
         self._milestones: deque[tuple[Milestone, int]] = deque(maxlen=MILESTONES_MAX)
         """Each with the microsecond of ``now_us`` at which it was reached."""
@@ -205,9 +206,7 @@ class ControllerSession:
         self._stop_judging()
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     async def ask(self, command: Value) -> AnyReply:
         """
@@ -289,15 +288,15 @@ class ControllerSession:
     def _do(self, actions: list[SessionAction]) -> None:
         for action in actions:
             if isinstance(action, Beat):
-                self._spawn(self._beat(action))
+                self._tasks.begin(self._beat(action))
             elif isinstance(action, Dial):
-                self._spawn(self._dial(action))
+                self._tasks.begin(self._dial(action))
             elif isinstance(action, FindLeader):
-                self._spawn(self._find_leader(action.connection))
+                self._tasks.begin(self._find_leader(action.connection))
             elif isinstance(action, Ask):
-                self._spawn(self._question(action))
+                self._tasks.begin(self._question(action))
             elif isinstance(action, PersistIdentity):
-                self._spawn(self._persist(action.identity))
+                self._tasks.begin(self._persist(action.identity))
             elif isinstance(action, Hang):
                 self._hang(action)
             else:
@@ -339,15 +338,8 @@ class ControllerSession:
     def _lost(self, number: int, reason: str, *, is_silent: bool = False) -> None:
         self._do(self._machine.lost(number, reason, self._now_ms(), is_silent=is_silent))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._owner.failed(error)
+    def _failed(self, error: BaseException) -> None:
+        self._owner.failed(error)
 
     def _judge_again(self) -> None:
         """
@@ -478,7 +470,7 @@ class ControllerSession:
     def _report_soon(self) -> None:
         if self._milestones and not self._is_reporting and self.is_open:
             self._is_reporting = True
-            self._spawn(self._report_batches())
+            self._tasks.begin(self._report_batches())
 
     async def _report_batches(self) -> None:
         try:

@@ -58,6 +58,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
 from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
+from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import get_logger
 from rollcall_ha.node.tls import NOT_YET_VALID, Credentials
 
@@ -130,7 +131,7 @@ class BrokerPortServer:
         self._server = RemotingServer(self, limits=limits, door=door)
         self._links: dict[ConnectionId, RemotingConnection] = {}
         self._last_number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._probes = asyncio.Semaphore(PROBES_MAX)
         self._access = access
         self.codes = CodeTable()
@@ -154,9 +155,7 @@ class BrokerPortServer:
     async def stop(self) -> None:
         """Close every link; returns when no task of the port runs any more."""
         await self._server.stop("this controller stops")
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     @property
     def links(self) -> LinkTable[RemotingConnection]:
@@ -297,7 +296,7 @@ class BrokerPortServer:
                 request.answer(SystemCode.SYSTEM_BUSY, remark=f"{link.orders} requests of this link wait already")
                 return
             link.orders += 1
-            self._spawn(self._work(link, served, request, work))
+            self._tasks.begin(self._work(link, served, request, work))
         except Exception as error:  # noqa: BLE001 - Rule 1 of ``code_table``
             self._fault(served, request, error)
 
@@ -349,7 +348,7 @@ class BrokerPortServer:
         # Bounded as orders are: questions that are held must not use up what registrations need.
         if hint.leader is None and link.orders < ORDERS_PER_LINK_MAX and len(self._tasks) < ORDERS_MAX:
             link.orders += 1
-            self._spawn(answer())
+            self._tasks.begin(answer())
         else:
             connection.respond(frame, SystemCode.SUCCESS, body=_encode(hint))
 
@@ -382,7 +381,7 @@ class BrokerPortServer:
             self._answer(connection, frame, _overloaded(f"{len(link.replicas)} replicas have registered on this link"))
             return
         link.orders += 1
-        self._spawn(self._commit(connection, link, frame, command))
+        self._tasks.begin(self._commit(connection, link, frame, command))
 
     def _is_of_own_set(
         self, connection: RemotingConnection, frame: Frame, message: _Spoken | ApplyBrokerId | RegisterReplica
@@ -429,11 +428,6 @@ class BrokerPortServer:
             what = type(message).__name__
             connection.close(f"{what} of {strangers[0]}, which has not registered on this link", CloseCause.STRANGER)
         return not strangers
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _commit(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         began_s = asyncio.get_running_loop().time()

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import CallOutcome, PeerCalls, Reply
+from rollcall_ha.node.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class AsyncCalls:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self._handler: Handler | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         calls.answer_calls(self._on_call)
 
     def serve(self, handler: Handler) -> None:
@@ -43,19 +44,14 @@ class AsyncCalls:
 
     async def stop(self) -> None:
         """End the calls of peers that are under way; their callers are told when the link ends."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def _on_call(self, caller: ControllerName, request: bytes, reply: Reply) -> None:
         on_loop(self._loop, self._begin, caller, request, reply)
 
     def _begin(self, caller: ControllerName, request: bytes, reply: Reply) -> None:
-        if self._handler is None:
-            return
-        task = self._loop.create_task(_answer(self._handler, caller, request, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._handler is not None:
+            self._tasks.begin(_answer(self._handler, caller, request, reply))
 
 
 async def _answer(handler: Handler, caller: ControllerName, request: bytes, reply: Reply) -> None:

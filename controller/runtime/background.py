@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rollcall_ha.controller.replication.async_calls import on_loop
+from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import Logger
 
 BACKGROUND_TASKS_MAX = 20_000
@@ -23,7 +24,7 @@ class BackgroundTasks:
     def __init__(self, logger: Logger) -> None:
         """Faults of the tasks go to ``logger``."""
         self._logger = logger
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._failed)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> bool:
         """False: too many run already; ``work`` is dropped, and the caller must tell those that wait for it."""
@@ -31,21 +32,15 @@ class BackgroundTasks:
             work.close()
             self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
             return False
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        self._tasks.begin(work)
         return True
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._logger.error("background_task_failed", error=repr(error), exc_info=error)
+    def _failed(self, error: BaseException) -> None:
+        self._logger.error("background_task_failed", error=repr(error), exc_info=error)
 
     async def stop(self) -> None:
         """Cancel all tasks and return when they have ended."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
 
 class Wakeup:
