@@ -23,9 +23,10 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
+from rollcall_ha.controller.contract.settings import Settings, faults_of, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration, made_from
-from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, CatchUpLimits
+from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.node.config import (
     BrokerSection,
     ConfigError,
@@ -40,8 +41,6 @@ from rollcall_ha.node.config import (
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
 QUARANTINE_BYTES_MAX = 1 << 50
-CATCH_UP_BYTES_PER_S_MAX = 1 << 40
-CATCH_UP_COPIES_MAX = 64
 
 
 class BrokerConfig(Frozen):
@@ -98,11 +97,12 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
     set_key = SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set))
     if complaint := key_complaint(set_key) or text_complaint("zone", section.zone):
         raise ConfigError(f"brokers.{name}: {complaint}")
+    timing = _timing(fleet.fleet.timing)
     return BrokerConfig(
         name=name,
         set_key=set_key,
         fleet_incarnation=FleetIncarnation(fleet.fleet.incarnation),
-        timing=_timing(fleet.fleet.timing),
+        timing=timing,
         directory=fleet.path(section.data),
         listen=split_address(bind_address(section, "listen")),
         ha=split_address(bind_address(section, "ha")),
@@ -122,31 +122,24 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         ),
         quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
         quarantine_bytes=_within(f"brokers.{name}.quarantine_bytes", section.quarantine_bytes, 0, QUARANTINE_BYTES_MAX),
-        catch_up=_catch_up(fleet.replication),
+        catch_up=_catch_up(timing, fleet.replication),
         begins_at_last_segment=section.is_learner and fleet.replication.learners_begin_at_last_segment,
     )
 
 
-def _catch_up(section: ReplicationSection) -> CatchUpLimits:
-    for key in ("catch_up_bytes_per_s_max", "catch_up_node_bytes_per_s_max"):
-        value: int = getattr(section, key)
-        # A slower copy sends less than a piece in a second, and its slave would look as if it stood still.
-        if value != 0 and not BYTES_PER_S_MIN <= value <= CATCH_UP_BYTES_PER_S_MAX:
-            raise ConfigError(
-                f"replication.{key} is {value}; it must be 0 (no limit), or from {BYTES_PER_S_MIN} to "
-                f"{CATCH_UP_BYTES_PER_S_MAX} bytes per second"
-            )
-    link, node = section.catch_up_bytes_per_s_max, section.catch_up_node_bytes_per_s_max
-    # Never reached, the limit of a link would be a setting that does nothing.
-    if node and link > node:
-        raise ConfigError(
-            f"replication.catch_up_bytes_per_s_max is {link}, above catch_up_node_bytes_per_s_max, which is {node}: "
-            "one link never gets more than all of them; lower the first or raise the second"
-        )
+def _catch_up(timing: Timing, section: ReplicationSection) -> CatchUpLimits:
+    settings = settings_of(timing, section)
+    if faults := faults_of(settings, timing):
+        raise ConfigError(f"replication.{faults[0]}")
+    return copies_by(settings)
+
+
+def copies_by(settings: Settings) -> CatchUpLimits:
+    """The limits of copies that ``settings`` say."""
     return CatchUpLimits(
-        link_bytes_per_s_max=link,
-        node_bytes_per_s_max=node,
-        copies_max=_within("replication.catch_up_copies_max", section.catch_up_copies_max, 1, CATCH_UP_COPIES_MAX),
+        link_bytes_per_s_max=settings.catch_up_bytes_per_s_max,
+        node_bytes_per_s_max=settings.catch_up_node_bytes_per_s_max,
+        copies_max=settings.catch_up_copies_max,
     )
 
 

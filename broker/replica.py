@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.config import BrokerConfig, copies_by
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.goals import GoalKind, owner_in
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
@@ -85,7 +85,6 @@ from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, Link
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import CleanMark, Frozen, Phase, Value
-from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -277,13 +276,7 @@ class Replica:
         self.machine.retime(retry_ms=timing.reconnect_delay_ms, retry_ms_max=timing.reconnect_delay_ms_max)
         self.session.retime(timing)
         self.ends.retime(timing)
-        self.ends.limit(
-            CatchUpLimits(
-                link_bytes_per_s_max=settings.catch_up_bytes_per_s_max,
-                node_bytes_per_s_max=settings.catch_up_node_bytes_per_s_max,
-                copies_max=settings.catch_up_copies_max,
-            )
-        )
+        self.ends.limit(copies_by(settings))
         self.writes.retime(timing)
         self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
         if self._reign is not None:

@@ -25,14 +25,12 @@ COPY_BEGINS_BYTES: Final = 8 * 1024 * 1024
 COPY_ENDS_BYTES: Final = 1024 * 1024
 """Below ``COPY_BEGINS_BYTES``, or a link at the limit would change between both with every batch of sends."""
 PIECE_BYTES: Final = 128 * 1024
-"""Copied at once: on the loop an ack waits behind so much at most."""
+"""Copied at once: on the loop an ack waits behind so much at most. Slowest rate that can be set: one in a second."""
 BUSY_PAUSE_MS: Final = 1
 BURST_MS: Final = 100
 TURN_POLL_MS: Final = 100
 """A link that waits for its turn asks again after this."""
 TURN_STUCK_MS: Final = 30_000
-BYTES_PER_S_MIN: Final = PIECE_BYTES
-"""Slowest rate that can be set: one piece in a second."""
 
 
 class CatchUpLimits(Frozen):

@@ -277,9 +277,9 @@ KEYS: Mapping[str, Key] = _keys()
 _TIMING_KEYS = tuple(name for name in Timing.__struct_fields__ if name in KEYS)
 
 
-def settings_of(timing: Timing) -> Settings:
-    """What a fleet is founded with: the durations of its file's preset, the other keys by default."""
-    return Settings(**{name: getattr(timing, name) for name in _TIMING_KEYS})
+def settings_of(*parts: msgspec.Struct) -> Settings:
+    """What a fleet is founded with: the keys that these parts of its file have; the others by default."""
+    return Settings(**{name: getattr(part, name) for part in parts for name in part.__struct_fields__ if name in KEYS})
 
 
 def timing_keys_of(settings: Settings, timing: Timing) -> Settings:

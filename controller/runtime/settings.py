@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 import msgspec
-from msgspec import structs
 
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.names import name_complaint
@@ -67,12 +66,7 @@ class ServiceSettings(Frozen):
     @property
     def founded(self) -> Settings:
         """What the fleet file says of all that can be changed while the fleet runs."""
-        return structs.replace(
-            settings_of(self.timing),
-            catch_up_bytes_per_s_max=self.replication.catch_up_bytes_per_s_max,
-            catch_up_node_bytes_per_s_max=self.replication.catch_up_node_bytes_per_s_max,
-            catch_up_copies_max=self.replication.catch_up_copies_max,
-        )
+        return settings_of(self.timing, self.replication)
 
     @property
     def own(self) -> ControllerAddresses:

@@ -152,10 +152,10 @@ def test_the_limits_of_copies_are_those_of_the_fleet_file() -> None:
     [
         ({"catch_up_bytes_per_s_max": 1}, ["replication.catch_up_bytes_per_s_max is 1", "131072"]),
         ({"catch_up_node_bytes_per_s_max": -1}, ["replication.catch_up_node_bytes_per_s_max is -1", "131072"]),
-        ({"catch_up_copies_max": 0}, ["replication.catch_up_copies_max is 0", "from 1 to 64"]),
+        ({"catch_up_copies_max": 0}, ["replication.catch_up_copies_max is 0", "1 to 64"]),
         (
             {"catch_up_bytes_per_s_max": 2_000_000, "catch_up_node_bytes_per_s_max": 1_000_000},
-            ["2000000", "1000000", "lower the first or raise the second"],
+            ["2000000", "1000000", "lower catch_up_bytes_per_s_max"],
         ),
     ],
 )

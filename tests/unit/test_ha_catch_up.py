@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.ha.catch_up import (
     BURST_MS,
     BUSY_PAUSE_MS,
-    BYTES_PER_S_MIN,
     COPY_BEGINS_BYTES,
     COPY_ENDS_BYTES,
     PIECE_BYTES,
@@ -20,6 +20,7 @@ from rollcall_ha.ha.catch_up import (
 )
 
 FAR = 100 * COPY_BEGINS_BYTES
+BYTES_PER_S_MIN = KEYS["catch_up_bytes_per_s_max"].least
 
 
 class Copier:
@@ -54,6 +55,10 @@ class Copier:
                 for link in links:
                     sent[link] += self.send(link, is_busy=is_busy)
         return sent
+
+
+def test_the_slowest_rate_that_can_be_set_sends_a_piece_each_second() -> None:
+    assert BYTES_PER_S_MIN == PIECE_BYTES
 
 
 def test_a_slave_that_follows_is_never_slowed_down() -> None:

@@ -14,7 +14,7 @@ import uvloop
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
-from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, PIECE_BYTES, CatchUpLimits
+from rollcall_ha.ha.catch_up import PIECE_BYTES, CatchUpLimits
 from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.truncation import Cut, Keep
 from tests.support.ha_logs import MappedLog, history
@@ -36,7 +36,7 @@ class World:
     port: int = 0
 
     def __post_init__(self) -> None:
-        limits = CatchUpLimits(link_bytes_per_s_max=BYTES_PER_S_MIN)
+        limits = CatchUpLimits(link_bytes_per_s_max=PIECE_BYTES)
         self.master = MasterReplica(self.log("master"), clock_ms=lambda: 0, catch_up=limits)
 
     def log(self, name: str) -> MappedLog:
