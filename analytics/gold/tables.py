@@ -151,11 +151,8 @@ GOLD_RTO_DAILY = table(
     "gold/rto_daily",
     "Histograms of durations: failovers by phase and whole milliseconds.",
     "cluster day kind cause phase duration_ms",
-    """
-cluster string cluster
-day date UTC date of the elections
-kind string failover or unclean
-cause string as gold.failovers.cause
+    f"""
+{GOLD_FAILOVERS_DAILY.lines("cluster day kind cause")}
 phase string detected ... serving, total, waited (after SERVING, by a sender), unattributed, outage
 duration_ms bigint whole milliseconds, rounded down
 failovers bigint how many
@@ -167,11 +164,8 @@ GOLD_DOMINANCE_DAILY = view(
     "gold/dominance_daily",
     "Which phase took longest, by cause.",
     "cluster day kind cause phase",
-    """
-cluster string cluster
-day date UTC date of the elections
-kind string failover or unclean
-cause string as gold.failovers.cause
+    f"""
+{GOLD_FAILOVERS_DAILY.lines("cluster day kind cause")}
 phase string dominating_phase
 failovers bigint in how many
 duration_us bigint sum of its durations in those
@@ -242,10 +236,8 @@ GOLD_QUIET_DAILY = table(
     "gold/quiet_daily",
     "Sets without a row in sets_daily: observed and available all day, never exposed, no failover.",
     "cluster day fleet",
-    """
-cluster string cluster
-day date UTC date
-fleet string fleet incarnation
+    f"""
+{GOLD_SETS_DAILY.lines("cluster day fleet")}
 sets bigint how many; each of them was observed and available for 86,400,000 ms
 """,
 )
@@ -254,11 +246,8 @@ GOLD_NODES_DAILY = table(
     "gold/nodes_daily",
     "Silences of each replica, on days that have any, or on which it was gone; none with returned_seq = seq.",
     "cluster day fleet broker_set broker_id",
-    """
-cluster string cluster
-day date UTC date
-fleet string fleet incarnation
-broker_set string name of the set
+    f"""
+{GOLD_SETS_DAILY.lines("cluster day fleet broker_set")}
 broker_id int the replica
 faults bigint times that it was found silent on this day, goodbyes not counted
 goodbyes bigint clean stops on this day
