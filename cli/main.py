@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import context, orders, reads, waiting
+from rollcall_ha.cli import context, orders, reads, run, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
@@ -167,8 +167,6 @@ def restore(
 
     Exit codes: 0 restored; 1 refused, with the reason; 2 nothing to read, or wrong use.
     """
-    from rollcall_ha.cli import run
-
     options = {"--config": str(config), "--token": token, "--accept-fleet": accept_fleet}
     arguments = [f"{option}={value}" for option, value in options.items() if value]
     arguments += [f"--name={one}" for one in name or ()]
@@ -191,8 +189,6 @@ def verify(
 
     Exit codes: 0 every rule holds; 1 a rule is broken, with file and line; 2 nothing to read.
     """
-    from rollcall_ha.cli import run
-
     run.module("rollcall_ha.controller.runtime.verify", *_common(passphrase_file, output), "--", str(path))
 
 
@@ -238,8 +234,6 @@ def run_controller(
     config: ConfigOption = FLEET_FILE,
 ) -> None:
     """Run a controller in this process."""
-    from rollcall_ha.cli import run
-
     run.module("rollcall_ha.api.server", "--config", str(config), "--name", name)
 
 
@@ -249,8 +243,6 @@ def run_broker(
     config: ConfigOption = FLEET_FILE,
 ) -> None:
     """Run a broker in this process."""
-    from rollcall_ha.cli import run
-
     run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
 
 
@@ -345,8 +337,6 @@ def run_demo(
     caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, start, stop, cont or down.")]
 ) -> None:
     """Play with a fleet on this machine, and see it fail over. up, kill NAME, start, stop NAME, cont NAME, down."""
-    from rollcall_ha.cli import run
-
     run.module("rollcall_ha.deploy.local.demo", verb, *caller.args)
 
 
