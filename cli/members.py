@@ -17,8 +17,8 @@ import typer
 
 from rollcall_ha.cli import context, reads
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
+from rollcall_ha.cli.orders import print_preview
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
-from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered
 from rollcall_ha.controller.contract.ids import ControllerName
@@ -67,7 +67,7 @@ def transfer(
             found = asking.preview(TransferLead(to=successor))
             ordered = [event for event in found.events if isinstance(event, LeadershipTransferOrdered)]
             would = "; ".join(f"Would have {one.successor} lead instead of {one.controller}." for one in ordered)
-            _print_preview(found, would or "Would change nothing.", order.form)
+            print_preview(found, would or "Would change nothing.", order.form)
             return
         answer = asking.order(TransferLead(to=successor, reason=order.reason), request_id=order.request_id)
         line, mood = f"OK  {answer.leader} leads in term {answer.term}", Mood.GOOD
@@ -94,7 +94,7 @@ def add(
         if order.is_dry_run:
             found = asking.preview(asked)
             verdict = f"Would add {name}: it takes entries, and votes when it has caught up."
-            _print_preview(found, verdict, order.form)
+            print_preview(found, verdict, order.form)
             return
         _add(asking, asked, timeout)
         _print_members(asking, f"OK  {name} votes", order.form)
@@ -107,7 +107,7 @@ def remove(name: NameArgument, *, order: OperatorOptions) -> None:
     with context.client(order.form) as asking:
         if order.is_dry_run:
             found, verdict = _preview_removal(asking, name, order.reason)
-            _print_preview(found, f"Would {verdict}.", order.form)
+            print_preview(found, f"Would {verdict}.", order.form)
             return
         _remove(asking, name, order.reason)
         line = f"OK  {name} is no controller any more: stop it, and revoke its certificate"
@@ -133,7 +133,7 @@ def replace(
             removal, verdict = _preview_removal(asking, old, order.reason)
             found = asking.preview(asked)
             both = msgspec.structs.replace(found, events=(*found.events, *removal.events))
-            _print_preview(both, f"Would add {new}, and when it votes {verdict}.", order.form)
+            print_preview(both, f"Would add {new}, and when it votes {verdict}.", order.form)
             return
         _add(asking, asked, timeout)
         if ControllerName(old) in asking.members().voters:
@@ -180,10 +180,6 @@ def _preview_removal(asking: Client, name: str, reason: str) -> tuple[OrderPrevi
         heirs = [one.successor for one in found.events if isinstance(one, LeadershipTransferOrdered)]
         return found, f"have {', '.join(heirs)} lead, then remove {name}"
     return asking.preview(_removal(name, reason)), f"remove {name}"
-
-
-def _print_preview(found: OrderPreview, verdict: str, form: Format) -> None:
-    print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), form)
 
 
 def _print_members(asking: Client, line: str, form: Format) -> None:

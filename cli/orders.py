@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
     from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.replies import AnsweredBy, Done
+    from rollcall_ha.controller.contract.views import OrderPreview
 
 
 FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
@@ -244,14 +245,17 @@ def give(
     ``hints``: what to do next, asked for when it is done.
     """
     if order.is_dry_run:
-        from rollcall_ha.cli.tables import read_line
-
         found = asking.preview(asked)
-        verdict = would if found.events else "Would change nothing."
-        print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), order.form)
+        print_preview(found, would if found.events else "Would change nothing.", order.form)
         return
     answer = asking.order(asked, request_id=order.request_id)
     print_report(Report(document=answer, verdict=f"OK  {done}", mood=Mood.GOOD, parts=hints()), order.form)
+
+
+def print_preview(found: OrderPreview, verdict: str, form: Format) -> None:
+    from rollcall_ha.cli.tables import read_line
+
+    print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), form)
 
 
 def is_looked_at(order: OperatorOptions, preview: Callable[[], Report], question: str) -> bool:
