@@ -28,7 +28,6 @@ import msgspec
 from rollcall_ha.client.addresses import base_url, hinted, resolved
 from rollcall_ha.client.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.client.identity import Identity, NotTrusted, trouble_of
-from rollcall_ha.client.pages import all_pages, page_params
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, OrderSwitchover
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId, SetKey
@@ -36,6 +35,7 @@ from rollcall_ha.controller.contract.orders import ORDERS, order_of, set_path
 from rollcall_ha.controller.contract.replies import Answer, AnsweredBy, Elected, IdGranted, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import EventRef, Frozen
 from rollcall_ha.controller.contract.views import (
+    PAGE_SETS_MAX,
     CertificatesAnswer,
     ControllersAnswer,
     ControllerStatus,
@@ -54,6 +54,7 @@ from rollcall_ha.controller.contract.views import (
 )
 
 T = TypeVar("T")
+Page = TypeVar("Page", FleetStatus, SetPage)
 
 LIMIT_MS = 5_000
 """How long a call looks for a leader before it gives up."""
@@ -245,10 +246,10 @@ class Client:
         base = base_url(address, self._scheme)
 
         def page(after: str | None) -> FleetStatus:
-            call = _Call(method="GET", path="/v1/status", params=page_params("local", after))
+            call = _Call(method="GET", path="/v1/status", params=_page_params("local", after))
             return self._decode(self._once(base, call), FleetStatus)
 
-        return all_pages(page)
+        return _all_pages(page)
 
     def newest_event_by(self, address: str) -> EventPage:
         """The end of the journal of one controller. Raises ``ClientError``."""
@@ -264,15 +265,15 @@ class Client:
 
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
-        return all_pages(lambda after: self._read("/v1/status", FleetStatus, page_params("linearizable", after)))
+        return _all_pages(lambda after: self._read("/v1/status", FleetStatus, _page_params("linearizable", after)))
 
     def sets(self, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetPage:
         """All sets, page after page, each within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
 
         def page(after: str | None) -> SetPage:
-            return self._read("/v1/sets", SetPage, page_params(consistency, after), limit_ms=limit_ms)
+            return self._read("/v1/sets", SetPage, _page_params(consistency, after), limit_ms=limit_ms)
 
-        return all_pages(page)
+        return _all_pages(page)
 
     def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
         """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
@@ -549,3 +550,20 @@ class Client:
 def new_request_id() -> RequestId:
     """A fresh id of 32 hex digits."""
     return RequestId(secrets.token_hex(16))
+
+
+def _all_pages(page: Callable[[str | None], Page]) -> Page:
+    """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
+    first: Page = page(None)
+    sets = [*first.sets]
+    after = first.next_after
+    while after is not None:
+        following = page(after)
+        sets.extend(following.sets)
+        after = following.next_after
+    return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)
+
+
+def _page_params(consistency: str, after: str | None) -> dict[str, str]:
+    """The question for a page of sets; ``after`` None: for the first one."""
+    return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})
