@@ -39,7 +39,6 @@ from rollcall_ha.deploy.local.demo import (
     discard,
     is_complete,
     rollcall,
-    run_command,
     say,
     show,
     start_producer,
@@ -165,7 +164,7 @@ def told(story: Story, epoch: MasterEpoch) -> None:
 
 def history_of(story: Story) -> list[dict[str, Any]]:
     """The rows of ``rollcall history -o json`` now. Raises ``LauncherError`` if it prints none."""
-    done = run_command(story.fleet, "history", story.key.name, "-o", "json", "--limit", "500")
+    done = story.fleet.run_command("history", story.key.name, "-o", "json", "--limit", "500")
     if done.returncode != 0:
         raise LauncherError(f"rollcall history failed: {done.stderr.strip()}")
     rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]

@@ -146,22 +146,9 @@ def timeline_command(directory: Path) -> str:
 def show(fleet: Fleet, *arguments: str) -> int:
     """Run a command of the CLI as a user would, and print it with its output; returns its exit code."""
     say(f"\n$ {rollcall()} {' '.join(arguments)}")
-    done = run_command(fleet, *arguments)
+    done = fleet.run_command(*arguments)
     say((done.stdout + done.stderr).rstrip())
     return done.returncode
-
-
-def run_command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of the CLI, with its output."""
-    return subprocess.run(
-        fleet.command(*arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=fleet.commands_environment(),
-        # No terminal: a command that asks "Elect?" would wait for an answer that nobody gives.
-        stdin=subprocess.DEVNULL,
-    )
 
 
 # --- acts ------------------------------------------------------------------------------------------------------------

@@ -207,6 +207,21 @@ class Fleet:
             found |= {"ROLLCALL_AUTHORITY": str(identity.authority), "ROLLCALL_IDENTITY": str(identity.certificate)}
         return found
 
+    def run_command(
+        self, *arguments: str, timeout_s: float | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A command of the CLI, with its output; ``variables`` are more of its environment."""
+        return subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            env=self.commands_environment() | variables,
+            # No terminal: a command that asks "Elect?" would wait for an answer that nobody gives.
+            stdin=subprocess.DEVNULL,
+        )
+
     def client(self) -> Client:
         """One REST client, closed by ``down``."""
         if self._client is None:

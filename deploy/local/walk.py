@@ -23,7 +23,7 @@ from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.values import Frozen, host_of
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import LauncherError, our_environment
+from rollcall_ha.deploy.local.processes import LauncherError
 
 COMMAND_SECONDS_MAX = 30.0
 AUTHORITY = "authority"
@@ -223,13 +223,5 @@ def _is_leaf(name: str) -> bool:
 
 
 def _ask(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        fleet.command(*arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_SECONDS_MAX,
-        # On the operator's disk: the contexts of whoever runs the walk stay as they are.
-        env=our_environment() | {"ROLLCALL_CONTEXTS": "contexts.json"},
-        stdin=subprocess.DEVNULL,
-    )
+    # On the operator's disk: the contexts of whoever runs the walk stay as they are.
+    return fleet.run_command(*arguments, timeout_s=COMMAND_SECONDS_MAX, ROLLCALL_CONTEXTS="contexts.json")
