@@ -331,11 +331,12 @@ class Sessions:
             # there.
             self._leave_due(session)
             session.timeout_ms = self._timeout_ms(session.kind, beat.timeout_ms)
-        self._heard(session, connection, now_ns, self._late_ns(session, beat, now_ns))
+        late_ns = self._late_ns(session, beat, now_ns)
+        self._heard(session, connection, now_ns, late_ns)
         session.answered_ns = now_ns
         # Its slaves' acks ended 0.4 s before its last heartbeat: by the heartbeat, 3.5 s without an ack were
         # an outage of 3.1 s at most. A stop as old as ``stall_ms`` is told by itself.
-        session.told_ns -= min(_bounded_ns(beat.waiting_us or 0), session.stall_ns)
+        session.told_ns = self._since_ns(now_ns) - late_ns - min(_bounded_ns(beat.waiting_us or 0), session.stall_ns)
         # One proposal at a time: a leader that has just taken over hears 3,000 heartbeats a second of replicas that are
         # marked silent, and each of them would else become an entry.
         if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:

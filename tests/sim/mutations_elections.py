@@ -179,7 +179,7 @@ ELECTIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.milestones:Milestones._timed",
         mutate=_the_old_master_ceased_at_the_commit,
         tests=(
-            "tests/unit/test_runtime_duties.py::test_an_order_took_the_time_in_which_its_old_master_still_acknowledged_for_an_outage",
+            "tests/unit/test_runtime_milestones.py::test_an_order_took_the_time_in_which_its_old_master_still_acknowledged_for_an_outage",
             "tests/unit/test_runtime_outages.py::test_the_outage_of_an_order_has_bounds_as_long_as_its_old_master_may_have_served",
         ),
     ),
