@@ -10,6 +10,7 @@ from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
 from rollcall_ha.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
+from rollcall_ha.controller.contract.problems import MASTER_MISSED_WORDS
 from rollcall_ha.controller.contract.replies import Elected, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import (
@@ -19,7 +20,7 @@ from rollcall_ha.controller.contract.verdicts import (
     LossVerdict,
     Verdict,
 )
-from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem, SetStatus
 
 _CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
 
@@ -150,8 +151,8 @@ def refusal_report(problem: Problem) -> Report:
     return Report(document=problem, verdict=first, mood=Mood.BAD, parts=tuple(parts))
 
 
-def explanation_report(found: Explanation) -> Report:
-    """``explain SET EPOCH``: the decision record, from its own events."""
+def explanation_report(found: Explanation, now: SetStatus | None = None) -> Report:
+    """``explain SET EPOCH``: the decision record, from its own events; ``now``: the set, if no epoch was asked for."""
     row = found.row
     name = found.set_key.name
     origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
@@ -159,6 +160,9 @@ def explanation_report(found: Explanation) -> Report:
     parts: list[str | Table] = [
         f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {found.election.ref}."
     ]
+    # Asked when a set has no master, the record of its last election alone would say why that one was held.
+    if now is not None and now.is_master_missed:
+        parts.insert(0, f"NOW  {MASTER_MISSED_WORDS}; rollcall status says for how long.")
     event = found.election.event
     if isinstance(event, MasterElected):
         parts += _election_parts(event)

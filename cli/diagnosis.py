@@ -24,6 +24,7 @@ from rollcall_ha.controller.contract.problems import (
     Severity,
     lead_unstable_words,
     lost_entries_words,
+    own_network_words,
 )
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import EventRef, Frozen, Value
@@ -167,6 +168,15 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
             remedy="take load from the machines of controllers that are late; if none is, look at the network between "
             "them; timing = safe waits longer",
         )
+    for one, status in facts.answering:
+        if own_network := own_network_words(status.controller.missed, status.sets_total):
+            yield _critical(
+                subject=one.name,
+                found=own_network,
+                expected="brokers that fail one by one",
+                remedy=f"look at the network between {one.name} and the brokers first: masters may serve on. A fault "
+                f"of {one.name}'s machine alone: rollcall controllers transfer",
+            )
     for one in facts.controllers:
         if one.status is None:
             yield Finding(

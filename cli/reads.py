@@ -154,8 +154,9 @@ def explain(
 
     def fetch(asking: Client) -> Report:
         key = context.set_key(asking, name)
-        wanted = asking.set(key).set.view.master_epoch if epoch is None else MasterEpoch(epoch)
-        return decisions.explanation_report(asking.explain(key, wanted))
+        now = asking.set(key).set if epoch is None else None
+        wanted = MasterEpoch(epoch or 0) if now is None else now.view.master_epoch
+        return decisions.explanation_report(asking.explain(key, wanted), now)
 
     show(fetch, form, None)
 

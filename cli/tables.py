@@ -18,7 +18,14 @@ from rollcall_ha.cli.watching import Change
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
-from rollcall_ha.controller.contract.problems import ProblemCode, lead_unstable_words, lost_entries_words, words_of
+from rollcall_ha.controller.contract.problems import (
+    MASTER_MISSED_WORDS,
+    ProblemCode,
+    lead_unstable_words,
+    lost_entries_words,
+    own_network_words,
+    words_of,
+)
 from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance, Phase, SwitchoverEnd
@@ -107,8 +114,8 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
         first = down[0]
         is_serving = first.view.condition is Condition.SERVING
         reason = _problems(first) if is_serving else first.view.condition_reason or str(first.view.condition)
-        if first.is_master_awaited:
-            reason += "; its slaves hear it, so it is awaited before another one is elected"
+        if first.is_master_missed:
+            reason += f"; {MASTER_MISSED_WORDS}"
         verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
         return Judgement(verdict, Mood.BAD, is_degraded=True)
     weak = [status for status in sets if status.problems]
@@ -198,6 +205,8 @@ def status_report(
     told = [row.status for row in controllers if row.status is not None] or [fleet.controller]
     if unstable := lead_unstable_words(told):
         parts.append(f"WARNING  {unstable}.")
+    if own_network := own_network_words(fleet.controller.missed, fleet.sets_total):
+        parts.append(f"WARNING  {own_network}.")
     if fleet.controller.lost_entries:
         parts.append(f"WARNING  {fleet.controller.name}: {lost_entries_words(fleet.controller.lost_entries)}.")
     if fleet.controller.fleet_level < fleet.controller.feature_level:

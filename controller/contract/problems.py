@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from rollcall_ha.controller.contract.views import ControllerStatus
+from rollcall_ha.controller.contract.views import ControllerStatus, MissedMasters
 
 LEAD_WINDOW_MS = 600_000
 LEAD_CHANGES_MAX = 5
@@ -106,6 +106,25 @@ def lead_unstable_words(answering: Sequence[ControllerStatus]) -> str:
     late = ", ".join(f"{one.name} {one.late_ms / 1000:.1f} s" for one in answering if one.late_ms)
     cause = f"controllers come late, {late}: too little CPU, or a slow disk" if late else "none that answers is late"
     return f"LEAD_UNSTABLE: the lead changed {changes} times within {LEAD_WINDOW_MS // 60_000} minutes; {cause}"
+
+
+MASTER_MISSED_WORDS = (
+    "controllers lost its master together with all others, so nobody is elected until a member is heard without it"
+)
+"""Of one set (R13)."""
+
+
+def own_network_words(missed: MissedMasters | None, sets_total: int) -> str:
+    """Why sets elect nobody although their masters are silent, and for how long (R13); empty when none is missed."""
+    if missed is None:
+        return ""
+    within = "" if missed.left_ms is None else f", and for {missed.left_ms / 1000:.1f} s more at most"
+    return (
+        f"OWN_NETWORK: the masters of {missed.sets} of {sets_total} sets are silent for up to "
+        f"{missed.silent_ms / 1000:.1f} s, since all of their sets, or most of the fleet, fell silent at once: the "
+        f"controllers' own network is suspected; nobody is elected there until a member is heard without its master"
+        f"{within}"
+    )
 
 
 def words_of(code: str) -> str:

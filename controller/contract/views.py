@@ -140,8 +140,8 @@ class SetStatus(Value):
     """The one that holds for this set, its own or the fleet's; None: masters are elected without asking."""
     refused: tuple[RefusedBroker, ...] = ()
     """Processes of this set that this controller has refused within the last minute."""
-    is_master_awaited: bool = False
-    """No election is held: its slaves hear the master, which controllers lost together with all others (R13)."""
+    is_master_missed: bool = False
+    """Nobody is elected now: controllers lost its master together with all others (R13)."""
 
     def refusal_of(self, replica: ReplicaStatus) -> RefusedBroker | None:
         """The refusal of a process of ``replica``, or else of one without a name on its host; None: none is known."""
@@ -165,6 +165,16 @@ class CertificateStatus(Value):
     """UTC."""
     expires_in_ms: int
     """By the clock of the controller that tells it."""
+
+
+class MissedMasters(Value):
+    """Masters that fell silent together with their sets or most of the fleet, and have no successor for it (R13)."""
+
+    sets: int
+    silent_ms: int
+    """Of the one that was heard first of them, by its own heartbeats."""
+    left_ms: int | None
+    """The most for which any of them is awaited further; None: of a set nobody is heard, and the time has not begun."""
 
 
 class ControllerRole(StrEnum):
@@ -221,6 +231,8 @@ class ControllerStatus(Value):
     """Terms with a leader that it has seen begin within ``LEAD_WINDOW_MS``."""
     late_ms: int = 0
     """By which two turns of its Raft in a row were late within the last seconds; 0: none."""
+    missed: MissedMasters | None = None
+    """Of the leader alone. Its own network is suspected."""
 
 
 class ControllersAnswer(Value):

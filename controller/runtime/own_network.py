@@ -1,8 +1,8 @@
 """
 Masters that fell silent together with all others: it may be this leader's own network.
 
-Here: the suspicion, and how long a master is awaited, as functions over sessions. Not here: who is silent
-(``sessions``), holding elections back (``core.election_duty``).
+Here: the suspicion, how long a master is awaited, and what people are told of it, as functions over sessions. Not here:
+who is silent (``sessions``), holding elections back (``core.election_duty``), the words (``contract.problems``).
 
 Rule 1 (R13): a master is missed, and not lost, if it is found silent when no member of its set, or less than half of
 the fleet's replicas, was heard lately. A leader that finds one silent in replicated state has not seen why. A replica
@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.contract.views import MissedMasters
 from rollcall_ha.controller.runtime.session_state import ReplicaKey, ReplicaSession
 
 
@@ -56,6 +58,34 @@ def is_awaited(master: ReplicaSession, now_ns: int) -> bool:
     since_ns = master.witnessed_ns
     is_in_time = since_ns is not None and now_ns - since_ns < master.timeout_ms * NS_PER_MS
     return is_in_time and master.is_fresh(master.alive_ns, now_ns) and not _has_hung_up(master)
+
+
+def is_missed(master: ReplicaSession, of_set: Iterable[ReplicaSession], now_ns: int) -> bool:
+    """Whether nobody is elected in its place now, because it is awaited, or its whole set was found silent (rule 1)."""
+    # Heard again before its silence was applied: it is no more silent than any other.
+    if master.is_fresh(master.heard_ns, now_ns):
+        return False
+    # A machine that refuses probes is reached: told as missed, brokers that were killed together would send people to
+    # the network. So would those that the last leader found silent, perhaps a year ago.
+    is_found = master.missed_ns is not None and master.cause is SilenceCause.TIMEOUT and master.refused_ns is None
+    return is_awaited(master, now_ns) or (is_found and not any(one.is_fresh(one.heard_ns, now_ns) for one in of_set))
+
+
+def told(missed: Collection[ReplicaSession], now_ns: int) -> MissedMasters | None:
+    """Count those that ``is_missed``, for people; None: there is none."""
+    if not missed:
+        return None
+    # One that is not awaited has no end, also if it was: nobody of its set is heard.
+    ends = [
+        one.witnessed_ns + one.timeout_ms * NS_PER_MS
+        for one in missed
+        if one.witnessed_ns is not None and is_awaited(one, now_ns)
+    ]
+    return MissedMasters(
+        sets=len(missed),
+        silent_ms=max(now_ns - one.due_from_ns for one in missed) // NS_PER_MS,
+        left_ms=(max(ends) - now_ns) // NS_PER_MS if len(ends) == len(missed) else None,
+    )
 
 
 def _has_hung_up(master: ReplicaSession) -> bool:

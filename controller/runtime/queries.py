@@ -234,6 +234,7 @@ class Queries:
             clock_step_ms=step.event.step_ms if step is not None and isinstance(step.event, ClockStepped) else None,
             lost_entries=self._service.lost_entries,
             lead_changes=self._service.lead.changes,
+            missed=self._service.duties.sessions.missed_masters(self._service.now_ns()),
             late_ms=leadership.late_ms,
             state_digest=published.state.state_digest,
             voters=members.voters,
@@ -480,6 +481,7 @@ class Queries:
         service, own = self._service, self.controller()
         state, authority, dropped = service.published.state, service.authority(), service.journal.dropped
         age_ms, heard = authority.majority_age_ms, self._controllers_heard() if authority.is_held else None
+        missed = service.duties.sessions.missed_masters(service.now_ns())
         gauges = (
             ("rollcall_controller_authority", "1 if this controller answers with authority.", own.has_authority),
             ("rollcall_raft_term", "Raft term.", own.term),
@@ -500,6 +502,11 @@ class Queries:
                 "rollcall_sets_wanting_master",
                 "Sets that the leader tries to elect for.",
                 service.duties.elections.pending_count,
+            ),
+            (
+                "rollcall_sets_missing_master",
+                "Sets whose masters fell silent together with all others: the leader's own network is suspected.",
+                0 if missed is None else missed.sets,
             ),
             (
                 "rollcall_controllers_differing",

@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     made_from,
 )
+from rollcall_ha.controller.contract.views import MissedMasters
 from rollcall_ha.controller.core.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.core.detection import Stamps
 from rollcall_ha.controller.core.registration import too_high
@@ -612,6 +613,18 @@ class Sessions:
         """Whether its master may be there, by a member's word, and is to be heard before another one is elected."""
         master = self._sessions.get((view.set_key, view.master)) if view.master is not None else None
         return master is not None and own_network.is_awaited(master, now_ns)
+
+    def misses_master(self, key: SetKey, now_ns: int) -> bool:
+        """Whether its master fell silent together with all others, so that nobody is elected now (Rule 9)."""
+        master = self._sessions.get(self._reigning[key]) if key in self._reigning else None
+        members = (self._sessions.get((key, one)) for one in self._tracked.get(key, ()))
+        of_set = (one for one in members if one is not None)
+        return master is not None and own_network.is_missed(master, of_set, now_ns)
+
+    def missed_masters(self, now_ns: int) -> MissedMasters | None:
+        """Those of all sets that ``misses_master``; None: no set does, or this controller does not lead."""
+        missed = [self._sessions[master] for key, master in self._reigning.items() if self.misses_master(key, now_ns)]
+        return own_network.told(missed, now_ns)
 
     def has_heard(self, key: SetKey, broker_id: BrokerId) -> bool:
         """Whether the replica told its positions."""

@@ -71,7 +71,7 @@ def set_status(
         last_election_ms=last_election_ms,
         pause=pause,
         refused=refused,
-        is_master_awaited=sessions.awaits_master(view, now_ns),
+        is_master_missed=sessions.misses_master(view.set_key, now_ns),
     )
 
 

@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.views import (
     CertificateStatus,
     EventPage,
     FleetStatus,
+    MissedMasters,
     RefusedBroker,
     SetStatus,
 )
@@ -241,6 +242,12 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         "late, c1 2.1 s: too",
     ),
     "a lead that changes in a bad network": (with_own(1, lead_changes=6), Severity.WARNING, "fleet", "6 times within"),
+    "a leader that lost most of the fleet at once": (
+        with_own(0, missed=MissedMasters(sets=1, silent_ms=4_000, left_ms=None)),
+        Severity.CRITICAL,
+        "c1",
+        "OWN_NETWORK: the masters of 1 of",
+    ),
     "a clock that stepped": (with_own(0, clock_step_ms=5_000), Severity.NOTE, "c1", "+5,000 ms"),
     "a disk nearly full": (
         replace(HEALTHY, disks=(replace(HEALTHY.disks[0], free_bytes=2 * 10**9),)),
