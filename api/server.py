@@ -311,6 +311,7 @@ class _Node:
         rest_socket = _listen(self._settings.bound.rest)
         leaving = Leaving(self._service)
         self._gateway.on_not_yet_valid, self._service.on_late = leaving.clock_behind, leaving.late
+        self._service.refusals.peers = lambda: self._log.peers_refused
         if self._names is not None:
             self._names.start()
         try:

@@ -134,6 +134,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     found = [
         *_quorum(facts),
         *_members(facts),
+        *_missed_masters(facts),
         *_sets(facts.sets),
         *_ports(facts.ports),
         *_certificates(facts),
@@ -153,12 +154,22 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
     total, alive = len(facts.controllers), len(facts.answering)
     needed = total // 2 + 1
     leaders = [one.name for one, status in facts.answering if status.controller.has_authority]
+    refused = {(by.name, one.who): one for by, status in facts.answering for one in status.controller.refused}
     if not leaders:
+        # Those that run and are refused are no majority either, and starting them again changes nothing.
+        remedy = "mend why controllers are refused, as told here" if refused else "start the controllers that are down"
         yield _critical(
             subject="fleet",
             found=f"no controller leads with authority; {alive} of {total} answer",
             expected=f"one leads, and {needed} of {total} are up",
-            remedy="start the controllers that are down; brokers keep serving meanwhile, and nobody is elected",
+            remedy=f"{remedy}; brokers keep serving meanwhile, and nobody is elected",
+        )
+    for (by_name, who), refusal in refused.items():
+        yield _warning(
+            subject=who,
+            found=f"it runs at {refusal.host}, and {by_name} refuses it as a controller: {refusal}",
+            expected="controllers take each other's certificates",
+            remedy=refusal.hint,
         )
     if unstable := lead_unstable_words([status.controller for _, status in facts.answering]):
         yield _warning(
@@ -168,24 +179,20 @@ def _quorum(facts: Facts) -> Iterator[Finding]:
             remedy="take load from the machines of controllers that are late; if none is, look at the network between "
             "them; timing = safe waits longer",
         )
-    for one, status in facts.answering:
-        if own_network := own_network_words(status.controller.missed, status.sets_total):
-            yield _critical(
-                subject=one.name,
-                found=own_network,
-                expected="brokers that fail one by one",
-                remedy=f"look at the network between {one.name} and the brokers first: masters may serve on. A fault "
-                f"of {one.name}'s machine alone: rollcall controllers transfer",
-            )
     for one in facts.controllers:
         if one.status is None:
+            # Its certificate may be no good here either.
+            known = next((refusal for refusal in refused.values() if refusal.name == one.name), None)
+            start = (
+                f"start it on its machine (rollcall controller {one.name}); its log says why it ended: "
+                "exit code 64 is its fleet file, 65 its data directory"
+            )
             yield Finding(
                 severity=Severity.WARNING if alive >= needed else Severity.CRITICAL,
                 subject=one.name,
                 found=f"controller does not answer: {one.trouble}",
                 expected=f"{total} of {total} answer; {alive} do, and {needed} are needed",
-                remedy=f"start it on its machine (rollcall controller {one.name}); its log says why it ended: "
-                "exit code 64 is its fleet file, 65 its data directory",
+                remedy=start if known is None else known.hint,
             )
         elif one.status.controller.differing:
             names = ", ".join(one.status.controller.differing)
@@ -230,6 +237,18 @@ def _members(facts: Facts) -> Iterator[Finding]:
 
 
 # --- sets ------------------------------------------------------------------------------------------------------------
+
+
+def _missed_masters(facts: Facts) -> Iterator[Finding]:
+    for one, status in facts.answering:
+        if own_network := own_network_words(status.controller.missed, status.sets_total):
+            yield _critical(
+                subject=one.name,
+                found=own_network,
+                expected="brokers that fail one by one",
+                remedy=f"look at the network between {one.name} and the brokers first: masters may serve on. A fault "
+                f"of {one.name}'s machine alone: rollcall controllers transfer",
+            )
 
 
 def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:

@@ -214,6 +214,7 @@ def status_report(
             f"Feature level {_level(fleet.controller)}: when every controller is upgraded, raise it with: "
             "rollcall raise-level."
         )
+    parts.extend(f"WARNING  {line}" for line in _lines_of_refused_controllers(told))
     parts.extend(f"WARNING  {line}" for line in certificates_ending(controllers))
     if any(row.status is not None and row.status.is_insecure for row in controllers):
         parts.append("INSECURE  ports are plain and believe whoever connects: fleet.insecure in the fleet file.")
@@ -376,6 +377,12 @@ def _lines_of_refused(status: SetStatus) -> Iterator[str]:
         who = f"a process at {one.host}" if one.broker_id is None else f"broker {one.broker_id}"
         age = output.age_ms(one.age_ms)
         yield f"{status.view.set_key.name}: {who} runs and is refused, {age} ago: {one}; {one.hint}."
+
+
+def _lines_of_refused_controllers(told: Iterable[ControllerStatus]) -> Iterator[str]:
+    for by in told:
+        for one in by.refused[:REFUSED_SHOWN]:
+            yield f"{by.name} refuses {one.who} as a controller, {output.age_ms(one.age_ms)} ago: {one}; {one.hint}."
 
 
 def _remedy_of_gone(status: SetStatus) -> str:

@@ -47,6 +47,7 @@ from rollcall_ha.controller.core.actions import SendProbe
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime import broker_requests
 from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.refusals import CERTIFICATE_HINT
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.node.certified import PeerKind
@@ -84,7 +85,6 @@ _decode_command = {code: msgspec.json.Decoder(command).decode for code, command 
 _encode = msgspec.json.Encoder().encode
 
 _REFUSED_BY_TLS = frozenset({CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED})
-CERTIFICATE_HINT = "compare the clocks of both machines, or give it new files: rollcall certs renew"
 
 SPOKEN = AlterSyncStateSet | ReportEntered | ReportWrites | AnnounceStop | ReportDrained | SayGoodbye | RecordMilestones
 """The orders that a replica gives once it has registered."""

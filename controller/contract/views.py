@@ -111,11 +111,9 @@ class ReplicaStatus(Value):
     """The one that holds for this replica, its own or its host's; None: it is elected and expected."""
 
 
-class RefusedBroker(Value):
-    """A process that asks at the broker port and is refused, as it was last heard."""
+class RefusedProcess(Value):
+    """A process that asks at a controller's port and is refused, as it was last heard."""
 
-    broker_id: BrokerId | None
-    """The id that it names; None: it has none yet, or TLS has refused it before it could name one."""
     host: str
     """It asked from there."""
     code: str
@@ -127,6 +125,25 @@ class RefusedBroker(Value):
     def __str__(self) -> str:
         """``id 3 of demo/broker-a was cleaned (TOMBSTONED)``."""
         return f"{self.reason} ({self.code})"
+
+
+class RefusedBroker(RefusedProcess, kw_only=True):
+    """At the broker port."""
+
+    broker_id: BrokerId | None
+    """The id that it names; None: it has none yet, or TLS has refused it before it could name one."""
+
+
+class RefusedController(RefusedProcess, kw_only=True):
+    """At the Raft port."""
+
+    name: str
+    """Empty: TLS has refused it before its certificate was read."""
+
+    @property
+    def who(self) -> str:
+        """Its name, or where it asks from."""
+        return self.name or f"a process at {self.host}"
 
 
 class SetStatus(Value):
@@ -233,6 +250,8 @@ class ControllerStatus(Value):
     """By which two turns of its Raft in a row were late within the last seconds; 0: none."""
     missed: MissedMasters | None = None
     """Of the leader alone. Its own network is suspected."""
+    refused: tuple[RefusedController, ...] = ()
+    """Controllers that it has refused a link within the last minute, the newest first."""
 
 
 class ControllersAnswer(Value):

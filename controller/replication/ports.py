@@ -152,6 +152,18 @@ class Follower(Frozen):
     """It has told that it comes half as late as the leader, at most."""
 
 
+class RefusedPeer(Frozen):
+    """A process that asked for a link to this member, or was dialled as one, and was refused one."""
+
+    name: str
+    """Whom it was dialled as, or its certificate names; empty: TLS has refused it before that was read."""
+    host: str
+    code: str
+    reason: str
+    at_ns: int
+    """When it was refused last, on this process's monotonic clock."""
+
+
 class HandoverEnd(StrEnum):
     DEPOSED = "deposed"
     """Another member stood: this one leads no more."""

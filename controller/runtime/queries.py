@@ -236,6 +236,7 @@ class Queries:
             lead_changes=self._service.lead.changes,
             missed=self._service.duties.sessions.missed_masters(self._service.now_ns()),
             late_ms=leadership.late_ms,
+            refused=self._service.refusals.of_controllers(self._service.now_ns()),
             state_digest=published.state.state_digest,
             voters=members.voters,
             learners=members.learners,

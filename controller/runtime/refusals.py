@@ -1,7 +1,8 @@
 """
-Broker processes that ask at this controller's port and are refused: the last refusal of each, for people.
+Processes that ask at this controller's ports and are refused: the last refusal of each, for people.
 
-Here: ``Refusals``. Not here: why one is refused (``controller.core``, ``node.certified``), what the port does about it.
+Here: ``Refusals``. Not here: why one is refused (``controller.core``, ``node.certified``), what the ports do about it,
+keeping those of controllers (``replication.raft.transport``).
 Rule 1: nothing is decided by it. It is this controller's memory, and begins empty with each process.
 Rule 2: at most ``REFUSED_MAX`` are kept, the newest; one that was not heard for ``REFUSED_MS_MAX`` is not told.
 """
@@ -9,6 +10,7 @@ Rule 2: at most ``REFUSED_MAX`` are kept, the newest; one that was not heard for
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import islice
 
 from msgspec.structs import replace
@@ -17,7 +19,9 @@ from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import host_of
-from rollcall_ha.controller.contract.views import RefusedBroker
+from rollcall_ha.controller.contract.views import RefusedBroker, RefusedController
+from rollcall_ha.controller.replication.ports import RefusedPeer
+from rollcall_ha.node.remoting.links import CloseCause
 
 REFUSED_MAX = 256
 """All are looked through for each set that is shown."""
@@ -25,7 +29,9 @@ REFUSED_PER_SET_MAX = 16
 REASON_CHARS_MAX = 300
 """A reason may hold text that the peer has sent."""
 REFUSED_MS_MAX = 60_000
-"""A broker that is refused asks again each second, or each few seconds."""
+"""A refused process asks again each second, or each few seconds."""
+CERTIFICATE_HINT = "compare the clocks of both machines, or give it new files: rollcall certs renew"
+_RELEASE_HINT = "run the same release on all controllers, each under its own name of the fleet file"
 
 
 class Refusals:
@@ -33,12 +39,13 @@ class Refusals:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[SetKey | None, BrokerId | str], tuple[int, RefusedBroker]] = OrderedDict()
+        self.peers: Callable[[], tuple[RefusedPeer, ...]] = tuple
+        """The other controllers that were refused, the newest last."""
 
     def note(self, key: SetKey | None, refused: RefusedBroker, now_ns: int) -> None:
         """``key``: a set that exists. None: TLS has refused it before it could name one."""
         who = (key, refused.broker_id or refused.host)
-        reason = refused.reason[:REASON_CHARS_MAX]
-        self._seen[who] = now_ns, replace(refused, reason=reason if reason.isprintable() else ascii(reason))
+        self._seen[who] = now_ns, replace(refused, reason=_printable(refused.reason))
         self._seen.move_to_end(who)
         if len(self._seen) > REFUSED_MAX:
             self._seen.popitem(last=False)
@@ -66,3 +73,26 @@ class Refusals:
             and (key == view.set_key or (key is None and refused.host in hosts))
         )
         return tuple(islice(found, REFUSED_PER_SET_MAX))
+
+    def of_controllers(self, now_ns: int) -> tuple[RefusedController, ...]:
+        """The newest first."""
+        found = [one for one in reversed(self.peers()) if now_ns - one.at_ns <= REFUSED_MS_MAX * NS_PER_MS]
+        # Controllers dial each other: it is refused by its host where it asks, and by its name where it is asked.
+        named = {one.host for one in found if one.name}
+        return tuple(
+            RefusedController(
+                name=one.name,
+                host=one.host,
+                code=one.code,
+                reason=_printable(one.reason),
+                hint=_RELEASE_HINT if one.code == CloseCause.FRAME else CERTIFICATE_HINT,
+                age_ms=max(0, now_ns - one.at_ns) // NS_PER_MS,
+            )
+            for one in found
+            if one.name or one.host not in named
+        )
+
+
+def _printable(reason: str) -> str:
+    cut = reason[:REASON_CHARS_MAX]
+    return cut if cut.isprintable() else ascii(cut)

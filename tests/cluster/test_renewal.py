@@ -180,3 +180,22 @@ def test_a_revoked_master_is_out_within_two_seconds_and_returns_with_a_new_certi
     counted(out_ms=round(out_ms), gap_ms=round(gap_ms), audit=judge(fleet))
     assert not [name for name, _ in seen if name.endswith(f"/{master}")], "its session stayed"
     assert out_ms <= OUT_MS_MAX
+
+
+def test_the_others_say_of_a_revoked_controller_that_they_refuse_it_until_it_has_a_new_certificate(
+    fleet: Fleet,
+) -> None:
+    """They said that it does not answer, and had it started again."""
+    revoked = next(name for name in sorted(fleet.controllers, reverse=True) if name != fleet.leader())
+
+    def refused() -> set[tuple[str, str]]:
+        statuses = [reached.status.controller for reached in fleet.client().survey() if reached.status is not None]
+        return {(one.name, one.code) for status in statuses if status.name != revoked for one in status.refused}
+
+    assert refused() == set()
+    certs(fleet, "revoke", revoked, "--yes", "--reason", "stolen")
+    wait_until(lambda: (revoked, "revoked") in refused(), deadline_s=MOVE_DEADLINE_S, what="its refusal")
+    told = rollcall(fleet, "status").stdout
+    assert f"refuses {revoked} as a controller" in told, told
+    certs(fleet, "renew", revoked)
+    wait_until(lambda: refused() == set(), deadline_s=MOVE_DEADLINE_S, what="the controller to be taken again")

@@ -46,6 +46,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     MissedMasters,
     RefusedBroker,
+    RefusedController,
     SetStatus,
 )
 from rollcall_ha.deploy.local.processes import free_ports
@@ -119,6 +120,7 @@ def refusing(broker_id: int) -> SetStatus:
     return changed(status, replicas=(status.replicas[0], gone, status.replicas[2]), refused=(refused,))
 
 
+REFUSED_CONTROLLER = RefusedController(name="c3", host="10.0.0.3", code="revoked", reason="why", hint="the remedy")
 PORT = Port(node="c1", kind="raft", host="c1", number=9872, expected="rollcall://demo/controller/c1")
 
 FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
@@ -248,6 +250,18 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         "c1",
         "OWN_NETWORK: the masters of 1 of",
     ),
+    "a controller that is refused": (
+        with_own(0, refused=(REFUSED_CONTROLLER,)),
+        Severity.WARNING,
+        "c3",
+        "it runs at 10.0.0.3, and c1 refuses it as a controller: why (revoked)",
+    ),
+    "nobody leads because controllers are refused": (
+        with_own(0, refused=(REFUSED_CONTROLLER,), has_authority=False),
+        Severity.CRITICAL,
+        "fleet",
+        "no controller leads",
+    ),
     "a clock that stepped": (with_own(0, clock_step_ms=5_000), Severity.NOTE, "c1", "+5,000 ms"),
     "a disk nearly full": (
         replace(HEALTHY, disks=(replace(HEALTHY.disks[0], free_bytes=2 * 10**9),)),
@@ -290,6 +304,20 @@ def test_each_fault_is_named_with_both_values_and_a_remedy(fault: str) -> None:
 
     assert [one.severity for one in found] == [severity], diagnose(facts)
     assert all(one.expected and one.remedy for one in diagnose(facts))
+
+
+def test_no_leader_had_controllers_started_that_run_and_are_refused() -> None:
+    remedies = {
+        name: next(one.remedy for one in diagnose(FAULTS[name][0]) if one.subject == "fleet")
+        for name in ("nobody leads", "nobody leads because controllers are refused")
+    }
+    assert [one.partition(";")[0] for one in remedies.values()] == [
+        "start the controllers that are down",
+        "mend why controllers are refused, as told here",
+    ]
+    silent = (*with_own(0, refused=(REFUSED_CONTROLLER,)).controllers[:2], controller("c3", status=None, trouble="TLS"))
+    told = [one.remedy for one in diagnose(replace(HEALTHY, controllers=silent)) if one.subject == "c3"]
+    assert told == ["the remedy", "the remedy"], "silent, and refused"
 
 
 def test_the_clock_of_one_of_two_is_compared_with_this_machine() -> None:

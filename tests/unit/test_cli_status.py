@@ -9,7 +9,7 @@ from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, words_of
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, MaintenanceScope
-from rollcall_ha.controller.contract.views import CatchUp, MaintenancesAnswer, RefusedBroker, SetStatus
+from rollcall_ha.controller.contract.views import CatchUp, MaintenancesAnswer, RefusedBroker, RefusedController, SetStatus
 from tests.support.cli import Run, scripted
 from tests.support.fake_controllers import KEY, NAMES, STATUS, everywhere, fleet_status, set_page, set_status, showing
 
@@ -209,3 +209,18 @@ def test_status_shows_a_maintenance_and_does_not_miss_its_replica(rollcall: Run)
     listed = MaintenancesAnswer(freshness=fleet.freshness, maintenances=(one,))
     ran = rollcall(everywhere("GET", "/v1/maintenance", listed), "maintenance", "list")
     assert ("1 maintenance in force" in ran.out, "demo/broker-a:2" in ran.out) == (True, True)
+
+
+def test_status_says_which_controller_refuses_which_and_why(rollcall: Run) -> None:
+    """Also without a leader: two of three that refuse each other are no majority."""
+    refused = RefusedController(
+        name="", host="10.0.0.3", code="tls", reason="TLS: certificate has expired", hint="the remedy", age_ms=400
+    )
+    found = fleet_status("c1", is_stale=True)
+    found = replace(found, controller=replace(found.controller, refused=(refused,)))
+    ran = rollcall({("c1", "GET", "/v1/status"): found}, "status")
+
+    assert (
+        "WARNING  c1 refuses a process at 10.0.0.3 as a controller, 0.4 s ago: TLS: certificate has expired (tls); "
+        "the remedy." in ran.out
+    )

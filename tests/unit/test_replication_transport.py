@@ -199,22 +199,43 @@ def test_a_revoked_controller_loses_its_links_and_gets_no_new_one(group: Group) 
     ]
 
 
+def test_why_a_controller_was_refused_stood_in_the_logs_alone(group: Group) -> None:
+    """Of debugging. status said that there is no majority, doctor had it started again."""
+    revoked = group.credentials["c2"].own.serial
+    for credentials in group.credentials.values():
+        credentials.revoke({revoked})
+    c1, _, c3 = group.members.values()
+    group.until(lambda: bool(c1.refused and c3.refused), "c2 to be refused")
+    assert ("c2", "127.0.0.1", "revoked") in {(one.name, one.host, one.code) for one in c3.refused}, "it dials c2"
+    assert ("", "127.0.0.1", "revoked") in {(one.name, one.host, one.code) for one in c1.refused}, "c2 dials it"
+    assert c1.refused[0].reason == f"certificate {revoked} of rollcall://{FLEET}/controller/c2 is revoked"
+
+    group.renew("c2")
+    group.until(lambda: group.is_whole() and not (c1.refused or c3.refused), "c2 to be taken")
+
+
 @pytest.mark.parametrize(
-    ("kind", "days", "is_plain", "cause"),
+    ("kind", "days", "is_plain", "cause", "reason"),
     [
-        (PeerKind.CONTROLLER, -1, False, CloseCause.TLS),
-        (PeerKind.ADMIN, 1, False, CloseCause.CERTIFICATE),
-        (PeerKind.CONTROLLER, 1, True, CloseCause.TLS),
+        (PeerKind.CONTROLLER, -1, False, CloseCause.TLS, "TLS: certificate has expired"),
+        (PeerKind.ADMIN, 1, False, CloseCause.CERTIFICATE, "here come: controller"),
+        (PeerKind.CONTROLLER, 1, True, CloseCause.TLS, None),
+        (None, 1, False, CloseCause.TLS, None),
     ],
 )
 def test_strangers_at_the_raft_port_are_counted(
-    group: Group, kind: PeerKind, days: float, is_plain: bool, cause: CloseCause
+    group: Group, kind: PeerKind | None, days: float, is_plain: bool, cause: CloseCause, reason: str | None
 ) -> None:
-    """An expired certificate, that of a person, and bytes without TLS: an operator who looks for them found nothing."""
-    files = issue_more(group.directory, named(kind, "mallory"), days=days)
+    """
+    An expired certificate, that of a person, bytes without TLS, and no certificate: an operator found nothing.
+
+    Those that show a certificate are told, for a person to mend; a scan of ports is no controller that is refused.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.load_cert_chain(files.certificate, files.key)
+    if kind is not None:
+        files = issue_more(group.directory, named(kind, "mallory"), days=days)
+        context.load_cert_chain(files.certificate, files.key)
     c1 = group.members["c1"]
     before = c1.closed_by_cause[cause]
     with socket.create_connection(split_address(c1.me.address)) as raw:
@@ -228,6 +249,9 @@ def test_strangers_at_the_raft_port_are_counted(
 
         group.until(is_counted, "the stranger to be counted")
         stranger.close()
+    told = [(one.name, one.host, one.code) for one in c1.refused]
+    assert told == ([] if reason is None else [("", "127.0.0.1", cause)])
+    assert reason is None or c1.refused[0].reason.endswith(reason)
 
 
 def test_a_link_ends_when_its_peers_certificate_does(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.values import host_of
 from rollcall_ha.controller.contract.views import RefusedBroker, SetStatus
+from rollcall_ha.controller.replication.ports import RefusedPeer
 from rollcall_ha.controller.runtime.refusals import (
+    CERTIFICATE_HINT,
     REASON_CHARS_MAX,
     REFUSED_MAX,
     REFUSED_MS_MAX,
@@ -95,3 +97,21 @@ def test_refusals_that_are_told_are_new_and_few() -> None:
     assert len(refusals.of(view, 2_000_000)[0].reason) < 2 * REASON_CHARS_MAX
     assert len(told(2_000_000)) == REFUSED_PER_SET_MAX
     assert len(refusals._seen) == REFUSED_MAX
+
+
+def test_a_controller_that_is_refused_is_told_once_for_a_minute_by_its_name_where_that_is_known() -> None:
+    """It is refused by its host where it asks, and by its name where it is asked."""
+
+    def refused(name: str, host: str, code: str, at_ms: int) -> RefusedPeer:
+        return RefusedPeer(name=name, host=host, code=code, reason="\x1bwhy", at_ns=at_ms * 1_000_000)
+
+    refusals = Refusals()
+    assert refusals.of_controllers(0) == ()
+    kept = refused("c2", "10.0.0.2", "tls", 0), refused("", "10.0.0.2", "tls", 7), refused("c3", "10.0.0.3", "frame", 9)
+    refusals.peers = lambda: kept
+    c3, c2 = refusals.of_controllers(10_000_000)
+    assert (c3.who, c3.age_ms, str(c3)) == ("c3", 1, "'\\x1bwhy' (frame)")
+    assert "release" in c3.hint
+    assert (c2.who, c2.age_ms, c2.hint) == ("c2", 10, CERTIFICATE_HINT)
+    later = refusals.of_controllers((REFUSED_MS_MAX + 1) * 1_000_000)
+    assert [one.who for one in later] == ["c3", "a process at 10.0.0.2"]

@@ -27,6 +27,7 @@ from rollcall_ha.controller.replication.ports import (
     CallOutcome,
     HandoverEnd,
     ProposalOutcome,
+    RefusedPeer,
     Reply,
     StateMachine,
 )
@@ -133,6 +134,11 @@ class RaftLog(RaftMember[S]):
     def peer_certificates(self) -> tuple[PeerCertificate, ...]:
         """The certificates of the controllers that are linked to this one; for any thread."""
         return () if self._transport is None else self._transport.peer_certificates
+
+    @property
+    def peers_refused(self) -> tuple[RefusedPeer, ...]:
+        """Whose links this member has refused; for any thread."""
+        return () if self._transport is None else self._transport.refused
 
     @property
     def links_closed(self) -> Mapping[CloseCause, int]:

@@ -29,6 +29,7 @@ from typing import Any
 from pysyncobj.poller import POLL_EVENT_TYPE
 
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.ports import RefusedPeer
 from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.messages import (
     PROTOCOL_VERSION,
@@ -44,7 +45,7 @@ from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused
 from rollcall_ha.node.config import is_loopback, split_address
 from rollcall_ha.node.remoting.links import CloseCause, cause_of
-from rollcall_ha.node.tls import Credentials
+from rollcall_ha.node.tls import Credentials, tls_reason
 
 PENDING_HANDSHAKES_MAX = 32
 """Accepted links whose peer is not proved yet; of more, the oldest is dropped."""
@@ -59,6 +60,8 @@ WRITE_BYTES = 128 * 1024
 REBIND_SECONDS = 0.5
 UNDIALLED_SECONDS = 3.0
 """Without a link, after which the lesser name dials too."""
+REFUSED_MAX = 16
+"""Peers whose last refusal is kept: twice as many as a group has members, of whom each dials and is dialled."""
 RENEWAL_WAIT_SECONDS = 2.0
 """From our renewal to new links: who renews at the same time has read its files by then, and shows the new ones."""
 RENEWAL_SECONDS_MIN = 10.0
@@ -99,9 +102,12 @@ class LinkPoller:
 class RaftLink:
     """One connection, dialled or accepted, from its first byte to its end."""
 
-    def __init__(self, owner: TlsTransport, raw: socket.socket, peer: Member | None, *, opened_ns: int) -> None:
+    def __init__(
+        self, owner: TlsTransport, raw: socket.socket, peer: Member | None, *, host: str, opened_ns: int
+    ) -> None:
         """``peer`` None: accepted, and not yet known."""
         self.owner = owner
+        self.host = host
         self.peer = peer
         self.is_server = peer is None
         self.is_up = False
@@ -165,6 +171,7 @@ class RaftLink:
         except ssl.SSLWantWriteError:
             self._watch(_READ | _WRITE)
         except (OSError, ProtocolError, PeerRefused) as error:
+            self.owner.link_failed(self, error)
             self.close(str(error), _cause_of(error))
 
     def _advance_handshake(self) -> None:
@@ -317,6 +324,8 @@ class TlsTransport(RepairedTransport):
         """Why links ended, those too whose peer proved nothing."""
         self.peer_certificates: tuple[PeerCertificate, ...] = ()
         """The certificates of linked peers; replaced as a whole, for other threads."""
+        self.refused: tuple[RefusedPeer, ...] = ()
+        """Whose links were refused, the last one last; replaced as a whole, for other threads."""
         self.poller: Any = None
 
     # --- for links ---
@@ -364,8 +373,23 @@ class TlsTransport(RepairedTransport):
             old.close("a newer link replaces it")
             self.peer_down(link.peer)
         self._links[link.peer] = link
+        name, host = link.peer.name, link.host
+        self.refused = tuple(one for one in self.refused if one.name != name and (one.name or one.host != host))
         self._tell_certificates()
         self.peer_up(link.peer)
+
+    def link_failed(self, link: RaftLink, error: OSError | ProtocolError | PeerRefused) -> None:
+        """Keep it for people if this end has refused the peer, and not the network, or the peer this end."""
+        is_of_certificate = isinstance(error, PeerRefused | ssl.SSLCertVerificationError)
+        # A stranger without a certificate is none of the controllers: port scanners, ``rollcall doctor``.
+        if not is_of_certificate and (link.proved is None or link.is_up or not isinstance(error, ProtocolError)):
+            return
+        proved = "" if link.proved is None else link.proved.name.name
+        name = proved if link.peer is None else link.peer.name
+        reason = tls_reason(error) if isinstance(error, ssl.SSLError) else str(error)
+        others = tuple(one for one in self.refused if (one.name, one.host) != (name, link.host))
+        refused = RefusedPeer(name=name, host=link.host, code=_cause_of(error), reason=reason, at_ns=self.now_ns())
+        self.refused = (*others[1 - REFUSED_MAX :], refused)
 
     def link_closed(self, link: RaftLink, reason: str) -> None:
         name = link.peer.name if link.peer is not None else "an unknown peer"
@@ -522,7 +546,7 @@ class TlsTransport(RepairedTransport):
             if self._listener is None:
                 return
             try:
-                raw, _ = self._listener.accept()
+                raw, address = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -537,13 +561,13 @@ class TlsTransport(RepairedTransport):
             accepted = [link for link in self._pending if link.is_server]
             if len(accepted) >= PENDING_HANDSHAKES_MAX:
                 accepted[0].close(f"more than {PENDING_HANDSHAKES_MAX} handshakes at a time", CloseCause.TOO_MANY_LINKS)
-            self._open(raw, None)
+            self._open(raw, None, address[0])
 
-    def _open(self, raw: socket.socket, peer: Member | None) -> None:
+    def _open(self, raw: socket.socket, peer: Member | None, host: str) -> None:
         raw.setblocking(False)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._pending.append(RaftLink(self, raw, peer, opened_ns=self.now_ns()))
+            self._pending.append(RaftLink(self, raw, peer, host=host.removeprefix("::ffff:"), opened_ns=self.now_ns()))
         except OSError as error:
             raw.close()
             _logger.warning("%s: link refused: %s", self.me.name, error)
@@ -567,7 +591,7 @@ class TlsTransport(RepairedTransport):
         except OSError:
             raw.close()
             return
-        self._open(raw, peer)
+        self._open(raw, peer, address)
 
 
 def _cause_of(error: OSError | ProtocolError | PeerRefused) -> CloseCause:
