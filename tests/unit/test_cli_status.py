@@ -9,7 +9,13 @@ from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.problems import PROBLEMS, ProblemCode, words_of
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, MaintenanceScope
-from rollcall_ha.controller.contract.views import CatchUp, MaintenancesAnswer, RefusedBroker, RefusedController, SetStatus
+from rollcall_ha.controller.contract.views import (
+    CatchUp,
+    MaintenancesAnswer,
+    RefusedBroker,
+    RefusedController,
+    SetStatus,
+)
 from tests.support.cli import Run, scripted
 from tests.support.fake_controllers import KEY, NAMES, STATUS, everywhere, fleet_status, set_page, set_status, showing
 
