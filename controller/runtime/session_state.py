@@ -23,7 +23,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.timing import NS_PER_MS
+from rollcall_ha.controller.contract.timing import NS_PER_MS, NS_PER_US
 from rollcall_ha.controller.contract.values import DetectionStamps, Frozen, Positions, SilenceCause
 from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.runtime.catch_up import LogGrowth
@@ -153,6 +153,14 @@ class ReplicaSession(msgspec.Struct, kw_only=True):
     def is_fresh(self, stamp_ns: int | None, now_ns: int) -> bool:
         """Whether it was heard at ``stamp_ns``, and that is young enough to count as now."""
         return stamp_ns is not None and now_ns - stamp_ns <= FRESH_INTERVALS * self.interval_ns
+
+    def late_ns(self, answered_age_us: int | None, read_ns: int) -> int:
+        """How long a heartbeat may have been on its way that was read at ``read_ns``, by its sender's word."""
+        if answered_age_us is None or self.answered_ns is None:
+            return 0
+        # 80 % of all packets were lost: TCP brought a heartbeat, and the end of its session, 27 s late. By these, 74 s
+        # without an acknowledgement were an outage of 47 s at most.
+        return max(0, read_ns - self.answered_ns - max(0, answered_age_us) * NS_PER_US)
 
     def overdue_ns(self, now_ns: int) -> int:
         """How long ago it was heard itself, if it should have been heard since; else 0."""

@@ -332,7 +332,7 @@ class Sessions:
             # there.
             self._leave_due(session)
             session.timeout_ms = self._timeout_ms(session.kind, beat.timeout_ms)
-        late_ns = self._late_ns(session, beat, now_ns)
+        late_ns = session.late_ns(beat.answered_age_us, self._since_ns(now_ns))
         self._heard(session, connection, now_ns, late_ns)
         session.answered_ns = now_ns
         # Its slaves' acks ended 0.4 s before its last heartbeat: by the heartbeat, 3.5 s without an ack were
@@ -347,14 +347,6 @@ class Sessions:
         session.in_flight = True
         self._in_flight += 1
         return [ProposeCommand(command=made_from(beat, MarkAlive))]
-
-    def _late_ns(self, session: ReplicaSession, beat: Heartbeat, now_ns: int) -> int:
-        """How long the heartbeat may have been on its way."""
-        if beat.answered_age_us is None or session.answered_ns is None:
-            return 0
-        # 80 % of all packets were lost: TCP brought a heartbeat, and the end of its session, 27 s late. By these, 74 s
-        # without an acknowledgement were an outage of 47 s at most.
-        return max(0, self._since_ns(now_ns) - session.answered_ns - _bounded_ns(beat.answered_age_us))
 
     def _heard(self, session: ReplicaSession, connection: ConnectionId | None, now_ns: int, late_ns: int = 0) -> None:
         if connection is not None and session.connection != connection:

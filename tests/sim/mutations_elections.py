@@ -196,7 +196,7 @@ ELECTIONS: tuple[Mutation, ...] = (
     Mutation(
         name="late-heartbeat-is-the-last-word",
         what="a heartbeat that the network brought late counts as sent when it was read",
-        target="rollcall_ha.controller.runtime.sessions:Sessions._late_ns",
+        target="rollcall_ha.controller.runtime.session_state:ReplicaSession.late_ns",
         mutate=constant(0),
         tests=(
             "tests/unit/test_runtime_outages.py::test_a_heartbeat_that_came_late_was_the_last_word_of_a_master_that_had_ceased_before",
