@@ -414,7 +414,7 @@ def _print(rows: Iterable[CertificateRow], form: Format, verdict: str, *footers:
         )
         for row in rows
     )
-    parts: tuple[str | Table, ...] = (Table(columns=COLUMNS, rows=lines), *footers)
+    parts: tuple[str | Table, ...] = (Table(columns=COLUMNS, rows=lines, leaving=("SERIAL", "KIND", "FILES")), *footers)
     names = tuple(row.name for row in rows)
     print_report(Report(document=rows, verdict=verdict, mood=Mood.GOOD, parts=parts, names=names), form)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
-from rollcall_ha.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
+from rollcall_ha.cli.tables import caller_text, event_table, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
 from rollcall_ha.controller.contract.problems import MASTER_MISSED_WORDS
 from rollcall_ha.controller.contract.replies import Elected, SwitchoverAnswer
@@ -171,7 +171,7 @@ def explanation_report(found: Explanation, now: SetStatus | None = None) -> Repo
     if found.invariants:
         rules = Table(columns=output.columns("INVARIANTS"), rows=tuple((line,) for line in found.invariants))
         parts.append(rules)
-    parts.append(Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in found.events)))
+    parts.append(event_table(found.events))
     return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
 
 

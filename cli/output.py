@@ -18,10 +18,11 @@ Rule 5: text is shown, never obeyed: brokers choose their names, and operators r
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import TextIO
@@ -124,18 +125,44 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    leaving: tuple[str, ...] = ()
+    """Titles of the columns that are left out where there is no room, the first one first; the others stay."""
+    cut: str = ""
+    """The title of the column that is cut to the room that is left, to ``CUT_MIN`` places before a column leaves."""
 
     def visible(self) -> Table:
         """Without optional columns in which nothing is said."""
-        kept = [
+        return self.with_columns(
             number
             for number, column in enumerate(self.columns)
             if not column.is_optional or any(row[number] not in ("", NOT_APPLICABLE) for row in self.rows)
-        ]
-        return Table(
-            columns=tuple(self.columns[number] for number in kept),
-            rows=tuple(tuple(row[number] for number in kept) for row in self.rows),
         )
+
+    def fitted(self, width: int) -> Table:
+        """What of it fits into lines of ``width`` places; wider if what stays is."""
+        places = [
+            max([_places(column.title), *(_places(row[number]) for row in self.rows)])
+            for number, column in enumerate(self.columns)
+        ]
+        kept = dict(enumerate(places))
+        at = next((number for number, column in enumerate(self.columns) if column.title == self.cut), None)
+        if at is not None:
+            kept[at] = min(places[at], CUT_MIN)
+        for title in self.leaving:
+            if sum(kept.values()) + len(GAP) * (len(kept) - 1) <= width:
+                break
+            kept = {number: room for number, room in kept.items() if self.columns[number].title != title}
+        if at is not None:
+            room = kept[at] + max(0, width - sum(kept.values()) - len(GAP) * (len(kept) - 1))
+            cells = ((*row[:at], _cut(row[at], room), *row[at + 1 :]) for row in self.rows)
+            return replace(self, rows=tuple(cells)).with_columns(kept)
+        return self.with_columns(kept)
+
+    def with_columns(self, numbers: Iterable[int]) -> Table:
+        """Those alone, by their places."""
+        kept = tuple(numbers)
+        rows = tuple(tuple(row[number] for number in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[number] for number in kept), rows=rows)
 
 
 class Mood(StrEnum):
@@ -165,7 +192,9 @@ class Report:
 
 
 LINE_WIDTH = 110
-"""The right end of the verdict line; wider tables are not cut."""
+"""The right end of the verdict line where the width is not known; tables are whole there."""
+GAP = "  "
+CUT_MIN = 24
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
@@ -187,25 +216,43 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
                 lines = (tuple(column.title for column in part.columns), *rows)
                 stream.write(for_stream("".join("\t".join(line) + "\n" for line in lines), stream))
     else:
-        text = render_text(report, has_colour=stream.isatty() and not os.environ.get("NO_COLOR"))
+        is_terminal = stream.isatty()
+        width = width_of(form, is_terminal=is_terminal)
+        text = render_text(report, has_colour=is_terminal and not os.environ.get("NO_COLOR"), width=width)
         stream.write(for_stream(text, stream))
     stream.flush()
 
 
-def render_text(report: Report, *, has_colour: bool = False) -> str:
-    """The report as text. Tables are aligned; a blank line stands before each."""
-    from rich.cells import cell_len
+def width_of(form: Format, *, is_terminal: bool) -> int | None:
+    """That of the terminal, or ``COLUMNS``; None: in a pipe, a file and with ``wide`` everything is shown."""
+    if form is Format.WIDE or not (is_terminal or os.environ.get("COLUMNS")):
+        return None
+    return shutil.get_terminal_size().columns
 
+
+def render_text(report: Report, *, has_colour: bool = False, width: int | None = None) -> str:
+    """
+    The report as text. Tables are aligned; a blank line stands before each.
+
+    In ``width`` places they show what fits, and how the rest is seen.
+    """
     lines: list[str] = []
     if report.verdict or report.read:
         verdict, read = harmless(report.verdict), harmless(report.read)
-        gap = " " * max(2, LINE_WIDTH - cell_len(verdict) - cell_len(read)) if read else ""
+        right = min(LINE_WIDTH, width or LINE_WIDTH)
+        gap = " " * max(2, right - _places(verdict) - _places(read)) if read else ""
         lines.append(_coloured(verdict, report.mood, has_colour=has_colour) + gap + read)
     for part in report.parts:
         if isinstance(part, Table):
             if lines:
                 lines.append("")
-            lines.extend(_aligned(part.visible()))
+            whole = part.visible()
+            shown = whole if width is None else whole.fitted(width)
+            lines.extend(_aligned(shown))
+            if shown != whole:
+                hidden = len(whole.columns) - len(shown.columns)
+                more = f"{hidden} more column{'s' * (hidden > 1)}" if hidden else f"all of {part.cut}"
+                lines.append(f"({more}: -o wide)")
         else:
             lines.append(harmless(part))
     return "".join(line.rstrip() + "\n" for line in lines)
@@ -232,16 +279,28 @@ def _aligned(table: Table) -> list[str]:
 
     ``rich.table`` would do it too, in 1.7 s for 500 sets of three (this: 20 ms), and cuts at the width of the terminal.
     """
-    from rich.cells import cell_len
-
     lines = [tuple(column.title for column in table.columns), *(tuple(map(harmless, row)) for row in table.rows)]
-    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    widths = [max(map(_places, cells)) for cells in zip(*lines, strict=True)]
 
     def cell(text: str, width: int, column: Column) -> str:
-        blank = " " * (width - cell_len(text))
+        blank = " " * (width - _places(text))
         return blank + text if column.is_right else text + blank
 
-    return ["  ".join(map(cell, line, widths, table.columns)) for line in lines]
+    return [GAP.join(map(cell, line, widths, table.columns)) for line in lines]
+
+
+def _places(text: str) -> int:
+    """Its width on a terminal, without what would be obeyed there."""
+    from rich.cells import cell_len
+
+    return cell_len(harmless(text))
+
+
+def _cut(text: str, room: int) -> str:
+    """``text`` in at most ``room`` places, with ``...`` where some of it is missing."""
+    from rich.cells import set_cell_size
+
+    return text if _places(text) <= room else set_cell_size(harmless(text), room - 3).rstrip() + "..."
 
 
 def _as_yaml(document: object, *, is_ascii: bool = False) -> str:

@@ -67,7 +67,8 @@ def show_report(answer: SettingsAnswer, *, controllers: int, controllers_told: i
     lines += [f"Not taken yet: {name}." for name in answer.brokers_behind]
     if has_file and any(row[3] for row in rows):
         lines.append("The column FILE is what the leader's fleet file says; it is not in force.")
-    table = Table(columns=output.columns("KEY", ">VALUE", "UNIT", ">FILE?", "MEANING", "ROCKETMQ"), rows=rows)
+    titles = output.columns("KEY", ">VALUE", "UNIT", ">FILE?", "MEANING", "ROCKETMQ")
+    table = Table(columns=titles, rows=rows, leaving=("ROCKETMQ",), cut="MEANING")
     return Report(
         document=answer,
         verdict=f"OK  {whose}{by}",

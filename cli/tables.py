@@ -267,7 +267,19 @@ def _replica_table(
         for status in sets
         for replica in status.replicas
     ]
-    return Table(columns=columns, rows=tuple(rows))
+    leaving: tuple[str, ...] = (
+        "WRITTEN",
+        "HA ADDRESS",
+        "PRIO",
+        "ZONE",
+        "CONFIRM",
+        "BEGINS AT",
+        "SPEED",
+        "SEEN",
+        "MAX OFFSET",
+    )
+    leaving += ("CAUGHT UP IN", "EPOCH", "LAG")
+    return Table(columns=columns, rows=tuple(rows), leaving=leaving)
 
 
 def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tuple[str, ...]:
@@ -436,7 +448,8 @@ def sets_report(page: SetPage) -> Report:
                 "none" if status.last_election_ms is None else output.utc(status.last_election_ms),
             )
         )
-    table = Table(columns=columns, rows=tuple(rows))
+    leaving = ("SET EPOCH", "MODE", "MIN", "BUDGET", "LAST ELECTION")
+    table = Table(columns=columns, rows=tuple(rows), leaving=leaving)
     verdict = _count(page.sets_total, "broker set")
     names = tuple(str(status.view.set_key) for status in page.sets)
     lines = (line for status in page.sets for line in _lines_of_refused(status))
@@ -468,7 +481,8 @@ def controllers_report(rows: Sequence[ControllerRow]) -> Report:
     verdict = f"OK  {leaders[0]} leads with authority" if leaders else "NO LEADER  no controller leads with authority"
     document = [{"address": row.address, "status": row.status, "trouble": row.trouble or None} for row in rows]
     mood = Mood.GOOD if leaders else Mood.BAD
-    table = Table(columns=columns, rows=tuple(lines))
+    leaving = ("LEVEL", "RAFT", "BROKER PORT", "APPLIED", "COMMITTED")
+    table = Table(columns=columns, rows=tuple(lines), leaving=leaving)
     return Report(document=document, verdict=verdict, mood=mood, parts=(table,), names=tuple(row.name for row in rows))
 
 
@@ -508,7 +522,9 @@ def history_report(page: HistoryPage) -> Report:
     undone = [row for row in page.switchovers if row.end is not SwitchoverEnd.DONE]
     lines += [(row.ordered_at_ms, _switchover_row(row, columns)) for row in undone]
     # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
-    table = Table(columns=columns, rows=tuple(row for _, row in sorted(lines, key=lambda line: -line[0])))
+    rows = tuple(row for _, row in sorted(lines, key=lambda line: -line[0]))
+    leaving = ("UNEXPLAINED", "BY", "FIRST ACK", *reversed(list(PHASE_GROUPS)), "CUT", "PROOF", "KIND", "WAITED")
+    table = Table(columns=columns, rows=rows, leaving=leaving, cut="CAUSE")
     footers: list[str | Table] = []
     if page.next_before is not None:
         footers.append(f"Older ones: rollcall history {page.set_key.name} --before {page.next_before}")
@@ -611,12 +627,9 @@ def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-EVENT_COLUMNS = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
-
-
 def events_report(page: EventPage) -> Report:
     """One line per event."""
-    table = Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in page.events))
+    table = event_table(page.events)
     parts: list[str | Table] = [table] if page.events else ["No events."]
     if page.gap:
         parts.insert(0, f"GAP  {page.gap}")
@@ -624,7 +637,13 @@ def events_report(page: EventPage) -> Report:
     return Report(document=page, read=read_line(page.freshness), parts=tuple(parts), names=names)
 
 
-def event_row(record: EventRecord) -> tuple[str, ...]:
+def event_table(records: Iterable[EventRecord]) -> Table:
+    """Events in their order."""
+    columns = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
+    return Table(columns=columns, rows=tuple(map(_event_row, records)), leaving=("BY", "SET"), cut="WHAT")
+
+
+def _event_row(record: EventRecord) -> tuple[str, ...]:
     """``term.index.ordinal``, when, set, kind, its plain facts, who asked."""
     fields = msgspec.to_builtins(record.event)
     kind = str(fields.pop("kind"))

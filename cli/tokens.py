@@ -119,7 +119,7 @@ def tokens_report(answer: TokensAnswer, *, now_ms: int) -> Report:
     rows = tuple(_row(token, now_ms) for token in answer.tokens)
     in_force = sum(row[4] == "in force" for row in rows)
     verdict = f"OK  {in_force} of {len(rows)} tokens are in force"
-    table = Table(columns=_COLUMNS, rows=rows)
+    table = Table(columns=_COLUMNS, rows=rows, leaving=("ISSUED", "BY", "SET"))
     names = tuple(token.token_id for token in answer.tokens)
     return Report(document=answer, verdict=verdict, mood=Mood.GOOD, parts=(table,), names=names)
 

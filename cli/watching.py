@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from rollcall_ha.cli.output import Format, Report, print_report, render_text
+from rollcall_ha.cli.output import Format, Report, print_report, render_text, width_of
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import harmless
 
@@ -100,7 +100,7 @@ def watch(
     """
     stream, wait = stream or sys.stdout, wait or threading.Event().wait
     report = fetch()
-    with _screen(stream) if stream.isatty() and not form.is_for_programs else _pages(stream, form) as draw:
+    with _screen(stream, form) if stream.isatty() and not form.is_for_programs else _pages(stream, form) as draw:
         asked_s, trouble = time.monotonic(), ""
         while True:
             age_s = time.monotonic() - asked_s
@@ -142,11 +142,12 @@ def _pages(stream: TextIO, form: Format) -> Iterator[Draw]:
 
 
 @contextmanager
-def _screen(stream: TextIO) -> Iterator[Draw]:
+def _screen(stream: TextIO, form: Format) -> Iterator[Draw]:
     """A terminal (rule 1)."""
 
     def draw(report: Report, trouble: str) -> None:
-        text = render_text(report, has_colour=not os.environ.get("NO_COLOR"))
+        width = width_of(form, is_terminal=True)
+        text = render_text(report, has_colour=not os.environ.get("NO_COLOR"), width=width)
         lines = [*([harmless(trouble), ""] if trouble else []), *text.splitlines()]
         stream.write(framed(lines, shutil.get_terminal_size().lines))
         stream.flush()

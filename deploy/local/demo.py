@@ -146,7 +146,8 @@ def timeline_command(directory: Path) -> str:
 def show(fleet: Fleet, *arguments: str) -> int:
     """Run a command of the CLI as a user would, and print it with its output; returns its exit code."""
     say(f"\n$ {rollcall()} {' '.join(arguments)}")
-    done = fleet.run_command(*arguments)
+    # As on a terminal of that width: its tables are read on a page.
+    done = fleet.run_command(*arguments, COLUMNS="100")
     say((done.stdout + done.stderr).rstrip())
     return done.returncode
 

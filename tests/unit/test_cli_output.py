@@ -11,6 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Column, Report, Table
@@ -234,3 +237,72 @@ def test_an_argument_that_is_no_unicode_is_no_traceback(arguments: tuple[str, ..
 
     assert "Traceback" not in done.stderr
     assert done.returncode in (1, 2, 3, 4)
+
+
+HISTORY = Table(
+    columns=output.columns("EPOCH", "CAUSE", ">DETECT?", ">TOTAL", "PROOF"),
+    rows=(
+        ("2", "session closed, probe refused, HA link closed", "1.4 ms", "15 ms", "proven"),
+        ("1", "first", "-", "12 ms", "-"),
+    ),
+    leaving=("DETECT", "PROOF"),
+    cut="CAUSE",
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "titles", "cause"),
+    [
+        (200, ["EPOCH", "CAUSE", "DETECT", "TOTAL", "PROOF"], "session closed, probe refused, HA link closed"),
+        (70, ["EPOCH", "CAUSE", "DETECT", "TOTAL", "PROOF"], "session closed, probe refused, HA lin..."),
+        (54, ["EPOCH", "CAUSE", "DETECT", "TOTAL", "PROOF"], "session closed, probe..."),
+        (53, ["EPOCH", "CAUSE", "TOTAL", "PROOF"], "session closed, probe refuse..."),
+        (38, ["EPOCH", "CAUSE", "TOTAL"], "session closed, probe..."),
+        (1, ["EPOCH", "CAUSE", "TOTAL"], "session closed, probe..."),
+    ],
+)
+def test_a_narrow_terminal_shows_the_columns_that_matter(width: int, titles: list[str], cause: str) -> None:
+    """``history`` was 194 places wide, and a terminal of 80 made soup of it."""
+    shown = HISTORY.fitted(width)
+
+    assert [column.title for column in shown.columns] == titles
+    assert shown.rows[0][1] == cause
+    lines = output.render_text(Report(document=None, parts=(HISTORY,)), width=width).splitlines()
+    assert max(map(len, lines[:3])) <= max(width, 38)
+
+
+@settings(derandomize=True)
+@given(
+    width=st.integers(20, 220),
+    rows=st.lists(st.tuples(*[st.text("ab 数", max_size=60)] * 4), max_size=4),
+    leaving=st.permutations(["B", "C", "D"]),
+)
+def test_no_line_is_wider_than_the_terminal_unless_what_stays_is(
+    width: int, rows: list[tuple[str, ...]], leaving: list[str]
+) -> None:
+    table = Table(columns=output.columns(*"ABCD"), rows=tuple(rows), leaving=tuple(leaving[:2]), cut="A")
+
+    shown = table.fitted(width)
+
+    text = output.render_text(Report(document=None, parts=(shown,)))
+    widest = max(map(cell_len, text.splitlines()))
+    assert widest <= width or {column.title for column in shown.columns} == set("ABCD") - set(leaving[:2])
+
+
+def test_what_is_not_shown_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal and where ``COLUMNS`` says so; a pipe, a file and ``wide`` have all of it."""
+
+    def printed(form: output.Format) -> list[str]:
+        stream = io.StringIO()
+        output.print_report(Report(document=None, parts=(HISTORY,)), form, stream=stream)
+        return stream.getvalue().splitlines()
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = printed(output.Format.TABLE)
+    assert "DETECT" in whole[0]
+    assert len(whole) == 3
+    monkeypatch.setenv("COLUMNS", "53")
+    assert printed(output.Format.TABLE)[-1] == "(1 more column: -o wide)"
+    assert printed(output.Format.WIDE) == whole
+    monkeypatch.setenv("COLUMNS", "70")
+    assert printed(output.Format.TABLE)[-1] == "(all of CAUSE: -o wide)"
