@@ -97,3 +97,15 @@ def test_the_index_has_every_page() -> None:
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
 
     assert {name for name in pages if f"]({name})" not in index} == set()
+
+
+def test_no_table_or_transcript_of_the_readme_is_wider_than_100_places() -> None:
+    """``history`` took 194 there: a reader saw the half of it."""
+    is_block, rows = False, []
+    for line in (ROOT / "README.md").read_text().splitlines():
+        if line.startswith("```"):
+            is_block = not is_block
+        elif is_block or line.startswith("|"):
+            rows.append(line)
+    assert len(rows) > 40, "there are tables and transcripts"
+    assert [row for row in rows if len(row) > 100 and "  # " not in row] == [], "and no comment behind a command"
