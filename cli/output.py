@@ -194,7 +194,7 @@ class Report:
 LINE_WIDTH = 110
 """The right end of the verdict line where the width is not known; tables are whole there."""
 GAP = "  "
-CUT_MIN = 22
+CUT_MIN = 16
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:

@@ -267,8 +267,8 @@ def _replica_table(
         for status in sets
         for replica in status.replicas
     ]
+    # The speed of writes last: it is what a page is watched for.
     leaving: tuple[str, ...] = (
-        "WRITTEN",
         "HA ADDRESS",
         "PRIO",
         "ZONE",
@@ -277,8 +277,9 @@ def _replica_table(
         "SPEED",
         "SEEN",
         "MAX OFFSET",
+        "CAUGHT UP IN",
     )
-    leaving += ("CAUGHT UP IN", "EPOCH", "LAG")
+    leaving += ("EPOCH", "LAG", "WRITTEN")
     return Table(columns=columns, rows=tuple(rows), leaving=leaving)
 
 
@@ -523,7 +524,7 @@ def history_report(page: HistoryPage) -> Report:
     lines += [(row.ordered_at_ms, _switchover_row(row, columns)) for row in undone]
     # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
     rows = tuple(row for _, row in sorted(lines, key=lambda line: -line[0]))
-    leaving = ("UNEXPLAINED", "BY", "FIRST ACK", *reversed(list(PHASE_GROUPS)), "CUT", "PROOF", "KIND", "WAITED")
+    leaving = ("UNEXPLAINED", "BY", "FIRST ACK", *reversed(list(PHASE_GROUPS)), "CUT", "PROOF", "WAITED")
     table = Table(columns=columns, rows=rows, leaving=leaving, cut="CAUSE")
     footers: list[str | Table] = []
     if page.next_before is not None:

@@ -19,6 +19,9 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.deploy.local import processes
 
+# pytest-xdist sets it for its workers: tables of commands would be those of a narrow terminal there.
+os.environ.pop("COLUMNS", None)
+
 WORKERS_MAX = 4
 """Of pytest-xdist (``deploy/check.sh``)."""
 LONGEST = (

@@ -39,8 +39,6 @@ Run = Callable[..., Ran]
 
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command, named behind a script, against the controllers of that script."""
-    # pytest-xdist sets it for its workers: tables would be those of a narrow terminal.
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(script: dict[tuple[str, str, str], object], *arguments: str) -> Ran:
         transport = FakeControllers(script).transport()
