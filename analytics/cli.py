@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-CleanPolicy = Literal["preference-first@1", "data-first@1"]
+CleanPolicy = Literal["preference-first@1", "data-first@1", "data-first@2"]
 """``CLEAN_POLICIES``, written out so that no ``rollcall`` command pays for importing the core."""
 
 Journals = Annotated[

@@ -18,10 +18,10 @@ from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, 
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
+from rollcall_ha.controller.core.policies import DATA_FIRST, DATA_FIRST_THEN_WARM, POLICIES, PREFERENCE_FIRST
 from rollcall_ha.controller.core.ranking import elect
 
-CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
+CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name, DATA_FIRST_THEN_WARM.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""
 
 MAY_NOT_CLAIM = (

@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Comman
 from rollcall_ha.controller.contract.events import ConfirmsNoted, Event
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Evidence, Milestone, ReplicaEvidence, StoredView
+from rollcall_ha.controller.contract.verdicts import CandidateVerdict
 
 COMMANDS_SINCE: dict[type[Command], int] = {NoteConfirms: 2}
 EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
@@ -35,6 +36,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Settings: {"ack_timeout_ms": 2},
     Milestone: {"uncertainty_us": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
+    CandidateVerdict: {"is_warm": 2},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {}

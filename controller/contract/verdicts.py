@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import UNSET, UnsetType
+
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     LogOffset,
@@ -84,6 +86,8 @@ class CandidateVerdict(Value):
     is_suspect: bool = False
     is_set_aside: bool = False
     """Kept out of this election for the reason given: the current master, or one that did not enter in time."""
+    is_warm: bool | UnsetType = UNSET
+    """It was master before in its present process, and was replaced; told where the policy asks for it."""
 
 
 class Verdict(Value):

@@ -50,17 +50,22 @@ from rollcall_ha.controller.core.liveness import DRAINED_US_MAX, validate_sessio
 from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.policies import (
     DATA_FIRST,
+    DATA_FIRST_THEN_WARM,
     LONGEST,
     PREFERENCE_FIRST,
     RESTORED,
     UNCLEAN,
     ElectionPolicy,
+    RankPart,
 )
 from rollcall_ha.controller.core.ranking import Ranking, elect
 from rollcall_ha.controller.core.recovery import newest_reign
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _Electing = ElectMaster | ElectUnclean
+
+WARM_LEVEL = 2
+"""The feature level from which on warm replicas are known, and preferred among equal logs."""
 
 
 class _Case(Frozen):
@@ -99,7 +104,7 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     if recovering is None and not case.set_state.is_established:
         worked_on = maintenance.set_aside(fleet, case.set_state, but_for=case.named)
         return decide_first(case.set_state, command, case.evidence, set_aside=worked_on)
-    policy, further = _clean_policy(case.set_state, case.evidence)
+    policy, further = _clean_policy(case.fleet, case.set_state, case.evidence)
     back = _way_back(case)
     if back is not None:
         return back
@@ -247,7 +252,7 @@ def succession(
         set_aside=aside,
         named=named,
     )
-    policy, further = _clean_policy(set_state, evidence)
+    policy, further = _clean_policy(fleet, set_state, evidence)
     return Succession(_case=case, _ranking=_rank(case, policy, {**further, **aside}), _policy=policy)
 
 
@@ -350,7 +355,9 @@ def _with_living_master(case: _Case) -> _Case:
     )
 
 
-def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
+def _clean_policy(
+    fleet: FleetState, set_state: SetState, evidence: Evidence
+) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
     """The policy of a clean election, and the replicas that it sets aside."""
     if set_state.recovery is not None:
         return RESTORED, _set_aside_by_reports(set_state, evidence)
@@ -364,7 +371,7 @@ def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPoli
     # member preferred for its zone could lack records that another member still has (R10).
     is_java = any(replica.kind is ReplicaKind.ROCKETMQ for replica in set_state.replicas)
     if is_java or configuration is None or configuration.ack_mode is not AckMode.ALL:
-        return DATA_FIRST, {}
+        return DATA_FIRST_THEN_WARM if fleet.feature_level >= WARM_LEVEL else DATA_FIRST, {}
     # Member 2 was started on a copy of its directory from when it ran, and all that a start proves is true of it. Dead
     # master 1 had told of 3,000 confirmed bytes, 2 ends at 1,600: elected, it cuts 1,400 from every log (R3).
     return PREFERENCE_FIRST, short_of_confirmed(set_state, evidence)
@@ -465,7 +472,7 @@ def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]
 
 def _rank_without(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
     return elect(
-        candidates_of(case.set_state, case.evidence, set_aside=set_aside),
+        candidates_of(case.set_state, case.evidence, set_aside=set_aside, tells_warm=RankPart.WARM in policy.order),
         policy=policy,
         designated=case.command.to,
         previous_master=_last_master(case),

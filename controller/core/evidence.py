@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
@@ -75,12 +75,12 @@ def _moved(what: str, taken: object, current: object) -> Refusal:
 
 
 def candidates_of(
-    set_state: SetState, evidence: Evidence, *, set_aside: Mapping[BrokerId, str]
+    set_state: SetState, evidence: Evidence, *, set_aside: Mapping[BrokerId, str], tells_warm: bool = False
 ) -> list[CandidateVerdict]:
     """
     Every replica of the set, dead and learner ones included, as a candidate that is not ranked yet.
 
-    ``set_aside``: replicas that are kept out of this election, with the reason.
+    ``set_aside``: replicas that are kept out of this election, with the reason. ``tells_warm``: each says it.
     """
     seen = {replica.broker_id: replica for replica in evidence.replicas}
     short = short_of_confirmed(set_state, evidence)
@@ -91,6 +91,7 @@ def candidates_of(
             seen.get(replica.broker_id),
             set_aside.get(replica.broker_id, ""),
             is_short=replica.broker_id in short,
+            is_warm=bool(replica.is_warm) if tells_warm else UNSET,
         )
         for replica in set_state.replicas
     ]
@@ -108,7 +109,13 @@ def short_of_confirmed(set_state: SetState, evidence: Evidence) -> dict[BrokerId
 
 
 def _candidate(
-    set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str, *, is_short: bool
+    set_state: SetState,
+    replica: ReplicaState,
+    seen: ReplicaEvidence | None,
+    set_aside: str,
+    *,
+    is_short: bool,
+    is_warm: bool | UnsetType,
 ) -> CandidateVerdict:
     description = replica.description
     return CandidateVerdict(
@@ -132,6 +139,7 @@ def _candidate(
         zone=description.zone if description is not None else "",
         kind=replica.kind,
         is_set_aside=bool(set_aside),
+        is_warm=is_warm,
     )
 
 

@@ -145,6 +145,8 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         goodbye=None,
         # So that a registration of one of them that arrives late is refused, not taken for a new process (R13).
         ended_incarnations=ended,
+        # What made the old process warm is gone with it.
+        is_warm=UNSET if is_new else before.is_warm,
     )
     # A master that restarts is not the master any more: its dead process was elected. Left on record, the set would
     # look served, and no successor be elected. (That the new process does not enter the epoch a second time is kept by
@@ -265,6 +267,11 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
     is_past_known = reign.kind is ElectionKind.BOOTSTRAP or reign.was_restored
     if any(replica.is_suspect for replica in replicas):
         replicas = tuple(replace(replica, is_suspect=False) for replica in replicas)
+    # Only by an event of feature level 2: a controller below it makes none, and this field would be a second state.
+    if set_state.has_entered and any(candidate.is_warm is not UNSET for candidate in event.verdict.candidates):
+        replicas = tuple(
+            replace(replica, is_warm=True) if replica.broker_id == set_state.master else replica for replica in replicas
+        )
     return replace(
         set_state,
         replicas=replicas,

@@ -29,6 +29,8 @@ class RankPart(StrEnum):
     """The zone of the last master first, so that nobody is moved across data centres without need (S73)."""
     PRIORITY = "priority"
     """Smaller first, as in RocketMQ."""
+    WARM = "warm"
+    """Who was master before in its present process first: a JVM has loaded what a master runs."""
 
 
 class ElectionPolicy(Frozen):
@@ -46,6 +48,9 @@ PREFERENCE_FIRST = ElectionPolicy(name="preference-first@1", order=(RankPart.ZON
 
 DATA_FIRST = ElectionPolicy(name="data-first@1", order=(RankPart.DATA, RankPart.ZONE, RankPart.PRIORITY))
 """Clean, modes ``n`` and ``async`` (R10), and sets with Java replicas."""
+
+DATA_FIRST_THEN_WARM = ElectionPolicy(name="data-first@2", order=(*DATA_FIRST.order, RankPart.WARM))
+"""In its place from feature level 2 on."""
 
 FIRST = ElectionPolicy(
     name="first@1", order=(RankPart.PRIORITY, RankPart.ZONE), allows_outsiders=True, allows_suspects=True
@@ -74,6 +79,7 @@ UNCLEAN = ElectionPolicy(
 """By an operator's word, which names the loss that is accepted (S72)."""
 
 POLICIES: dict[str, ElectionPolicy] = {
-    policy.name: policy for policy in (PREFERENCE_FIRST, DATA_FIRST, FIRST, RESTORED, LONGEST, UNCLEAN)
+    policy.name: policy
+    for policy in (PREFERENCE_FIRST, DATA_FIRST, DATA_FIRST_THEN_WARM, FIRST, RESTORED, LONGEST, UNCLEAN)
 }
 """By name, to run a recorded election again."""

@@ -153,6 +153,8 @@ def _part(part: RankPart, candidate: CandidateVerdict, zone: str) -> tuple[int, 
         return (candidate.priority,)
     if part is RankPart.ZONE:
         return (0 if not zone or candidate.zone == zone else 1,)
+    if part is RankPart.WARM:
+        return (0 if candidate.is_warm is True else 1,)
     return (0 if candidate.is_in_sync and not candidate.is_suspect else 1,)
 
 
@@ -195,5 +197,7 @@ def _advantage(
             return f"smallest priority: {better.priority} before {worse.priority}"
         if part is RankPart.ZONE:
             return f"in zone {better.zone!r} of the last master, before {worse.zone!r}"
+        if part is RankPart.WARM:
+            return "warm: master before in its present process, before one that was not"
         return "an intact member, before one that is not"
     return f"equal otherwise, smallest id: {better.broker_id} before {worse.broker_id}"

@@ -13,6 +13,7 @@ Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import (
@@ -106,6 +107,8 @@ class ReplicaState(Value):
     """Newest last; at most ``ENDED_INCARNATIONS_KEPT``."""
     owner: str | None = None
     """Name in the certificate of the one broker that may be this replica; None: the id is not bound yet."""
+    is_warm: bool | UnsetType = UNSET
+    """This incarnation was master, had entered, and was replaced while it lived; UNSET: no such thing is known."""
 
     @property
     def is_registered(self) -> bool:

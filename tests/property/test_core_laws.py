@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, MasterElected
@@ -20,7 +21,7 @@ from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.evolve import evolve, evolve_all
 from rollcall_ha.controller.core.explain import checked_rules
 from rollcall_ha.controller.core.history import history_of
-from rollcall_ha.controller.core.policies import POLICIES
+from rollcall_ha.controller.core.policies import DATA_FIRST, DATA_FIRST_THEN_WARM, POLICIES
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.ranking import elect, elect_again
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
@@ -48,7 +49,14 @@ candidates = st.builds(
     zone=st.sampled_from(["", "a", "b"]),
     kind=st.sampled_from(ReplicaKind),
     is_set_aside=st.sampled_from([False, False, True]),
+    is_warm=st.sampled_from([UNSET, False, True]),
 )
+
+
+def ranked_by(candidate: CandidateVerdict) -> tuple[int, int, int]:
+    """Epoch, end and priority; -1 = unknown."""
+    epoch, end = candidate.last_epoch, candidate.max_offset
+    return (-1 if epoch is None else epoch, -1 if end is None else end, candidate.priority)
 
 
 @LAW
@@ -175,6 +183,12 @@ def test_elect_is_a_total_order_with_a_reason_for_everybody(
         assert not winner.is_learner
         assert not winner.is_set_aside
         assert winner.is_in_sync or POLICIES[policy].allows_outsiders
+    # Warmth decides among equals alone: who is first without it is not before the winner in anything else.
+    if policy == DATA_FIRST_THEN_WARM.name and ranking.winner is not None:
+        cold = elect(everybody, policy=DATA_FIRST, designated=designated, previous_master=BrokerId(1))
+        by_id = {candidate.broker_id: candidate for candidate in everybody}
+        first = by_id[cold.winner or BrokerId(0)]
+        assert ranked_by(by_id[ranking.winner]) == ranked_by(first)
 
 
 @LAW

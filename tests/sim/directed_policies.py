@@ -1,5 +1,5 @@
 """
-Directed cases of policies that move masters by themselves, for ``mutations_policies``: how often at most, by long lives of one set.
+Directed cases of policies, for ``mutations_policies`` and ``mutations_elections``: masters that are moved by themselves, a warm slave.
 
 Here: the cases. Not here: the policies in seeds (``policies``), cases of other rules (``directed``).
 """
@@ -17,7 +17,8 @@ from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SilenceCause
 from tests.sim.violation import must
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import Fleet, positions
+from tests.support.core_fleets import java_with_a_warm_slave
 from tests.support.runtime_world import World, set_key
 
 FILE = PRESETS[Preset.NORMAL]
@@ -78,9 +79,18 @@ def failed_return_waits() -> None:
     must(1 <= orders <= LIFE_MS // RETURN_AFTER_MS, f"returns: {orders} orders in {LIFE_MS} ms")
 
 
+def warm_slave_with_the_shorter_log() -> None:
+    """3 was master before in its process, 2 holds what 1 wrote last: all of it may have been acknowledged."""
+    fleet = java_with_a_warm_slave()
+    fleet.silence(1)
+    fleet.elect(evidence=fleet.evidence({2: positions(500), 3: positions(400)}))
+    must(fleet.set.master == 2, f"{fleet.set.master} is elected: 100 bytes of replica 2 are cut")
+
+
 POLICY_CASES: dict[str, Callable[[], None]] = {
     "flapping-set-waits": flapping_set_waits,
     "flaps-of-two-causes": flaps_of_two_causes,
     "failed-return-waits": failed_return_waits,
+    "warm-slave-with-the-shorter-log": warm_slave_with_the_shorter_log,
 }
 """By name, as ``directed.CASES``."""

@@ -27,6 +27,14 @@ def _offset_before_epoch(original: Function) -> Function:
     return mutated
 
 
+def _warm_before_data(original: Function) -> Function:
+    def mutated(candidate: Any, policy: Any, zone: str) -> Any:
+        key = original(candidate, policy, zone)
+        return key if RankPart.WARM not in policy.order else (key[-1], *key[:-1])
+
+    return mutated
+
+
 def _epochs_are_not_compared(original: Function) -> Function:
     def without_epoch(positions: Any) -> Any:
         return positions if positions is None else replace(positions, last_epoch=NO_EPOCH)
@@ -109,6 +117,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         case="longer-log-of-an-older-epoch",
         tests=("tests/unit/test_core_safety_order.py::test_the_epoch_is_compared_before_the_offset",),
         once_unnoticed="the offset is compared before the epoch in the order of candidates",
+    ),
+    Mutation(
+        name="C4-warm-before-data",
+        what="among RocketMQ brokers a warm replica wins, although another one has the longer log",
+        target="rollcall_ha.controller.core.ranking:_key",
+        mutate=_warm_before_data,
+        case="warm-slave-with-the-shorter-log",
+        tests=(
+            "tests/unit/test_core_safety_elections.py::test_a_warm_replica_goes_before_no_longer_log_and_no_smaller_priority",
+        ),
     ),
     Mutation(
         name="R7-longest-by-offset-only",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import (
     EventRecord,
     MasterElected,
@@ -18,6 +19,7 @@ from rollcall_ha.controller.contract.ids import (
     ControllerName,
     LogOffset,
     MasterEpoch,
+    ReplicaKind,
 )
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SetConfiguration, SilenceCause
@@ -54,6 +56,24 @@ def alone(master: int = 1) -> Fleet:
 def judged(fleet: Fleet) -> Intactness:
     """Judgement of the last registration."""
     return fleet.event(ReplicaRegistered).intactness
+
+
+def java_with_a_warm_slave(*, priority_of_2: int = 100, level: int = FEATURE_LEVEL) -> Fleet:
+    """RocketMQ's replicas with equal logs, all members: 1 is master, and 3 was it before in the same process."""
+    fleet = Fleet()
+    fleet.state = replace(fleet.state, feature_level=level)
+    for broker_id in (1, 2, 3):
+        fleet.grant(f"code-{broker_id}")
+        priority = priority_of_2 if broker_id == 2 else 100
+        fleet.do(fleet.registration(broker_id, kind=ReplicaKind.ROCKETMQ, priority=priority))
+    fleet.elect(to=1)
+    for seq, master in enumerate((3, 1), start=1):
+        fleet.enter()
+        fleet.do(fleet.alter(1, 2, 3, seq=2 * seq))
+        fleet.elect(to=master)
+    fleet.enter()
+    fleet.do(fleet.alter(1, 2, 3, seq=9))
+    return fleet
 
 
 def wiped(*views: tuple[int, int, int, tuple[int, ...]]) -> Fleet:
