@@ -1,13 +1,14 @@
 """
 ``make prove PARTS=interop,interop-short,interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|short|signed|move|record [--side rocketmq|rollcall]
+    python -m tests.interop_java failovers|admin|all|short|signed|move|record|winners [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
 under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
 each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
-mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back.
+mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back;
+``winners``: next masters that were master before in their process, beside those that were not (``--kills`` of each).
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
 
@@ -27,11 +28,11 @@ from pathlib import Path
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare, signed
 from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
-from tests.interop_java.fleet import JavaFleet
+from tests.interop_java.fleet import LIGHT_JVM, JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
-from tests.interop_java.sides import JavaSide, RollcallSide, sides
-from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, table
+from tests.interop_java.sides import JavaSide, RollcallSide, rollcall_side, sides
+from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, Winners, table, winners_table
 
 LONG = Plan(kills=20, stops=5, leaders=5, restarts=1)
 SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
@@ -136,6 +137,24 @@ def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
     return _complaints(audit)
 
 
+def warm_winners(rocketmq: RocketMq, directory: Path, kills: int) -> None:
+    """How soon a next master acknowledges that was master before in its process, and one that was not."""
+    # As Java chooses for itself, but for the keys: what is compiled, and when, is what is looked at.
+    with (
+        JavaFleet(directory / "java", rocketmq, jvm=LIGHT_JVM[2:]) as java,
+        rollcall_side(directory / "rollcall") as side,
+    ):
+        winners = Winners(side, java, admin.to_stderr)
+        try:
+            winners.run(kills)
+        finally:
+            print(
+                f"\nKills of a RocketMQ {rocketmq.version} master before Rollcall's controllers, its slaves equal otherwise"
+            )
+            print(winners_table(winners.won), flush=True)
+    COUNTS.update(kills=len(winners.won), warm=sum(one.is_warm for one in winners.won))
+
+
 def _complaints(audit: Audit) -> list[str]:
     COUNTS.update({name: getattr(audit, name) for name in ("acked", "consumed", "lost", "changed")})
     zero = [f"{name} is 0" for name in ("acked", "consumed") if not getattr(audit, name)]
@@ -158,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.interop_java", description=(__doc__ or "").strip().splitlines()[0]
     )
-    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "signed", "move", "record"))
+    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "signed", "move", "record", "winners"))
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
     parser.add_argument("--few", action="store_true", help="failovers with the short form's few faults")
@@ -186,6 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += signed_fleet(rocketmq, directory / "signed")
         if options.what == "record":
             wrong += record(rocketmq, directory / "record")
+        if options.what == "winners":
+            warm_winners(rocketmq, directory / "winners", plan.kills)
         if options.what == "move":
             wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:

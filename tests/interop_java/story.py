@@ -16,18 +16,23 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.controller.contract.commands import ElectMaster
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from rollcall_ha.deploy.local import ledger
-from rollcall_ha.deploy.local.processes import DeadlineError, wait_until
+from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError, wait_until
+from rollcall_ha.node.remoting.asking import BlockingLink
 from tests.interop_java import asking
 from tests.interop_java.admin import BROKERS, create_topic, start_again
 from tests.interop_java.books import Books
-from tests.interop_java.fleet import SET, JavaFleet
-from tests.interop_java.sides import Side
+from tests.interop_java.fleet import CLUSTER, SET, JavaFleet
+from tests.interop_java.sides import RollcallSide, Side
 
 TOPIC = "interop"
 HEALTHY_ACKS = 40
@@ -312,4 +317,154 @@ def table(strikes: Sequence[Strike]) -> str:
             f"{strike.number:>3}  {strike.kind:<24} {strike.victim:<8} {elected:>8} {strike.gap_s:>6.2f} s "
             f"{strike.in_sync_s:>6.1f} s  {strike.epoch_before} -> {strike.epoch_after}"
         )
+    return "\n".join(lines)
+
+
+# --- winners that were master before ---------------------------------------------------------------------------------
+
+WARM = BROKERS[-1]
+"""Master once in its process, and a slave since; never killed."""
+PRIORITY = 500
+KEY = SetKey(ClusterName(CLUSTER), BrokerName(SET))
+SENDS = 200
+TRY_EACH_S = 0.002
+FIELDS = {
+    "producerGroup": "rollcall-interop-winners", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+    "queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "properties": "", "reconsumeTimes": 0,
+    "unitMode": "false", "batch": "false",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Won:
+    """One kill, and what the next master was when it was elected."""
+
+    is_warm: bool
+    elected_ms: float
+    acked_ms: float
+    """From the election as the leader shows it to the first acknowledgement of its winner."""
+    sends_ms: float
+    """From there on: ``SENDS``, one after the other."""
+
+    @property
+    def felt_ms(self) -> float:
+        """From the kill to the first acknowledgement."""
+        return self.elected_ms + self.acked_ms
+
+
+@dataclass
+class Winners:
+    """
+    Kills of a master whose two slaves hold the same log. One of them was master before in its process and has the
+    greater id: by turns it wins, because it is warm, and the other one, by a smaller priority.
+    """
+
+    side: RollcallSide
+    java: JavaFleet
+    say: Callable[[str], object]
+    won: list[Won] = field(default_factory=list)
+
+    def run(self, kills: int) -> None:
+        """``kills`` of each kind. Raises ``LauncherError``."""
+        for name in BROKERS:
+            self._start(name, PRIORITY)
+            self.java.wait_serving(name)
+        self.java.wait_in_sync(self.side.controllers, len(BROKERS))
+        create_topic(self.java, self.side.namesrv, TOPIC)
+        for name in (WARM, BROKERS[0]):
+            self._elect(name)
+            self._send(self.java.address(name), SENDS)
+            self.java.wait_in_sync(self.side.controllers, len(BROKERS))
+        for number in range(2 * kills):
+            self._kill(is_warm_next=number % 2 == 1)
+
+    def _start(self, name: str, priority: int) -> None:
+        settings, side = {"brokerElectionPriority": str(priority)}, self.side
+        self.java.start_broker(name, controllers=side.controllers, namesrv=side.namesrv, settings=settings)
+
+    def _elect(self, name: str) -> None:
+        address = self.java.address(name)
+
+        def is_member() -> bool:
+            seen = asking.set_of(self.side.controllers, SET)
+            return seen is not None and address in seen.in_sync.values()
+
+        wait_until(is_member, deadline_s=HEALED_DEADLINE_S, what=f"{name} to be in sync")
+        seen = self.java.wait_in_sync(self.side.controllers, 1)
+        to = next(number for number, other in seen.in_sync.items() if other == address)
+        if to != seen.master:
+            self.side.fleet.client().order(ElectMaster(set_key=KEY, to=BrokerId(to), reason="to be killed as master"))
+
+    def _kill(self, *, is_warm_next: bool) -> None:
+        before = self.java.wait_in_sync(self.side.controllers, len(BROKERS))
+        assert before.master_address is not None
+        victim = self.java.name_of(before.master_address)
+        self._send(before.master_address, SENDS)
+        # Slaves are ranked by their last heartbeats, one a second: of equal ends only once all have told the last one.
+        self._wait_equal()
+        leader = asking.wait_leader(self.side.controllers, deadline_s=ELECTED_DEADLINE_S)
+        killed = time.monotonic()
+        self.java.kill(victim)
+        while True:
+            seen = asking.sets_at(leader, [SET]).get(SET)
+            if seen is not None and seen.master_epoch > before.master_epoch and seen.master_address is not None:
+                break
+            if time.monotonic() - killed > ELECTED_DEADLINE_S:
+                raise LauncherError(f"nobody was elected after {victim}: {seen}")
+        elected = time.monotonic()
+        acked = self._send(seen.master_address, 1)
+        sent = self._send(seen.master_address, SENDS)
+        winner = self.java.name_of(seen.master_address)
+        won = Won(
+            is_warm=winner == WARM,
+            elected_ms=(elected - killed) * 1000,
+            acked_ms=(acked - elected) * 1000,
+            sends_ms=(sent - acked) * 1000,
+        )
+        self.say(
+            f"{victim} killed, {winner} {'warm' if won.is_warm else 'cold'}: elected {won.elected_ms:.0f} ms, "
+            f"acknowledged {won.acked_ms:.0f} ms later, {SENDS} sends {won.sends_ms:.0f} ms"
+        )
+        self.won.append(won)
+        self._start(victim, PRIORITY if is_warm_next else 1)
+        if won.is_warm:
+            self._elect(next(name for name in BROKERS if name not in (victim, winner)))
+
+    def _wait_equal(self) -> None:
+        def is_equal() -> bool:
+            replicas = self.side.fleet.client().set(KEY).set.replicas
+            return len({(one.last_epoch, one.max_offset) for one in replicas}) == 1
+
+        wait_until(is_equal, deadline_s=HEALED_DEADLINE_S, what="the controllers to have heard one end of all logs")
+
+    def _send(self, address: str, count: int) -> float:
+        """Send until ``count`` are acknowledged; when the last one was."""
+        until = time.monotonic() + RESUMED_DEADLINE_S
+        link: BlockingLink | None = None
+        try:
+            while count:
+                with contextlib.suppress(OSError):
+                    link = link or BlockingLink(address)
+                    if link.ask(ClientCode.SEND_MESSAGE, FIELDS, b"x" * 256).code == 0:
+                        count -= 1
+                        continue
+                if time.monotonic() > until:
+                    raise LauncherError(f"{address} acknowledges nothing")
+                time.sleep(TRY_EACH_S)
+            return time.monotonic()
+        finally:
+            if link is not None:
+                link.close()
+
+
+def winners_table(won: Sequence[Won]) -> str:
+    """Median, smallest and greatest of each kind."""
+    lines = [
+        f"{'WINNER':<6} {'KILLS':>5}  {'ELECTED':>20} {'ACKNOWLEDGED AFTER':>20} {'FELT':>20} {f'{SENDS} SENDS':>20}  ms"
+    ]
+    for kind, is_warm in (("cold", False), ("warm", True)):
+        of_kind = [one for one in won if one.is_warm is is_warm]
+        columns = zip(*((one.elected_ms, one.acked_ms, one.felt_ms, one.sends_ms) for one in of_kind), strict=True)
+        cells = [f"{statistics.median(column):.0f} ({min(column):.0f}-{max(column):.0f})" for column in columns]
+        lines.append(f"{kind:<6} {len(of_kind):>5}  " + " ".join(f"{cell:>20}" for cell in cells))
     return "\n".join(lines)
