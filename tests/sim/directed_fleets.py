@@ -17,6 +17,7 @@ from rollcall_ha.controller.core.state import SetState
 from tests.sim.broker import BrokerNode
 from tests.sim.violation import must
 from tests.sim.world import World
+from tests.support.sim_kernel import SECOND
 
 EVERYTHING = 1 << 40
 
@@ -144,6 +145,43 @@ def master_that_its_slaves_left() -> None:
         must(named == play.set.master, f"1 names {named} when the controllers are back")
 
 
+def missed_master_is_heard() -> None:
+    """No controller reaches the set; its slaves are back before the timeout, its master right behind its silence (R13)."""
+    # Slaves that are back within three heartbeats were never gone: the master would be cut off alone.
+    for cut_ms in range(800, 1_000, 50):
+        _missed_master_is_heard(cut_ms)
+
+
+def _missed_master_is_heard(cut_ms: int) -> None:
+    with _play() as play:
+        play("world", "until in-sync 3", "run 1000")
+        world, before = play.world, play.set
+        master = before.master
+        brokers = {_node(world, name).broker_id: name for name in world.brokers}
+
+        def each(do: Callable[[str, str], None], *names: str) -> None:
+            for controller in world.controllers:
+                for name in names:
+                    do(controller, name)
+                    do(name, controller)
+
+        def is_silent() -> bool:
+            replica = None if master is None else play.set.replica(master)
+            return replica is not None and not replica.is_alive
+
+        each(world.net.cut, *brokers.values())
+        play(f"run {cut_ms}")
+        each(world.net.heal, *(name for broker_id, name in brokers.items() if broker_id != master))
+        world.kernel.run_until(world.kernel.now_us + SECOND, stop=is_silent)
+        each(world.net.heal, *(name for broker_id, name in brokers.items() if broker_id == master))
+        play("run 2500")
+        after = play.set
+        must(
+            after.master_epoch == before.master_epoch,
+            f"R13: {master} in epoch {before.master_epoch} was back, and in {after.master_epoch} there is {after.master}",
+        )
+
+
 def clone_beside_its_original() -> None:
     """A copy of 3's directory is started beside 3, which isolates itself; then the copy is gone."""
     with _play() as play:
@@ -167,6 +205,7 @@ FLEET_CASES: dict[str, Callable[[], None]] = {
     "winner-that-had-acked": winner_that_had_acked,
     "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
     "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
+    "missed-master-is-heard": missed_master_is_heard,
     "clone-beside-its-original": clone_beside_its_original,
     "master-that-its-slaves-left": master_that_its_slaves_left,
 }

@@ -33,6 +33,14 @@ def _waits_for_the_lost_index(original: Function) -> Function:
     return mutated
 
 
+def _missed_until_it_is_heard(original: Function) -> Function:
+    def mutated(self: Any, session: Any, connection: Any, now_ns: int) -> None:
+        original(self, session, connection, now_ns)
+        session.missed_ns = session.witnessed_ns = None
+
+    return mutated
+
+
 def _newest_entry_counts(original: Function) -> Function:
     def mutated(self: Any, stamped_at_ms: int, **at: int) -> None:
         self.forget()
@@ -400,6 +408,14 @@ SETS: tuple[Mutation, ...] = (
             "tests/unit/test_runtime_own_network.py::test_a_cut_that_ended_just_before_the_timeout_deposed_the_master_whose_slaves_were_heard_first",
             "tests/unit/test_runtime_own_network.py::test_a_cut_from_most_of_a_fleet_that_ended_just_before_the_timeout_deposed_its_masters",
         ),
+    ),
+    Mutation(
+        name="R13-missed-until-heard",
+        what="a master that was missed is deposed by its own first heartbeat, before it is alive again",
+        target="rollcall_ha.controller.runtime.sessions:Sessions._heard",
+        mutate=_missed_until_it_is_heard,
+        case="missed-master-is-heard",
+        tests=("tests/unit/test_runtime_own_network.py::test_a_missed_master_was_deposed_by_its_own_first_heartbeat",),
     ),
     Mutation(
         name="R13-hung-up-is-awaited",
