@@ -278,7 +278,7 @@ class Stage:
 
         def answered(answer: Answer) -> None:
             if answer.is_acked:
-                world.oracle.acknowledged(world.keys[0], value, LogOffset(answer.end))
+                world.oracle.acknowledged(world.keys[0], value, LogOffset(answer.end), answer.place)
                 heard.append("acked")
             elif answer.is_unknown:
                 heard.append("outcome unknown")

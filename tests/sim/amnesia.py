@@ -38,6 +38,7 @@ class Watch:
         suspects: SyncStateSet,
         epoch_max: MasterEpoch,
         has_acked: bool,
+        is_of_a_copy: bool,
     ) -> None:
         """
         ``known``: the set by the backup; ``members``: the set that was committed when the memory went; ``suspects``:
@@ -46,6 +47,8 @@ class Watch:
         self.members = members
         self._epoch_max = epoch_max
         self._has_acked = has_acked
+        self.is_of_a_copy = is_of_a_copy
+        """Their directories were put back (``copies``)."""
         self._named: set[BrokerId] = set(known)
         self._reported: set[BrokerId] = set()
         self.doubtful: set[BrokerId] = set(suspects)

@@ -17,6 +17,7 @@ from typing import Any
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellDrained
+from rollcall_ha.broker.handlers import put
 from rollcall_ha.broker.log.commit_log import FLUSH_INTERVAL_MS, CommitLog
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.mastership import Mastership
@@ -46,6 +47,7 @@ from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
 from tests.sim.violation import Violation
+from tests.sim.wire import OF_BEFORE
 from tests.support.sim_kernel import MS, Died, Process
 from tests.support.sim_loop import SimExecutor, SimLoop
 from tests.support.sim_net import SimNet
@@ -245,6 +247,8 @@ class BrokerNode:
         """The log is recovered, nothing else has begun."""
         self.replica = replica
         log: Any = replica._log
+        records, queue_end = self.disk.records(), log.queues.max_offset(b"t", 0)
+        self._look(lambda: self.laws.read_again(self.plan.name, records, queue_end))
         self.disk.log = log
         remembered = replica._remembered
         self.incarnation = remembered.process.incarnation
@@ -514,7 +518,8 @@ class BrokerNode:
 def watched_brokers() -> Iterator[None]:
     """Within: brokers of a simulated process tell their life what happens where no instance can be reached."""
     kind, link = Replica, SlaveLink
-    start, ack = kind.start, link._ack
+    start, ack, why_not_served = kind.start, link._ack, put._why_not_served
+    handler: Any = put
 
     def started(self: Replica) -> None:
         _life(self._loop).opened(self)
@@ -529,10 +534,13 @@ def watched_brokers() -> Iterator[None]:
 
     classes: tuple[Any, Any] = (kind, link)
     classes[0].start, classes[1]._ack = started, acked
+    # A broker of before looked at no flag: what it has stored is in logs that ours reads.
+    handler._why_not_served = lambda flag, words: "" if OF_BEFORE in words else why_not_served(flag, words)
     try:
         yield
     finally:
         classes[0].start, classes[1]._ack = start, ack
+        handler._why_not_served = why_not_served
 
 
 def _life(loop: Any) -> BrokerNode:

@@ -1,17 +1,20 @@
 """
-Clients of the simulation: producers and consumers.
+Clients of the simulation: producers, consumers, and those that ask for what is not served.
 
 A producer sends one message at a time, the same sequence again until there is a definite answer (R18). Only PUT_OK is an
 acknowledgement. A definite "not appended" lets the message go to another replica; a refused sequence ends the producer's
-epoch, and the message in question counts as not acknowledged.
+epoch, and the message in question counts as not acknowledged. Some of its messages are prepared ones, which a broker of before
+took (``wire.OF_BEFORE``).
 """
 
 from __future__ import annotations
 
 from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.controller.contract.ids import LogOffset, SetKey
 from tests.sim.oracle import Oracle
-from tests.sim.wire import Answer, ask_offset, message, read_answers
+from tests.sim.violation import Violation
+from tests.sim.wire import UNSERVED, Answer, ask_offset, message, read_answers, unserved
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End, SimNet
 
@@ -29,12 +32,16 @@ class Producer:
         addresses: tuple[str, ...],
         first_value: int,
         pause_ms: int,
+        prepares: float,
     ) -> None:
+        """``prepares``: the share of its messages that are prepared ones."""
         self._process = process
         self._net = net
         self._oracle = oracle
         self._key = key
         self._addresses = addresses
+        self._prepares = prepares
+        self._is_prepared = False
         self._at = 0
         self._value = first_value
         self._pause_ms = pause_ms
@@ -56,6 +63,7 @@ class Producer:
             self.is_waiting = False
             return
         self.is_waiting = True
+        self._is_prepared = self._prepares > 0 and self._process.kernel.chance(self._prepares)
         self._oracle.sent(self._key, self._value)
         self._try()
 
@@ -85,7 +93,7 @@ class Producer:
         self._number += 1
         self._process.kernel.counts.add("sends")
         stamp = ProducerStamp(self._producer_id, self._producer_epoch, self._sequence)
-        end.send(message(self._number, stamp, self._value))
+        end.send(message(self._number, stamp, self._value, is_prepared=self._is_prepared))
 
     def _failed(self, generation: int, *, move: bool, hint: str | None = None) -> None:
         if generation != self._generation or not self.is_waiting:
@@ -105,7 +113,7 @@ class Producer:
         if end is not self._end or not self.is_waiting or answer.number != self._number:
             return
         if answer.is_acked:
-            self._oracle.acknowledged(self._key, self._value, LogOffset(answer.end))
+            self._oracle.acknowledged(self._key, self._value, LogOffset(answer.end), answer.place)
             self._sequence += 1
             self._done()
         elif answer.is_number_lost:
@@ -162,3 +170,34 @@ class Consumer:
         if confirmed < self._offset:
             self._process.kernel.counts.add("consumers sent back")
         self._offset = confirmed
+
+
+class Petitioner:
+    """Asks for transactions, delays, timers and POP: who stores that as an ordinary message delivers it at once."""
+
+    def __init__(self, *, process: Process, net: SimNet, addresses: tuple[str, ...], pause_ms: int) -> None:
+        self._process = process
+        self._net = net
+        self._addresses = addresses
+        self._pause_ms = pause_ms
+
+    def ask(self) -> None:
+        """Any replica, for anything that is not served; by a connection of its own, until the end of time."""
+        random = self._process.kernel.random
+        address, which = random.choice(self._addresses), random.randrange(len(UNSERVED))
+
+        def opened(end: End) -> None:
+            read_answers(end, lambda answer: self._answered(end, which, answer))
+            end.send(unserved(1, which))
+            self._process.after(400 * MS, "petition timeout", end.close)
+
+        host = self._net.host_of(address.partition(":")[0])
+        self._net.connect(self._process, address, host, opened, lambda: None)
+        self._process.after(random.randrange(1, 2 * self._pause_ms) * MS, "petition", self.ask)
+
+    def _answered(self, end: End, which: int, answer: Answer) -> None:
+        """I11: a master refuses it as illegal; who is none says so first."""
+        end.close()
+        if answer.is_acked:
+            raise Violation(f"I11: {UNSERVED[which]} is acknowledged as an ordinary message")
+        self._process.kernel.counts.add("prepared sends refused", int(answer.code == ClientResult.MESSAGE_ILLEGAL))

@@ -18,6 +18,8 @@ from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.runtime.transfers import successor_now
 from tests.sim import amnesia
+from tests.sim.absences import cut
+from tests.sim.copies import Copies
 from tests.sim.machine import Machine
 from tests.sim.policies import CLOCKS_SET
 from tests.sim.world import BrokerMachine, ControllerMachine, World
@@ -33,6 +35,8 @@ ROCKETMQ_MEAN_MS = 1_200
 """Between two faults of the RocketMQ brokers."""
 TAIL_TRIES_MAX = 15
 """Looks whether something was appended that no slave has."""
+HOT_COPY_MS = (1_000, 4_000)
+"""Between two copies of running brokers."""
 AMNESIA_PROBABILITY = 0.3
 """Of a seed in which the controllers lose their memory once."""
 
@@ -56,6 +60,8 @@ class Chaos:
         self._random = world.kernel.random
         self._until_us = until_us
         self._images: dict[str, Image] = {}
+        self.copies: Copies | None = None
+        """Of the controllers' directories, if this seed puts them back."""
         # A set that loses its members to all else has no heirs that a policy could choose.
         self._mean_ms = MILD_MEAN_MS if world.shape.has_policies else self._random.choice((200, 400, 800))
         self._faults: list[tuple[int, Callable[[], None]]] = [
@@ -93,6 +99,7 @@ class Chaos:
             (4, self._transfer_lead),
             (2, self._maintain),
             (3, self._change_settings),
+            (1, self._cut_controllers),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -108,8 +115,12 @@ class Chaos:
             self._rocketmq_again()
         # A RocketMQ broker whose id the controllers have forgotten asks for ever, until somebody empties its disk.
         # And controllers that begin again with the founders' files alone are another story.
-        elif not world.shape.founders and self._kernel.chance(AMNESIA_PROBABILITY):
-            self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
+        elif not world.shape.founders:
+            if self._kernel.chance(AMNESIA_PROBABILITY):
+                self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
+            elif not world.shape.has_policies:
+                self.copies = Copies(world, until_us)
+        self._copy_again()
 
     def _schedule(self) -> None:
         delay_us = int(self._random.expovariate(1.0 / self._mean_ms) * MS)
@@ -331,6 +342,11 @@ class Chaos:
         others = [machine.name for machine in machines if machine is not victim and isinstance(machine, sort)]
         self._heal_later([pair for other in others for pair in ((victim.name, other), (other, victim.name))])
 
+    def _cut_controllers(self) -> None:
+        """R13: no broker reaches them, whatever else happens meanwhile."""
+        pairs = cut(self._world, list(self._world.brokers.values()))
+        self._later(1_100, 3_500, "heal", lambda: self._heal(pairs))
+
     def _hide_elections(self) -> None:
         """A slave hears nothing of two elections: its master is deposed, and is master again in a higher epoch (R21)."""
         master = self._master()
@@ -410,9 +426,9 @@ class Chaos:
             return
         backup = self._world.oracle.state
         if backup is not None:
-            self._later(20, self._random.choice((1_000, 5_000)), "restore", lambda: self._put_back(backup))
+            self._later(20, self._random.choice((1_000, 5_000)), "restore", lambda: self._restore(backup))
 
-    def _put_back(self, backup: FleetState) -> None:
+    def _restore(self, backup: FleetState) -> None:
         amnesia.restore(self._world, backup)
         self._restart_controllers()
 
@@ -535,9 +551,30 @@ class Chaos:
             return
         image = self._images.get(broker.name)
         self._images[broker.name] = broker.files.image()
+        if image is not None:
+            self._put_back_image(broker, image)
+
+    def _copy_again(self) -> None:
+        self._later(*HOT_COPY_MS, "hot copy", self._copy_hot)
+
+    def _copy_hot(self) -> None:
+        """A copy is taken of a broker that runs, and put back a moment later, if its set can do without that one."""
+        if self._kernel.now_us >= self._until_us:
+            return
+        self._copy_again()
+        broker = self._any_broker()
+        if broker.process.is_alive and not broker.is_damaged and not broker.disk.rotten:
+            image = broker.files.image()
+            self._later(100, 1_500, "put back", lambda: self._put_back_hot(broker, image))
+
+    def _put_back_hot(self, broker: BrokerMachine, image: Image) -> None:
+        if not broker.is_damaged and not broker.disk.rotten and self._world.is_spare(broker):
+            self._put_back_image(broker, image)
+
+    def _put_back_image(self, broker: BrokerMachine, image: Image) -> None:
         # With the disk of a machine that was thrown away, or of before it asked for its id, it would be another replica,
         # whose id of now is nobody's for ever: ``_replace`` draws that, and tells the operator.
-        if image is None or _register_code(image) != _register_code(self._images[broker.name]):
+        if _register_code(image) != _register_code(broker.files.image()):
             return
         if self._kernel.chance(0.7):
             if self._is_of_the_registered_life(broker, image):

@@ -26,10 +26,12 @@ from tests.support.sim_files import SimFiles
 RECORD_BYTES = 192
 STORE_HOST = bytes(8)
 LOG_FOLDER = "commitlog"
-_HEAD = struct.Struct(">II I 16x q")
-"""Size, magic, CRC of the body, and the record's own offset."""
+_HEAD = struct.Struct(">II I 8x q q I")
+"""Size, magic, CRC of the body, place in the queue, the record's own offset, and system flag."""
 _MAGIC, _BLANK = 0xDAA320A7, 0xCBD43194
 _BODY_AT = 88
+PREPARED = 1 << 2
+"""System flag of a transaction's half message; with the bit above it, of one that was rolled back."""
 
 
 def draft_of(stamp: ProducerStamp, value: int) -> Draft:
@@ -48,6 +50,8 @@ class Record:
     offset: int
     size: int
     value: int
+    queue_offset: int
+    is_queued: bool
 
     @property
     def end(self) -> int:
@@ -159,7 +163,7 @@ def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[in
     """Add the records of one segment, good or known as rotten; where they end: behind it, if a blank fills the rest."""
     at = 0
     while at + _BODY_AT <= len(content):
-        size, magic, _crc, offset = _HEAD.unpack_from(content, at)
+        size, magic, _crc, place, offset, sys_flag = _HEAD.unpack_from(content, at)
         if magic == _BLANK:
             return base + len(content)
         is_good = magic == _MAGIC and offset == base + at and at + size <= len(content)
@@ -167,7 +171,8 @@ def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[in
             return base + at
         if base + at not in rotten and not _is_sound(content[at : at + size]):
             return base + at
-        found.append(Record(base + at, size, int.from_bytes(content[at + _BODY_AT : at + _BODY_AT + 8], "big")))
+        value = int.from_bytes(content[at + _BODY_AT : at + _BODY_AT + 8], "big")
+        found.append(Record(base + at, size, value, place, is_queued=not sys_flag & PREPARED))
         at += size
     if struct.unpack_from(">II", content.ljust(at + 8, b"\0"), at)[1] == _BLANK:
         return base + len(content)

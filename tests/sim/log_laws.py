@@ -1,18 +1,19 @@
 """
-Laws of two logs, looked at while they are written: at joins, at acks, at cuts (D3-D6).
+Laws of logs, looked at while they are written and read: at joins, at acks, at cuts (D3-D6), at starts (I11).
 
-Here: comparing the files of a slave with those of the master that it follows. Not here: the end of a seed, where all
+Here: comparing the files of a slave with those of the master that it follows, and a log with the queues that a start made
+of it. Not here: the end of a seed, where all
 replicas must be equal (``oracle.converged``).
 Rule: only a master that still reigns in the link's epoch is compared with: one that left it may have been cut since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.epoch.model import EpochEntry
-from tests.sim.log import ReplicaDisk
+from tests.sim.log import Record, ReplicaDisk
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Counts
 
@@ -84,6 +85,15 @@ class LogLaws:
         """D4: a master's bytes are labelled with its own epoch."""
         if reign != last:
             raise Violation(f"D4: {name} reigns in epoch {reign} and appends under epoch {last}")
+
+    def read_again(self, name: str, records: Sequence[Record], queue_end: int) -> None:
+        """I11: places in the queue have no gap, and the next message gets the one behind them, whoever reads the log."""
+        places = [record.queue_offset for record in records if record.is_queued]
+        self._counts.add("prepared records read again", len(records) - len(places))
+        following = [*range(places[0], places[0] + len(places))] if places else []
+        if places != following or (places and queue_end != following[-1] + 1):
+            last = places[-1] if places else None
+            raise Violation(f"I11: {name} reads {len(places)} places up to {last} again, and goes on at {queue_end}")
 
     def confirmed(
         self, key: SetKey, epoch: MasterEpoch, confirm: LogOffset, acks: dict[BrokerId, LogOffset | None]

@@ -228,6 +228,13 @@ REPLICAS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R19-not-served",
+        what="a prepared or delayed message is stored as an ordinary one, and delivered at once",
+        target="rollcall_ha.broker.handlers.put:_why_not_served",
+        mutate=constant(""),
+        tests=("tests/unit/test_handlers_put.py::test_what_is_not_served_was_taken_as_an_ordinary_message",),
+    ),
+    Mutation(
         name="R21",
         what="a higher epoch of a peer is not asked after",
         target="rollcall_ha.broker.core.session:SessionMachine.look_up",

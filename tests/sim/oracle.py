@@ -25,8 +25,10 @@ from rollcall_ha.controller.contract.events import (
     MaintenanceEnded,
     MasterElected,
     MasterEntered,
+    ReplicaAlive,
     ReplicaRegistered,
     ReplicasCleaned,
+    SessionOpened,
     SetConfigured,
     SettingsApplied,
     SyncStateSetAltered,
@@ -38,7 +40,7 @@ from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
-from tests.sim.log import RECORD_BYTES, ReplicaDisk
+from tests.sim.log import RECORD_BYTES, Record, ReplicaDisk
 from tests.sim.policies import PolicyJudge
 from tests.sim.rocketmq import RocketmqLaws
 from tests.sim.switchovers import SwitchoverJudge
@@ -53,6 +55,8 @@ class Acked:
     value: int
     end: LogOffset
     """0 after a duplicate's answer, which does not name it."""
+    place: int | None
+    """In its queue; None after a duplicate's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +132,7 @@ class Oracle:
     def applied(self, controller: str, entry: AppliedEntry[FleetState]) -> None:
         """A controller applied an entry, or installed a snapshot: state machine safety, then the first sight of its events."""
         state = entry.state
-        at = len(self._chain_at) - 1
+        at = self.index
         if entry.index <= at:
             if self._chain_at[entry.index] != (entry.term, state.chain_head):
                 raise Violation(
@@ -158,20 +162,38 @@ class Oracle:
         for record in entry.records:
             if before is not None:
                 self.policies.applied(before, record)
+                self._back(before, record)
             self._event(record)
+
+    @property
+    def index(self) -> int:
+        """Of the newest entry that any controller has applied."""
+        return len(self._chain_at) - 1
 
     def forgotten(self, known: FleetState | None) -> None:
         """The controllers begin again with ``known``, or with nothing (R7). What clients and disks hold stays a fact."""
+        self._chain_at = [(0, "")]
+        if known is not None:
+            self._chain_at = [(0, "")] * known.index + [(known.term, known.chain_head)]
+        self._begin_again(known, is_copy=False)
+
+    def rolled_back(self, known: FleetState) -> None:
+        """The controllers go on behind ``known``, in the same fleet: it was of now once (R7)."""
+        del self._chain_at[known.index + 1 :]
+        self._begin_again(known, is_copy=True)
+
+    def _begin_again(self, known: FleetState | None, *, is_copy: bool) -> None:
         before, self.state = self.state, known
         self._leader_of_term.clear()
         self._orders = SwitchoverJudge(self.counts, known)
         self.policies.forget()
-        self._chain_at = [(0, "")]
-        if known is not None:
-            self._chain_at = [(0, "")] * known.index + [(known.term, known.chain_head)]
         for key, facts in self._sets.items():
             was = before.sets.get(key) if before is not None else None
             then = known.sets.get(key) if known is not None else None
+            if is_copy and was is not None and then is not None and _version(was) == _version(then):
+                # Of this set nothing was decided since: it goes on at once.
+                facts.alters.clear()
+                continue
             members = was.sync_state_set if was is not None else ()
             suspects = [one.broker_id for one in was.replicas if one.is_suspect] if was is not None else []
             facts.alters.clear()
@@ -184,6 +206,7 @@ class Oracle:
                 suspects=tuple(suspects),
                 epoch_max=max(facts.elections, default=MasterEpoch(0)),
                 has_acked=bool(facts.acked),
+                is_of_a_copy=is_copy,
             )
 
     def leads(self, controller: str, term: int) -> None:
@@ -249,6 +272,9 @@ class Oracle:
                 raise Violation(
                     f"R3: {event.broker_id} is called {event.intactness.value}, its log lost {disk.lost_bytes} bytes"
                 )
+            if disk.was_replaced and event.intactness in (Intactness.NOT_INTACT, Intactness.SUSPECT):
+                self.counts.add("copies of brokers found to be old")
+                self.counts.add("volumes found to be old", int(disk.has_old_births))
             if facts.watch is not None:
                 facts.watch.registered(event, has_lost=has_lost)
             if self.incarnation_of(key, event.broker_id) == event.incarnation:
@@ -262,6 +288,14 @@ class Oracle:
             self.counts.add("refusals")
             if "internal fault" in event.reason:
                 raise Violation(f"apply: {event.reason} in {event.command}")
+
+    def _back(self, before: FleetState, record: EventRecord) -> None:
+        """A replica is heard again; of a master that nobody has succeeded that is what it was awaited for (R13)."""
+        event, state = record.event, before.sets.get(record.set_key) if record.set_key is not None else None
+        if isinstance(event, ReplicaAlive | SessionOpened) and state is not None and state.master == event.broker_id:
+            replica = state.replica(event.broker_id)
+            is_silent = replica is not None and not replica.is_alive
+            self.counts.add("silent masters heard again and kept", int(is_silent))
 
     def _are_members_for_good(self, key: SetKey, members: Iterable[tuple[BrokerId, Incarnation]]) -> None:
         for member, incarnation in members:
@@ -294,6 +328,7 @@ class Oracle:
             if broken is not None:
                 raise Violation(broken)
             self.counts.add("elections after a loss of memory")
+            self.counts.add("elections by controllers that were put back", int(facts.watch.is_of_a_copy))
             facts.may_lose = facts.watch.may_lose
             facts.forgot_a_loss |= facts.may_lose and verdict.kind is not ElectionKind.UNCLEAN
         if facts.watch is not None or verdict.kind in (ElectionKind.FIRST, ElectionKind.UNCLEAN):
@@ -374,10 +409,15 @@ class Oracle:
         if known != (broker_id, incarnation):
             raise Violation(f"promise 2: {known} and {(broker_id, incarnation)} are both master in epoch {epoch}")
 
+    def _committed(self, key: SetKey) -> SetState | None:
+        """Of a set that the controllers have not forgotten: put back, they know an older one until brokers tell them (R7)."""
+        state = self.state.sets.get(key) if self.state is not None else None
+        return None if state is None or state.recovery is not None or self.facts(key).watch is not None else state
+
     def required_set(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch, required: SyncStateSet) -> None:
         """D7: as long as a master goes on, the committed set of its epoch is within what it waits for."""
-        state = self.state.sets.get(key) if self.state is not None else None
-        if state is None or state.recovery is not None or state.master != broker_id or state.master_epoch != epoch:
+        state = self._committed(key)
+        if state is None or state.master != broker_id or state.master_epoch != epoch:
             return
         if not set(state.sync_state_set) <= set(required):
             raise Violation(
@@ -397,8 +437,8 @@ class Oracle:
         """
         facts = self.facts(key)
         facts.released[epoch] = max(facts.released.get(epoch, LogOffset(0)), end)
-        state = self.state.sets.get(key) if self.state is not None else None
-        if state is None or state.recovery is not None or state.master_epoch < epoch:
+        state = self._committed(key)
+        if state is None or state.master_epoch < epoch:
             return
         if state.master_epoch > epoch:
             self._released_late(key, facts, state, end, epoch)
@@ -505,11 +545,11 @@ class Oracle:
         if start != end:
             raise Violation(f"R12: {name} begins its epoch at {start}, its log ends at {end}")
 
-    def acknowledged(self, key: SetKey, value: int, end: LogOffset) -> None:
+    def acknowledged(self, key: SetKey, value: int, end: LogOffset, place: int | None) -> None:
         """A client heard PUT_OK."""
         facts = self.facts(key)
         self.counts.add("messages acked")
-        facts.acked[value] = Acked(value=value, end=end)
+        facts.acked[value] = Acked(value=value, end=end, place=place)
 
     # --- the end ---
 
@@ -522,20 +562,27 @@ class Oracle:
             for name, one, other in zip(("log", "epochs"), ours, theirs, strict=True):
                 if one != other:
                     return f"{name} of {first_id} ({len(one)} bytes) and {broker_id} ({len(other)} bytes) differ"
-        held: dict[int, int] = {}
+        held: dict[int, Record] = {}
         for record in first.records():
             if record.value in held:
-                raise Violation(f"R18: message {record.value} ends at {held[record.value]} and at {record.end}")
-            held[record.value] = record.end
+                raise Violation(f"R18: message {record.value} ends at {held[record.value].end} and at {record.end}")
+            held[record.value] = record
         for acked in facts.acked.values():
             if acked.value not in held:
                 raise Violation(f"lost: {acked} is in no log at the end")
-            if acked.end and held[acked.value] != acked.end:
-                raise Violation(f"moved: {acked} ends at {held[acked.value]}")
+            record = held[acked.value]
+            if acked.end and record.end != acked.end:
+                raise Violation(f"moved: {acked} ends at {record.end}")
+            if record.is_queued and acked.place not in (None, record.queue_offset):
+                raise Violation(f"I11: {acked} has the place {record.queue_offset} of its queue")
         for value in held:
             if value not in facts.sent:
                 raise Violation(f"invented: message {value} was never sent")
         return None
+
+
+def _version(state: SetState) -> tuple[int, int]:
+    return state.master_epoch, state.sync_state_set_epoch
 
 
 def _log_and_epochs(disk: ReplicaDisk) -> tuple[bytes, bytes]:

@@ -91,6 +91,11 @@ class _Member:
         """As the product says."""
         return self._member.raft.is_voter
 
+    @property
+    def last_index(self) -> int:
+        """In its journal."""
+        return self._member.raft.node.journal.last_index
+
     def followers(self) -> tuple[Follower, ...]:
         return self._member.followers()
 
@@ -300,6 +305,10 @@ class RaftQuorum:
 
     def is_voter(self, name: ControllerName) -> bool:
         return self._members[name].is_voter
+
+    def ends_at(self, name: ControllerName) -> int:
+        """Index of the last entry in its log, committed or not."""
+        return self._members[name].last_index
 
     def by_fleet_file(self, name: ControllerName) -> tuple[ControllerName, ...]:
         """The controllers that the fleet file of ``name`` names: the founders, and itself."""

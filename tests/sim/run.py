@@ -8,6 +8,7 @@ import gc
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import FlushMode
+from tests.sim.absences import hold_through_a_cut
 from tests.sim.faults import Chaos
 from tests.sim.policies import Policies, let_masters_return
 from tests.sim.raft import raft_quorum
@@ -56,6 +57,8 @@ def shape_of(seed: int) -> Shape:
         producers=2,
         orders_switchovers=seed % 2 == 1,
         has_policies=seed % 10 == 3 and not grows,
+        prepares=0.1 if seed % 2 == 0 else 0.0,
+        cuts_controllers=seed % 5 in (1, 2),
         returns_masters=seed % 20 == 13 and not grows,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],
@@ -80,16 +83,20 @@ def _run(world: World, steps_max: int) -> Outcome:
         world.kernel.run_until(1_500 * MS, steps_max=steps_max)
         world.start_producers()
         world.kernel.run_until(2 * SECOND, steps_max=steps_max)
-        end_us = world.kernel.random.randrange(8, 15) * SECOND
+        if world.shape.cuts_controllers:
+            hold_through_a_cut(world, steps_max=steps_max)
+        end_us = world.kernel.now_us + world.kernel.random.randrange(7, 14) * SECOND
         if world.shape.founders:
             end_us += SEATS_US
             world.seats = Seats(world, end_us)
-        Chaos(world, end_us)
+        chaos = Chaos(world, end_us)
         if world.shape.orders_switchovers:
             SwitchoverOrders(world, end_us)
         if world.shape.has_policies:
             Policies(world, end_us)
         world.kernel.run_until(end_us, steps_max=steps_max)
+        if chaos.copies is not None:
+            chaos.copies.put_back_at_last(steps_max=steps_max)
         if world.shape.returns_masters:
             let_masters_return(world, steps_max=steps_max)
         world.settle()

@@ -16,7 +16,7 @@ from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendOutc
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
-from tests.sim.log import RECORD_BYTES
+from tests.sim.log import PREPARED, RECORD_BYTES
 from tests.support.frames import FrameDecoder
 from tests.support.sim_net import End
 
@@ -24,6 +24,18 @@ _BY_BROKER = b"CLUSTER\x01sim\x02"
 """Properties that a broker of the simulation adds to each message."""
 _NUMBERS_LOST = (SendRefusal.SEQUENCE_GAP, SendRefusal.SEQUENCE_OLD, SendRefusal.PRODUCER_UNKNOWN)
 _HOST_DIGITS = 16
+OF_BEFORE = b"OF_BEFORE\x011\x02"
+"""Property of what only a broker of before stores: it took half messages as they came (``broker.watched_brokers``)."""
+UNSERVED = (
+    (PREPARED, ""),
+    (2 << 2, ""),
+    (0, "DELAY\x013\x02"),
+    (0, "TIMER_DELAY_MS\x01500\x02"),
+    (0, "TIMER_DELIVER_MS\x011800000000000\x02"),
+    (0, "TRAN_MSG\x01true\x02"),
+    (0, "POP_CK\x011\x02"),
+)
+"""System flag and properties of messages that a broker must not store as ordinary ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,8 @@ class Answer:
     is_acked: bool
     end: int
     """Of the record, if it was acked and its place is known; else 0."""
+    place: int | None
+    """In its queue, as answered."""
     is_duplicate: bool
     is_unknown: bool
     """It may be in the log: the same sequence must be sent again."""
@@ -41,18 +55,30 @@ class Answer:
     master: str | None
     """Where the master listens, as a hint."""
     reason: str
+    code: int
     fields: dict[str, str]
 
 
-def message(number: int, stamp: ProducerStamp, value: int) -> bytes:
-    """The frame that sends ``value``: its record has ``RECORD_BYTES``."""
+def message(number: int, stamp: ProducerStamp, value: int, *, is_prepared: bool = False) -> bytes:
+    """The frame that sends ``value``: its record has ``RECORD_BYTES``. ``is_prepared``: as ``OF_BEFORE`` says."""
     text = format_stamp(stamp.producer_id, stamp.producer_epoch, stamp.sequence)
-    properties = f"{STAMP_PROPERTY}\x01{text}\x02"
+    properties = f"{STAMP_PROPERTY}\x01{text}\x02" + (OF_BEFORE.decode() if is_prepared else "")
     draft = Draft(topic=b"t", queue_id=0, body=b"", properties=properties.encode() + _BY_BROKER)
     body = value.to_bytes(8, "big").ljust(RECORD_BYTES - record_bytes(draft, bytes(8)), b".")
-    return encode_send(
+    return _send(number, PREPARED if is_prepared else 0, properties, body)
+
+
+def unserved(number: int, which: int) -> bytes:
+    """The frame of a message that no broker may take (``UNSERVED``)."""
+    return _send(number, *UNSERVED[which], b"never stored")
+
+
+def _send(number: int, sys_flag: int, properties: str, body: bytes) -> bytes:
+    frame = encode_send(
         opaque=number, group="sim", topic="t", queue_id=0, born_at_ms=0, properties=properties, body=body
     )
+    # Our producer sets no flag. One digit in place of another: lengths stay.
+    return frame.replace(b'"f":"0"', f'"f":"{sys_flag}"'.encode(), 1)
 
 
 def ask_offset(number: int, asked: int) -> bytes:
@@ -82,10 +108,12 @@ def _answer(frame: Frame) -> Answer:
         number=frame.opaque,
         is_acked=is_acked,
         end=int(place[_HOST_DIGITS:], 16) + RECORD_BYTES if is_acked and place else 0,
+        place=int(fields["queueOffset"]) if is_acked and place else None,
         is_duplicate=fields.get("duplicate") == "true",
         is_unknown=not is_acked and fields.get("outcome") != SendOutcome.NOT_APPENDED,
         is_number_lost=reason in _NUMBERS_LOST,
         master=fields.get("master") or None,
         reason=reason or frame.remark or str(frame.code),
+        code=frame.code,
         fields=fields,
     )

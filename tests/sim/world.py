@@ -36,7 +36,7 @@ from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.node.process import ExitCode
 from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers
-from tests.sim.client import Consumer, Producer
+from tests.sim.client import Consumer, Petitioner, Producer
 from tests.sim.controller import ControllerNode
 from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
@@ -56,6 +56,8 @@ from tests.support.sim_streams import simulated_sockets
 
 PREFERRED = 2
 """The number of the replica to which masters return, where they do."""
+PETITION_MS = 300
+"""Mean pause between two sends that no broker takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +79,16 @@ class Shape:
     segment_bytes: int = 4096
     rocketmq_replicas: int = 0
     """Of one set more, whose brokers are RocketMQ's."""
+    cuts_controllers: bool = False
+    """Before all faults no broker reaches them for a while (``absences``)."""
     orders_switchovers: bool = False
     """An operator moves masters by order, besides all else."""
     has_policies: bool = False
     """Masters that cannot acknowledge are left, and sets that flap wait for somebody (``policies``)."""
     returns_masters: bool = False
     """And, behind the faults, they go back to the second replica, which is preferred."""
+    prepares: float = 0.0
+    """Share of prepared records, and somebody asks for what is not served (``client``)."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -565,21 +571,26 @@ class World:
                 addresses=addresses,
                 first_value=(number + 1) * 1_000_000,
                 pause_ms=self.shape.pause_ms,
+                prepares=self.shape.prepares,
             )
             self.producers.append(producer)
             producer.start()
         for number, key in enumerate(self.keys if self.shape.producers else ()):
             name = f"q{number}"
+            addresses = tuple(
+                broker.plan.description.address for broker in self._all_brokers if broker.plan.set_key == key
+            )
             Consumer(
                 process=Process(Host(self.kernel, name), name),
                 net=self.net,
                 oracle=self.oracle,
                 key=key,
-                addresses=tuple(
-                    broker.plan.description.address for broker in self._all_brokers if broker.plan.set_key == key
-                ),
+                addresses=addresses,
                 pause_ms=4 * self.shape.pause_ms + 100,
             ).ask()
+            if self.shape.prepares:
+                process = Process(Host(self.kernel, f"u{number}"), f"u{number}")
+                Petitioner(process=process, net=self.net, addresses=addresses, pause_ms=PETITION_MS).ask()
 
     # --- operators ---
 
