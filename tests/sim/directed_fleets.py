@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 from rollcall_ha.controller.contract.commands import ElectUnclean
+from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.state import SetState
 from tests.sim.broker import BrokerNode
 from tests.sim.violation import must
@@ -182,6 +185,34 @@ def _missed_master_is_heard(cut_ms: int) -> None:
         )
 
 
+def leader_behind_its_election() -> None:
+    """The leading controller is killed as soon as the election of 1's successor is committed."""
+    with _play() as play:
+        play("world", "until in-sync 3")
+        world, leader = play.world, play.world.leader()
+        assert leader is not None, "somebody leads"
+        records: list[EventRecord] = []
+        oracle: Any = world.oracle
+        judge = oracle._event
+
+        def heard(record: EventRecord) -> None:
+            records.append(record)
+            judge(record)
+
+        oracle._event = heard
+        killed_us = world.kernel.now_us
+        play("kill 1")
+        world.kernel.run_until(killed_us + 20 * SECOND, stop=lambda: play.set.master_epoch == 2)
+        play(f"kill {leader.name}", "until epoch 2")
+        felt_us = world.kernel.now_us - killed_us
+        play("run 3000")
+        row = history_of(records)[0]
+        must(
+            row.total_us is not None and row.total_us <= felt_us <= (row.total_us_max or 0),
+            f"the outage of {felt_us} us is on record as {row.total_us} to {row.total_us_max}",
+        )
+
+
 def clone_beside_its_original() -> None:
     """A copy of 3's directory is started beside 3, which isolates itself; then the copy is gone."""
     with _play() as play:
@@ -206,6 +237,7 @@ FLEET_CASES: dict[str, Callable[[], None]] = {
     "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
     "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
     "missed-master-is-heard": missed_master_is_heard,
+    "leader-behind-its-election": leader_behind_its_election,
     "clone-beside-its-original": clone_beside_its_original,
     "master-that-its-slaves-left": master_that_its_slaves_left,
 }

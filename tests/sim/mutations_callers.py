@@ -7,7 +7,11 @@ Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants
 
 from __future__ import annotations
 
-from tests.sim.mutation import Function, Mutation, constant
+import asyncio
+from typing import Any
+
+from rollcall_ha.controller.runtime.sessions import ROCKETMQ_PROBE_PAUSE_MS
+from tests.sim.mutation import Function, Mutation, constant, instead
 
 
 def _closed_as_any_other(original: Function) -> Function:
@@ -24,6 +28,17 @@ def _with_an_empty_list(original: Function) -> Function:
 
 def _nobody_aside(_original: Function) -> Function:
     return lambda _fleet, _set_state, **_named: {}
+
+
+def _pauses_as_for_no_answer(original: Function) -> Function:
+    def mutated(self: Any, session: Any, *, after_ms: int = 0) -> Any:
+        return original(self, session, after_ms=after_ms and ROCKETMQ_PROBE_PAUSE_MS)
+
+    return mutated
+
+
+def _by_any_time(_original: Function) -> Function:
+    return lambda timeout_ms: asyncio.timeout(timeout_ms / 1000)
 
 
 CALLERS: tuple[Mutation, ...] = (
@@ -127,6 +142,36 @@ CALLERS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_gateway_names.py::test_consumers_of_a_set_without_a_master_go_on_with_an_acting_one",
             "tests/unit/test_gateway_names.py::test_an_acting_master_elsewhere_is_hidden_as_a_master_is",
+        ),
+    ),
+    Mutation(
+        name="static-topics-of-all",
+        what="one static topic's bare keys make all other topics of its broker count as such",
+        target="rollcall_ha.api.rocketmq.names.beans:_STATIC_TOPICS",
+        mutate=instead(b""),
+        tests=(
+            "tests/unit/test_gateway_names.py::test_one_static_topic_does_not_keep_a_broker_of_many_topics_out",
+            "tests/unit/test_gateway_names.py::test_static_topics_above_the_limit_are_refused_with_the_remedy",
+        ),
+    ),
+    Mutation(
+        name="refusal-waits-as-silence",
+        what="a RocketMQ master that has refused a probe is asked again as late as one that did not answer",
+        target="rollcall_ha.controller.runtime.sessions:Sessions._maybe_probe",
+        mutate=_pauses_as_for_no_answer,
+        tests=(
+            "tests/unit/test_runtime_rocketmq.py::test_master_is_dead_at_once_after_two_refused_probes",
+            "tests/unit/test_runtime_rocketmq.py::test_dying_broker_is_probed_until_its_listener_is_gone",
+        ),
+    ),
+    Mutation(
+        name="busy-loop-is-silence",
+        what="a controller that is busy takes its own standstill for the silence of the broker that it asks",
+        target="rollcall_ha.node.remoting.asking:running_timeout",
+        mutate=_by_any_time,
+        tests=(
+            "tests/unit/test_gateway_pushes.py::test_a_busy_loop_is_not_taken_for_a_silent_broker",
+            "tests/unit/test_gateway_pushes.py::test_a_busy_loop_does_not_keep_a_dead_master_until_its_timeout",
         ),
     ),
     Mutation(

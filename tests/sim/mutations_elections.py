@@ -182,6 +182,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         once_unnoticed="the leader times the arrival of each report",
     ),
     Mutation(
+        name="outage-of-an-applied-election",
+        what="the leader after the one that held an election has no bounds of its outage",
+        target="rollcall_ha.controller.runtime.milestones:Milestones.applied",
+        mutate=constant(None),
+        case="leader-behind-its-election",
+        tests=(
+            "tests/unit/test_runtime_milestones.py::test_the_next_leader_had_no_bounds_of_an_outage_whose_election_it_had_applied",
+        ),
+    ),
+    Mutation(
         name="outage-of-the-backups-master",
         what="after a restore the outage on record is that of the master that the backup knew",
         target="rollcall_ha.controller.core.recovery:newest_reign",

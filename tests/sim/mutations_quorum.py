@@ -171,6 +171,16 @@ QUORUM: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="leads-on",
+        what="a leader whose clock is behind, or that comes late where another one does not, keeps its lead",
+        target="rollcall_ha.controller.runtime.transfers:Leaving._begin",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_runtime_transfers.py::test_a_leader_whose_clock_was_behind_kept_each_broker_that_started_out",
+            "tests/unit/test_runtime_transfers.py::test_a_late_leader_kept_the_lead_though_another_controller_came_in_time",
+        ),
+    ),
+    Mutation(
         name="R5-forgets-a-pledge",
         what="the next process of a member votes while a leader counts on the pledge of the one before",
         target="rollcall_ha.controller.replication.raft.member:RaftMember._on_pledge",

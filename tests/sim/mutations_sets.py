@@ -250,6 +250,26 @@ SETS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R3-id-free-for-a-moment",
+        what="an ended process begins anew in the moment in which the one in its place starts again",
+        target="rollcall_ha.broker.core.session:SessionMachine._is_vacated_long",
+        mutate=lambda _original: lambda _self, refusal, _now_ms: refusal.registered is not None,
+        case="clone-beside-its-original",
+        tests=(
+            "tests/unit/test_broker_session.py::test_the_loser_of_an_identity_stayed_isolated_for_ever_although_the_winner_was_gone",
+        ),
+    ),
+    Mutation(
+        name="S12-ended-for-ever",
+        what="an ended process stays out of its set although its id is nobody's",
+        target="rollcall_ha.controller.core.registration:_vacated",
+        mutate=constant(None),
+        case="clone-beside-its-original",
+        tests=(
+            "tests/unit/test_core_safety_intactness.py::test_r3_an_ended_process_may_come_back_only_when_its_id_is_nobodys_and_another_master_lives",
+        ),
+    ),
+    Mutation(
         name="R6-intact",
         what="a member that fell is a survivor or a winner all the same",
         target="rollcall_ha.controller.core.state:SetState.is_intact_member",
