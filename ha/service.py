@@ -136,7 +136,7 @@ class HaServer:
         self._ticker: _Ticker | None = None
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._slaves = slaves
-        self._refusals = FewLines(REFUSAL_INTERVAL_S)
+        self._refusals, self._ends = FewLines(REFUSAL_INTERVAL_S), FewLines(REFUSAL_INTERVAL_S)
         self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
 
     async def start(self, host: str, port: int) -> int:
@@ -301,8 +301,9 @@ class HaServer:
         elif connection.close_cause in _REFUSALS:
             told = {"peer": connection.peer, "cause": connection.close_cause, "detail": detail}
             _warn(self._refusals, self._clock_ms(), "ha_peer_refused", **told)
-        else:
-            _say_closed("ha_connection_closed", code, detail, peer=connection.peer)
+        elif (left_out := self._ends.take(self._clock_ms() / 1000)) is not None:
+            # A line for each would let whoever reaches this port fill the disk (rule 5 of ``remoting.links``).
+            _say_closed("ha_connection_closed", code, detail, peer=connection.peer, left_out=left_out)
 
     def _tell_closed(
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str

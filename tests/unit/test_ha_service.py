@@ -213,6 +213,20 @@ def test_foreign_protocols_and_nonsense_close_their_own_connection_only(
     assert [line["log_level"] for line in closed] == ["warning" if first.startswith(b"RCHA") else "info"], closed
 
 
+def test_each_link_that_said_nothing_was_a_line(logs: tuple[MappedLog, MappedLog]) -> None:
+    """400 silent links were 383 lines of a broker: whoever reached the port could fill its disk."""
+
+    async def scene(world: World) -> None:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+            writer.close()
+        await until(lambda: world.master.server.connections.closed_by_cause.total() == 20)
+
+    with capture_logs() as lines:
+        play(logs, scene)
+    assert [line["left_out"] for line in lines if line["event"] == "ha_connection_closed"] == [0]
+
+
 def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, MappedLog], tmp_path: Path) -> None:
     small = MappedLog(tmp_path / "small", 4096)
 
