@@ -129,8 +129,11 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
         refuse_other_owner(path, owner)
         _accept_founded(path, settings.fleet_incarnation)
         directory = DataDirectory.claim(path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
-    except (DirectoryError, OSError) as error:
+    except DirectoryError as error:
         return _fail(ExitCode.DIRECTORY, str(error))
+    except OSError as error:
+        # Not "the directory": after that no supervisor starts it again, also when the disk is back.
+        return _fail(ExitCode.STORAGE, str(error))
     try:
         node = _Node(document, settings, owner, credentials=credentials, accounts=accounts, rules=rules)
     except JournalDamaged as error:

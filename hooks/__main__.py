@@ -113,8 +113,10 @@ def _run(file: Path, accepts_fleet: str) -> int:
         return run(life)
     except ConfigError as error:
         return _fail(int(ExitCode.CONFIG), str(error))
-    except (DirectoryError, OSError) as error:
+    except DirectoryError as error:
         return _fail(int(ExitCode.DIRECTORY), str(error))
+    except OSError as error:
+        return _fail(int(ExitCode.STORAGE), str(error))
 
 
 def _check(asked: argparse.Namespace) -> int:

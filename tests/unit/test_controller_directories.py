@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import subprocess
 from pathlib import Path
 
@@ -19,9 +21,13 @@ from rollcall_ha.controller.runtime.directories import (
     own,
     refuse_other_owner,
 )
+from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.deploy.local.processes import free_ports, our_environment, python_module, wait_until
-from rollcall_ha.node.files import DirectoryError
+from rollcall_ha.hooks import __main__ as hooks
+from rollcall_ha.node.config import load_fleet_file
+from rollcall_ha.node.files import DataDirectory, DirectoryError
 from rollcall_ha.node.process import ExitCode
+from tests.support.hook_files import webhook, write_hooks, write_secret
 
 INCARNATION = FleetIncarnation("0" * 32)
 OURS = Owner(fleet="shop", incarnation=INCARNATION, controller="c1")
@@ -120,6 +126,23 @@ def fleet_of_one(folder: Path, name: str) -> Path:
 def started(config: Path) -> subprocess.Popen[str]:
     command = python_module("rollcall_ha.api.server", "--config", str(config), "--name", "c1")
     return subprocess.Popen(command, env=our_environment(), stderr=subprocess.PIPE, text=True)
+
+
+def test_a_disk_that_is_read_only_at_a_start_was_taken_for_the_wrong_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 65 no supervisor starts a process again: controllers and hooks stayed away when their disk was back."""
+
+    def read_only(*_place: object, **_named: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "LOCK")
+
+    monkeypatch.setattr(DataDirectory, "claim", read_only)
+    fleet = load_fleet_file(fleet_of_one(tmp_path / "fleet", "shop"))
+    assert asyncio.run(server._serve(fleet, settings_from(fleet, "c1"), asyncio.Event())) == ExitCode.STORAGE
+    monkeypatch.setattr(hooks, "run", read_only)
+    write_secret(tmp_path)
+    file = write_hooks(tmp_path, webhook("pager", "https://example.org/"))
+    assert hooks.main(["run", "--file", str(file)]) == ExitCode.STORAGE
 
 
 @pytest.mark.slow
