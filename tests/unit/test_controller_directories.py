@@ -140,9 +140,10 @@ def test_a_disk_that_is_read_only_at_a_start_was_taken_for_the_wrong_directory(
     fleet = load_fleet_file(fleet_of_one(tmp_path / "fleet", "shop"))
     assert asyncio.run(server._serve(fleet, settings_from(fleet, "c1"), asyncio.Event())) == ExitCode.STORAGE
     monkeypatch.setattr(hooks, "run", read_only)
+    monkeypatch.setattr(hooks, "configure_logs", lambda **_named: None)  # it holds for the whole process
     write_secret(tmp_path)
     file = write_hooks(tmp_path, webhook("pager", "https://example.org/"))
-    assert hooks.main(["run", "--file", str(file)]) == ExitCode.STORAGE
+    assert hooks._run(file, "") == ExitCode.STORAGE
 
 
 @pytest.mark.slow
