@@ -34,8 +34,8 @@ def _waits_for_the_lost_index(original: Function) -> Function:
 
 
 def _missed_until_it_is_heard(original: Function) -> Function:
-    def mutated(self: Any, session: Any, connection: Any, now_ns: int) -> None:
-        original(self, session, connection, now_ns)
+    def mutated(self: Any, session: Any, *told: Any) -> None:
+        original(self, session, *told)
         session.missed_ns = session.witnessed_ns = None
 
     return mutated
