@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None, known: Sequence[Section] = SECT
     reached = sum(result.is_reached is True for result in results)
     missed = sum(result.is_reached is False for result in results)
     found = {
-        "sections": len(sections),
+        "benches": len(sections),
         "runs": len(runs),
         "failed": print_failed(runs),
         "reached": reached,

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     write_report(report, options.json)
     print(f"\n{text(report.measured)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
-    result = {"sections": len(sections), "runs": len(runs), "failed": print_failed(runs)}
+    result = {"benches": len(sections), "runs": len(runs), "failed": print_failed(runs)}
     print(f"RESULT {json.dumps(result)}")
     return int(bool(result["failed"]))
 
