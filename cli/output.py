@@ -139,7 +139,7 @@ class Table:
         )
 
     def fitted(self, width: int) -> Table:
-        """What of it fits into lines of ``width`` places; wider if what stays is."""
+        """The columns that fit into lines of ``width`` places; wider if those that stay are."""
         places = [
             max([_places(column.title), *(_places(row[number]) for row in self.rows)])
             for number, column in enumerate(self.columns)
@@ -195,6 +195,7 @@ LINE_WIDTH = 110
 """The right end of the verdict line where the width is not known; tables are whole there."""
 GAP = "  "
 CUT_MIN = 16
+"""Places of a column that is cut: ``history`` keeps what stays within 80 for a failover."""
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
@@ -224,7 +225,7 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
 
 
 def width_of(form: Format, *, is_terminal: bool) -> int | None:
-    """That of the terminal, or ``COLUMNS``; None: in a pipe, a file and with ``wide`` everything is shown."""
+    """Places to a line, by ``COLUMNS`` or the terminal; None, for a pipe, a file and ``wide``: tables are whole."""
     if form is Format.WIDE or not (is_terminal or os.environ.get("COLUMNS")):
         return None
     return shutil.get_terminal_size().columns

@@ -298,11 +298,15 @@ class HaServer:
         if peer is not None and self._current.get(peer.broker_id) is connection:
             del self._current[peer.broker_id]
             self._tell_closed(peer.broker_id, connection, code, detail)
-        elif connection.close_cause in _REFUSALS:
+            return
+        if connection.close_cause in _REFUSALS:
             told = {"peer": connection.peer, "cause": connection.close_cause, "detail": detail}
             _warn(self._refusals, self._clock_ms(), "ha_peer_refused", **told)
-        elif (left_out := self._ends.take(self._clock_ms() / 1000)) is not None:
-            # A line for each would let whoever reaches this port fill the disk (rule 5 of ``remoting.links``).
+            return
+        # A line for each would let a stranger fill the disk (rule 5 of ``remoting.links``). Those of misbehaviour are
+        # counted apart: an ordinary end of a second ago must not hide one.
+        lines = self._refusals if code in _MISBEHAVIOUR else self._ends
+        if (left_out := lines.take(self._clock_ms() / 1000)) is not None:
             _say_closed("ha_connection_closed", code, detail, peer=connection.peer, left_out=left_out)
 
     def _tell_closed(

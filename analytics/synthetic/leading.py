@@ -252,7 +252,7 @@ class SetLeader:
         return False
 
     def stamps_of_lost(self, _key: SetKey, _master: BrokerId | None) -> Stamps | None:
-        """What this leader saw of the end of the one master that the set is losing."""
+        """The signs of the end of the one master that the set is losing."""
         return self._lost
 
     def evidence(

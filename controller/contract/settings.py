@@ -278,7 +278,7 @@ _TIMING_KEYS = tuple(name for name in Timing.__struct_fields__ if name in KEYS)
 
 
 def settings_of(*parts: msgspec.Struct) -> Settings:
-    """What a fleet is founded with: the keys that these parts of its file have; the others by default."""
+    """The settings of a new fleet: keys that these parts of its file have, and the others by default."""
     return Settings(**{name: getattr(part, name) for part in parts for name in part.__struct_fields__ if name in KEYS})
 
 

@@ -145,7 +145,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         goodbye=None,
         # So that a registration of one of them that arrives late is refused, not taken for a new process (R13).
         ended_incarnations=ended,
-        # What made the old process warm is gone with it.
+        # The next process has loaded nothing yet.
         is_warm=UNSET if is_new else before.is_warm,
     )
     # A master that restarts is not the master any more: its dead process was elected. Left on record, the set would

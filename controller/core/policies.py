@@ -30,7 +30,7 @@ class RankPart(StrEnum):
     PRIORITY = "priority"
     """Smaller first, as in RocketMQ."""
     WARM = "warm"
-    """Who was master before in its present process first: a JVM has loaded what a master runs."""
+    """Replicas that were master before in their present process first: a JVM has loaded its master's code."""
 
 
 class ElectionPolicy(Frozen):

@@ -156,7 +156,7 @@ class RefusedPeer(Frozen):
     """A process that asked for a link to this member, or was dialled as one, and was refused one."""
 
     name: str
-    """Whom it was dialled as, or its certificate names; empty: TLS has refused it before that was read."""
+    """By its dialled address, or by its certificate; empty: TLS has refused it before that was read."""
     host: str
     code: str
     reason: str

@@ -74,7 +74,7 @@ Gauge = tuple[str, str, float | None]
 
 
 class Reading(Frozen):
-    """What is no count of events; made by the service at the moment of a scrape."""
+    """Values that count no events; the service reads them at the moment of a scrape."""
 
     role: str
     gauges: tuple[Gauge, ...]

@@ -75,7 +75,7 @@ class Refusals:
         return tuple(islice(found, REFUSED_PER_SET_MAX))
 
     def of_controllers(self, now_ns: int) -> tuple[RefusedController, ...]:
-        """The newest first."""
+        """Controllers that were refused a link within ``REFUSED_MS_MAX``, each once, the newest first."""
         found = [one for one in reversed(self.peers()) if now_ns - one.at_ns <= REFUSED_MS_MAX * NS_PER_MS]
         # Controllers dial each other: it is refused by its host where it asks, and by its name where it is asked.
         named = {one.host for one in found if one.name}

@@ -614,7 +614,7 @@ class Sessions:
         return master is not None and own_network.is_missed(master, of_set, now_ns)
 
     def missed_masters(self, now_ns: int) -> MissedMasters | None:
-        """Those of all sets that ``misses_master``; None: no set does, or this controller does not lead."""
+        """Masters of sets of which ``misses_master`` is true; None: there is none, or this controller does not lead."""
         missed = [self._sessions[master] for key, master in self._reigning.items() if self.misses_master(key, now_ns)]
         return own_network.told(missed, now_ns)
 

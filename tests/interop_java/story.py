@@ -328,6 +328,7 @@ PRIORITY = 500
 KEY = SetKey(ClusterName(CLUSTER), BrokerName(SET))
 SENDS = 200
 TRY_EACH_S = 0.002
+"""Between two tries: a refused one takes a winner the time in which it begins to serve."""
 FIELDS = {
     "producerGroup": "rollcall-interop-winners", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
     "queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "properties": "", "reconsumeTimes": 0,

@@ -5,8 +5,8 @@ Here: when there is such a copy, when it may be put back, doing both. Not here: 
 (``amnesia``), copies of brokers' directories (``faults``).
 Rule 1: all directories are of one moment, at which each controller had every entry: an entry that some have would be
 committed again, or not, as the law of one history forbids.
-Rule 2: a copy is put back only when every broker has stored the newest masterEpoch and SyncStateSet of its set. What no
-directory knows is promised by nobody (``docs/controllers.md``).
+Rule 2: a copy is put back only when every broker has stored the newest masterEpoch and SyncStateSet of its set. A
+masterEpoch that no directory knows may be given a second time (``docs/controllers.md``).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Copies:
                 random.randrange(20, AWAY_MS_MAX) * MS, "restart", partial(self._world.start, controller)
             )
         if self._kernel.chance(0.5):
-            # Whoever has to be elected now is elected by controllers that know less than it does.
+            # The next master is elected by controllers that know less than it does.
             self._kernel.after(random.randrange(AWAY_MS_MAX) * MS, "kill behind a copy", self._kill_a_master)
 
     def _kill_a_master(self) -> None:

@@ -93,7 +93,7 @@ class _Member:
 
     @property
     def last_index(self) -> int:
-        """In its journal."""
+        """The newest entry in its journal, committed or not."""
         return self._member.raft.node.journal.last_index
 
     def followers(self) -> tuple[Follower, ...]:

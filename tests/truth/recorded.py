@@ -32,7 +32,7 @@ class Event(NamedTuple):
     """An answer that the stopwatch counts."""
 
     at_ns: int
-    """CLOCK_MONOTONIC."""
+    """When it was read, on CLOCK_MONOTONIC, which all processes of a machine share."""
     link: int
     """Another broker's, or that of another process, has another number."""
 

@@ -115,7 +115,7 @@ def test_a_warm_replica_goes_before_no_longer_log_and_no_smaller_priority() -> N
 
 
 def test_a_replica_that_has_started_again_is_warm_no_more() -> None:
-    """Whatever its former process had loaded."""
+    """The process that had loaded a master's code is gone."""
     fleet = java_with_a_warm_slave()
     assert fleet.replica(3).is_warm is True
 

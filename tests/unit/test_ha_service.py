@@ -227,6 +227,24 @@ def test_each_link_that_said_nothing_was_a_line(logs: tuple[MappedLog, MappedLog
     assert [line["left_out"] for line in lines if line["event"] == "ha_connection_closed"] == [0]
 
 
+def test_the_line_of_a_silent_link_hid_that_of_one_that_spoke_wrong(logs: tuple[MappedLog, MappedLog]) -> None:
+    """Both within ten seconds: a forged peer was one of those that were left out."""
+
+    async def scene(world: World) -> None:
+        for first in (b"", b"RCHA" * 9):
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+            writer.write(first)
+            if first:
+                await asyncio.wait_for(reader.read(), 30)
+            writer.close()
+        await until(lambda: world.master.server.connections.closed_by_cause.total() == 2)
+
+    with capture_logs() as lines:
+        play(logs, scene)
+    levels = sorted(line["log_level"] for line in lines if line["event"] == "ha_connection_closed")
+    assert levels == ["info", "warning"]
+
+
 def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, MappedLog], tmp_path: Path) -> None:
     small = MappedLog(tmp_path / "small", 4096)
 

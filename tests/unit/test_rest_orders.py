@@ -217,7 +217,7 @@ async def enter(leader: Any) -> SetKey:
 
 
 def preview_key(leader: Any) -> Any:
-    """The only set."""
+    """The key of the only set that this leader knows."""
     return next(iter(leader.service.published.state.sets))
 
 

@@ -137,7 +137,7 @@ class RaftLog(RaftMember[S]):
 
     @property
     def peers_refused(self) -> tuple[RefusedPeer, ...]:
-        """Whose links this member has refused; for any thread."""
+        """Peers that this member has refused a link, the last one last; for any thread."""
         return () if self._transport is None else self._transport.refused
 
     @property

@@ -325,7 +325,7 @@ class TlsTransport(RepairedTransport):
         self.peer_certificates: tuple[PeerCertificate, ...] = ()
         """The certificates of linked peers; replaced as a whole, for other threads."""
         self.refused: tuple[RefusedPeer, ...] = ()
-        """Whose links were refused, the last one last; replaced as a whole, for other threads."""
+        """Peers that were refused a link, the last one last; replaced as a whole, for other threads."""
         self.poller: Any = None
 
     # --- for links ---

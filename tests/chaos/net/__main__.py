@@ -395,7 +395,7 @@ def run(
 def judged(
     trials: Sequence[Trial], skipped: Mapping[str, str], *, is_of_the_field: bool
 ) -> tuple[dict[str, Any], bool]:
-    """What was counted, and whether it is as it has to be."""
+    """The counts of a run, and whether all of it was as it has to be."""
     bad = [trial for trial in trials if not trial.is_good]
     result: dict[str, Any] = {
         "faults": len(trials), "scenarios": len({trial.scenario for trial in trials}), "masters_changed": sum(t.elections > 0 for t in trials),
