@@ -30,7 +30,7 @@ from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.tls import Credentials
 
 DESCRIPTORS_KEPT = 256
-"""A port leaves so many of the process's descriptors to files and other links."""
+"""A port leaves so many of the process's descriptors to files and other links, or half of them if they are few."""
 
 
 class CloseCause(StrEnum):
@@ -265,7 +265,10 @@ class LinkTable(Generic[LinkT]):
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors != resource.RLIM_INFINITY:
             # Without this, links alone would use up the descriptors: no log segment could be opened, no leader dialled.
-            self.connections_max = max(1, min(self.limits.connections_max, descriptors - DESCRIPTORS_KEPT))
+            left = descriptors - min(DESCRIPTORS_KEPT, descriptors // 2)
+            # Nor may two ports together: a port whose silent links make room does with a quarter.
+            share = left // 4 if self.limits.silent_make_room else left - left // 4
+            self.connections_max = max(1, min(self.limits.connections_max, share))
         loop = asyncio.get_running_loop()
         self._sweep_handle = loop.call_later(self.SWEEP_MS / 1000, self._sweep)
         if self._credentials is not None:

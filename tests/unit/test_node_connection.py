@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from rollcall_ha.api.rest.listening import LIMITS as REST_LIMITS
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.connection import (
     LinkClosed,
@@ -335,9 +336,27 @@ def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatc
     with_server(scenario, LinkLimits(unread_bytes_max=2_000_000))
 
 
+@pytest.mark.parametrize(
+    ("descriptors", "links", "of_rest"), [(128, 48, 16), (256, 96, 32), (1024, 576, 192), (65_536, 20_000, 1_000)]
+)
+def test_a_controller_that_may_open_256_files_took_one_broker_and_said_nothing(
+    descriptors: int, links: int, of_rest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All were kept for files and other links; of 1,024 the broker port and REST, flooded together, took every one."""
+    monkeypatch.setattr("rollcall_ha.node.remoting.links.resource.getrlimit", lambda _: (descriptors, descriptors))
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        rest: LinkTable[RemotingConnection] = LinkTable(REST_LIMITS)
+        rest.open()
+        rest.stop("seen")
+        assert (server.links.connections_max, rest.connections_max) == (links, of_rest)
+
+    with_server(scenario)
+
+
 def test_server_leaves_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit of open files the log could not be written and no leader be reached."""
-    monkeypatch.setattr("rollcall_ha.node.remoting.links.resource.getrlimit", lambda _: (257, 257))
+    monkeypatch.setattr("rollcall_ha.node.remoting.links.resource.getrlimit", lambda _: (2, 2))
 
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         first = await connect("127.0.0.1", port, Echo(), timeout_ms=1000)
