@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import RankPart
 from rollcall_ha.controller.core.state import bound_to
@@ -61,6 +62,14 @@ def _the_old_master_ceased_at_the_commit(original: Function) -> Function:
         if origin is not None:
             origin.served_by = None
         return original(collector, key, milestone, now_ns, steady_ms)
+
+    return mutated
+
+
+def _only_orders_leave_a_master_serving(original: Function) -> Function:
+    def mutated(event: Any) -> Any:
+        is_replaced = event.detection is not None and event.detection.cause is SilenceCause.REPLACED
+        return None if is_replaced or event.verdict.kind is ElectionKind.UNCLEAN else original(event)
 
     return mutated
 
@@ -229,6 +238,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_runtime_outages.py::test_a_heartbeat_that_came_late_was_the_last_word_of_a_master_that_had_ceased_before",
             "tests/unit/test_runtime_outages.py::test_the_last_word_of_a_master_is_as_old_as_its_last_answer_and_its_own_clock_say",
+        ),
+    ),
+    Mutation(
+        name="copy-ends-what-it-stands-beside",
+        what="a master serves no more once a copy of it has registered, or an unclean order names another one",
+        target="rollcall_ha.controller.runtime.milestones:winner_beside",
+        mutate=_only_orders_leave_a_master_serving,
+        tests=(
+            "tests/unit/test_runtime_milestones.py::test_a_master_that_its_slaves_heard_to_the_end_served_until_its_winner_had_promised",
+            "tests/unit/test_runtime_milestones.py::test_a_living_master_serves_until_it_is_told_of_an_unclean_order_too",
         ),
     ),
     Mutation(
