@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.truth import faults, spark
 from tests.truth.faults import Fault, SkipError, Stage
-from tests.truth.recorded import Event, Recorded, felt, judge, recorded
+from tests.truth.recorded import Event, Felt, Recorded, felt, judge, recorded
 from tests.truth.samples import Sampled, Sampler, get
 
 DEFAULT_DIRECTORY = Path(".truth")
@@ -97,7 +96,7 @@ class Line:
 
     name: str
     mode: str
-    felt_ms: float
+    felt: Felt
     found: Recorded
     complaints: tuple[str, ...]
     sampled: Sampled
@@ -178,6 +177,7 @@ def sampler(stage: Stage) -> Sampler:
 def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     """The fault while a stopwatch runs."""
     stage.heal()
+    stage.gone_ns = None
     before = history(stage)
     watch = Stopwatch(stage, mode, body_bytes=4096 if row.fault is faults.fill_disk else 16)
     samples = sampler(stage)
@@ -191,19 +191,20 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     finally:
         sampled = samples.stop()
         watch.stop()
-    felt_ms = felt(watch.events(), since_ns)
+    outage = felt(watch.events(), since_ns, stage.gone_ns)
     found = recorded(*new_since(stage, before))
     with_sends = mode == "send"
     if not with_sends and not row.is_felt_by_knocks:
         # The gate stood open all the time; what a sender would have felt, no stopwatch can say. Kinds are judged.
-        felt_ms = found.lower_ms
-    verdict = judge(found, felt_ms=felt_ms, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
-    return Line(name=row.name, mode=mode, felt_ms=felt_ms, found=found, complaints=verdict.complaints, sampled=sampled)
+        outage = Felt(found.lower_ms, found.lower_ms)
+    verdict = judge(found, felt=outage, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
+    return Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
 
 
 def idle_row(stage: Stage) -> Line:
     """The master of a set that nobody writes to dies; knocks time the outage, and the first message comes much later."""
     stage.heal()
+    stage.gone_ns = None
     before = history(stage)
     samples = sampler(stage)
     samples.start()
@@ -212,13 +213,13 @@ def idle_row(stage: Stage) -> Line:
         try:
             knocks.wait_more()
             since_ns = time.monotonic_ns()
-            stage.fleet.processes.signal(stage.master(), signal.SIGKILL)
+            stage.kill(stage.master())
             stage.pause()
             stage.heal()
             knocks.wait_more()
         finally:
             knocks.stop()
-        felt_ms = felt(knocks.events(), since_ns)
+        outage = felt(knocks.events(), since_ns, stage.gone_ns)
         stage.pause()
         asked_ns = time.monotonic_ns()
         sends = Stopwatch(stage, "send", body_bytes=16)
@@ -229,18 +230,18 @@ def idle_row(stage: Stage) -> Line:
     finally:
         sampled = samples.stop()
     found = recorded(*new_since(stage, before))
-    complaints = judge(found, felt_ms=felt_ms, with_sends=False, expected=FAILOVER).complaints
+    complaints = judge(found, felt=outage, with_sends=False, expected=FAILOVER).complaints
     waited_ms = (sends.events()[0].at_ns - asked_ns) / 1e6
     if found.waited_ms > waited_ms:
         complaints += (f"a sender waited {waited_ms:,.0f} ms, {found.waited_ms:,.0f} are on record",)
-    return Line(name="idle set", mode="idle", felt_ms=felt_ms, found=found, complaints=complaints, sampled=sampled)
+    return Line(name="idle set", mode="idle", felt=outage, found=found, complaints=complaints, sampled=sampled)
 
 
 def broken(name: str, mode: str, error: Exception) -> Line:
     """A row that came to no end: the fleet did not do what the fault waits for."""
     found = recorded((), ())
     complaint = f"no end: {error}"
-    return Line(name=name, mode=mode, felt_ms=0.0, found=found, complaints=(complaint,), sampled=Sampled())
+    return Line(name=name, mode=mode, felt=Felt(0.0, 0.0), found=found, complaints=(complaint,), sampled=Sampled())
 
 
 def show(line: Line) -> None:
@@ -249,7 +250,7 @@ def show(line: Line) -> None:
     bounds = "exact" if found.is_exact else f"{found.lower_ms:,.0f} to {upper}"
     agree = sum(line.sampled.compared.values())
     say(
-        f"{'true ' if not line.complaints else 'FALSE'}  {line.name:<28} {line.mode:<6} felt {line.felt_ms:>8,.0f} ms  "
+        f"{'true ' if not line.complaints else 'FALSE'}  {line.name:<28} {line.mode:<6} felt {line.felt.most_ms:>8,.0f} ms  "
         f"recorded {found.lower_ms:>8,.0f} + waited {found.waited_ms:>5,.0f} ms  {bounds:<18} "
         f"{', '.join(f'{kind} x{count}' if count > 1 else kind for kind, count in Counter(found.kinds).items()) or '-'}  "
         f"[{line.sampled.samples} samples, {agree} answers compared]"

@@ -16,12 +16,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.deploy.local.faults import kill_and_see
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import free_ports, python_module, wait_until
 from rollcall_ha.node.config import FLEET_FILE_NAME, split_address
@@ -43,10 +44,15 @@ class Stage:
     key: SetKey
     kept_s: float = 4.0
     """How long a fault that ends by itself is kept up."""
-    notes: list[str] = field(default_factory=list)
+    gone_ns: int | None = None
+    """When the row's killed master was seen to have ended, CLOCK_MONOTONIC."""
 
     def master(self) -> str:
         return self.fleet.master(self.key)
+
+    def kill(self, master: str) -> None:
+        """SIGKILL, and when it was seen to work: a process that maps a log takes milliseconds to end."""
+        self.gone_ns = kill_and_see(self.fleet, master)
 
     def slaves(self) -> list[str]:
         master = self.master()
@@ -88,14 +94,14 @@ class Stage:
 
 def kill_master(stage: Stage) -> None:
     epoch = stage.epoch()
-    stage.fleet.kill(stage.master())
+    stage.kill(stage.master())
     stage.wait_next(epoch)
 
 
 def kill_and_restart_master(stage: Stage) -> None:
     """The process is there again before any timeout."""
     epoch, master = stage.epoch(), stage.master()
-    stage.fleet.kill(master)
+    stage.kill(master)
     stage.fleet.restart(master)
     stage.wait_next(epoch)
 
@@ -109,10 +115,9 @@ def hang_master(stage: Stage) -> None:
 
 
 def kill_leader_and_master(stage: Stage) -> None:
-    epoch = stage.epoch()
-    for pid in [stage.fleet.pid(name) for name in (stage.fleet.leader(), stage.master())]:
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+    epoch, master, leader = stage.epoch(), stage.master(), stage.fleet.leader()
+    stage.fleet.processes.signal(leader, signal.SIGKILL)
+    stage.kill(master)
     stage.wait_next(epoch)
 
 
@@ -141,7 +146,7 @@ def put_controllers_back(stage: Stage) -> None:
         _put_back(stage.fleet.data(name), copies / name)
         stage.fleet.restart(name)
     stage.fleet.leader(deadline_s=HEAL_S)
-    stage.fleet.kill(master)
+    stage.kill(master)
     stage.fleet.restart(master)
     stage.wait_next(epoch)
 
@@ -160,7 +165,7 @@ def restore_controllers(stage: Stage) -> None:
     _do(stage, "restore", str(backup), "--config", str(stage.fleet.directory / FLEET_FILE_NAME))
     for name in stage.fleet.controllers:
         stage.fleet.restart(name)
-    stage.fleet.kill(master)
+    stage.kill(master)
     stage.fleet.leader(deadline_s=HEAL_S)
     stage.pause()
     stage.fleet.restart(master)
@@ -289,7 +294,7 @@ def cut_controllers_and_kill_master(stage: Stage) -> None:
     ports = [port_of(stage.fleet.file.controllers[name].raft) for name in stage.fleet.controllers]
     with cut(*(rule for port in ports for rule in _both_ways(port))):
         stage.pause()
-        stage.fleet.kill(master)
+        stage.kill(master)
         stage.pause()
     stage.wait_next(epoch)
 

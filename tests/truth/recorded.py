@@ -9,6 +9,8 @@ bounds it is a point, and the same holds.
 Rule 2: a kind that was not expected is wrong, whatever the time. A planned stop that is called a failover is a lie too.
 Rule 3: an outage is what the record promises to tell: from the last answer by one link to the first by another, or a
 silence of ``STALL_MS``. On a busy machine all processes wait for a core, before an order as well as behind it.
+Rule 4: of a process that was killed, the outage begins between its last answer and its end; who waits between two answers
+of a living master, for a core or by the stopwatch's own pause, is not without service.
 """
 
 from __future__ import annotations
@@ -37,14 +39,24 @@ class Event(NamedTuple):
     """Another broker's, or that of another process, has another number."""
 
 
-def felt(events: Sequence[Event], since_ns: int) -> float:
-    """The outage that ended after ``since_ns``, milliseconds (rule 3); of a master that was not changed, the longest gap."""
-    gaps = [
-        ((later.at_ns - one.at_ns) / 1e6, one.link != later.link)
-        for one, later in pairwise(events)
-        if later.at_ns > since_ns
-    ]
-    return max([ms for ms, is_change in gaps if is_change or ms >= STALL_MS] or [ms for ms, _ in gaps])
+class Felt(NamedTuple):
+    """How long there was no service, milliseconds: equal but where a process was killed (rule 4)."""
+
+    most_ms: float
+    least_ms: float
+
+
+def felt(events: Sequence[Event], since_ns: int, gone_ns: int | None = None) -> Felt:
+    """
+    The outage that ended after ``since_ns`` (rule 3); of a master that was not changed, the longest gap.
+
+    ``gone_ns``: when the master's process was seen to have ended; None if it did not.
+    """
+    gaps = [(one, later) for one, later in pairwise(events) if later.at_ns > since_ns]
+    stops = [gap for gap in gaps if gap[0].link != gap[1].link or gap[1].at_ns - gap[0].at_ns >= STALL_MS * 1e6]
+    one, later = max(stops or gaps, key=lambda gap: gap[1].at_ns - gap[0].at_ns)
+    begun_ns = gone_ns if gone_ns is not None and one.at_ns < gone_ns < later.at_ns else one.at_ns
+    return Felt(most_ms=(later.at_ns - one.at_ns) / 1e6, least_ms=(later.at_ns - begun_ns) / 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +125,14 @@ def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any
 
 
 def judge(
-    found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozenset[str], is_bounded: bool = True
+    found: Recorded, *, felt: Felt, with_sends: bool, expected: frozenset[str], is_bounded: bool = True
 ) -> Verdict:
     """
     Compare with the stopwatch.
 
     Args:
         found: The record.
-        felt_ms: Longest time without service by the stopwatch.
+        felt: Longest time without service by the stopwatch.
         with_sends: The stopwatch sent messages: what it waited for after the outage's end counts as felt.
         expected: Kinds that this fault may have; another kind, or none, is wrong.
         is_bounded: False: a record without an upper bound is true.
@@ -130,12 +142,14 @@ def judge(
     ]
     if not found.kinds:
         complaints.append("nothing is on record")
-    tolerance = max(TOLERANCE_SHARE * felt_ms, TOLERANCE_MS)
+    tolerance = max(TOLERANCE_SHARE * felt.most_ms, TOLERANCE_MS)
     waited = found.waited_ms if with_sends else 0.0
-    if felt_ms < found.lower_ms + waited - tolerance:
-        complaints.append(f"felt {felt_ms:,.0f} ms is {found.lower_ms + waited - felt_ms:,.0f} ms below the record")
-    if found.upper_ms is not None and felt_ms > found.upper_ms + waited + tolerance:
-        complaints.append(f"felt {felt_ms:,.0f} ms is {felt_ms - found.upper_ms - waited:,.0f} ms above the record")
+    if felt.most_ms < found.lower_ms + waited - tolerance:
+        below_ms = found.lower_ms + waited - felt.most_ms
+        complaints.append(f"felt {felt.most_ms:,.0f} ms is {below_ms:,.0f} ms below the record")
+    if found.upper_ms is not None and felt.least_ms > found.upper_ms + waited + tolerance:
+        above_ms = felt.least_ms - found.upper_ms - waited
+        complaints.append(f"felt {felt.least_ms:,.0f} ms is {above_ms:,.0f} ms above the record")
     if found.kinds and found.upper_ms is None and is_bounded:
         complaints.append("the record knows no upper bound")
     if found.upper_ms is not None and not found.is_exact and "fault" not in found.missing:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.recorded import Event, felt, judge, recorded
+from tests.truth.recorded import Event, Felt, felt, judge, recorded
 from tests.truth.samples import Sampler
 
 STOPWATCH = Path(__file__).resolve().parents[1] / "truth" / "stopwatch.py"
@@ -43,7 +43,7 @@ def row(*, least_ms: float = 50, most_ms: float | None = 50, waited_ms: float = 
     ],
 )
 def test_a_record_is_held_against_what_was_felt(rows: list[dict[str, Any]], felt_ms: float, complaint: str) -> None:
-    found = judge(recorded(rows, ()), felt_ms=felt_ms, with_sends=True, expected=FAILOVER).complaints
+    found = judge(recorded(rows, ()), felt=Felt(felt_ms, felt_ms), with_sends=True, expected=FAILOVER).complaints
     assert (complaint in found[0]) if complaint else not found
 
 
@@ -68,13 +68,23 @@ def test_a_wait_for_a_core_before_an_order_was_taken_for_its_outage(
     answers: list[tuple[int, int]], felt_ms: float
 ) -> None:
     """Two seconds before the election nothing was acknowledged for 112 ms, and 60 ms on record were called untrue."""
-    assert felt([Event(ms * 1_000_000, link) for ms, link in answers], 0) == felt_ms
+    assert felt([Event(ms * 1_000_000, link) for ms, link in answers], 0) == Felt(felt_ms, felt_ms)
+
+
+def test_the_wait_for_the_last_answer_of_a_living_master_was_taken_for_its_outage() -> None:
+    """A busy master answered 42 ms before it was killed: the record, which begins at its end, was called untrue."""
+    answers = [Event(0, 1), Event(100 * 1_000_000, 2)]
+    outage = felt(answers, 0, gone_ns=42 * 1_000_000)
+    assert outage == Felt(100, 58)
+    for length_ms, is_true in ((27, False), (58, True), (100, True), (131, False)):
+        found = recorded([row(least_ms=length_ms, most_ms=length_ms)], ())
+        assert (not judge(found, felt=outage, with_sends=True, expected=FAILOVER).complaints) is is_true
 
 
 def test_a_wait_counts_only_where_somebody_sent() -> None:
     found = recorded([row(waited_ms=500)], ())
-    assert judge(found, felt_ms=50, with_sends=True, expected=FAILOVER).complaints
-    assert not judge(found, felt_ms=50, with_sends=False, expected=FAILOVER).complaints
+    assert judge(found, felt=Felt(50, 50), with_sends=True, expected=FAILOVER).complaints
+    assert not judge(found, felt=Felt(50, 50), with_sends=False, expected=FAILOVER).complaints
 
 
 def test_a_stop_that_an_election_ended_is_not_counted_twice() -> None:
