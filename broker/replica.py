@@ -256,7 +256,7 @@ class Replica:
             machine=machine,
             owner=self,
             set_key=config.set_key,
-            rpc_timeout_ms=config.timing.session_rpc_timeout_ms,
+            timing=config.timing,
             now_us=self._parts.now_us,
             held_since_us=self._process.held_since_us,
             credentials=self._parts.credentials,

@@ -133,7 +133,7 @@ class ControllerSession:
         machine: SessionMachine,
         owner: SessionOwner,
         set_key: SetKey,
-        rpc_timeout_ms: int,
+        timing: Timing,
         now_us: Callable[[], int],
         held_since_us: int,
         credentials: Credentials | None = None,
@@ -150,7 +150,7 @@ class ControllerSession:
         self._machine = machine
         self._owner = owner
         self._set_key = set_key
-        self._rpc_timeout_ms = rpc_timeout_ms
+        self._timing = timing
         self._now_us = now_us
         self._held_since_us = held_since_us
         self._answered_at_us = 0
@@ -243,7 +243,7 @@ class ControllerSession:
 
     def retime(self, timing: Timing) -> None:
         """Other durations are in force (``live_settings``)."""
-        self._rpc_timeout_ms = timing.session_rpc_timeout_ms
+        self._timing = timing
         self._do(self._machine.retime(timing, self._now_ms()))
 
     def look_up(self) -> None:
@@ -373,7 +373,7 @@ class ControllerSession:
 
     async def _dial_any(self, action: Dial) -> RemotingConnection:
         """A link to the first address of the name that answers. Raises what the last one failed by."""
-        limit_ms, handler, expected = self._rpc_timeout_ms, _Link(self, action.connection), None
+        limit_ms, handler, expected = self._timing.session_dial_timeout_ms, _Link(self, action.connection), None
         if self._credentials is not None:
             # A broker that took over a controller's address would else grant ids and make masters.
             expected = ExpectedPeer(credentials=self._credentials, kinds=frozenset({PeerKind.CONTROLLER}))
@@ -456,7 +456,7 @@ class ControllerSession:
     async def _exchange(self, link: RemotingConnection, code: RequestCode, message: Value | None) -> bytes:
         """One request; returns the answer's body. A refusal of a heartbeat is raised, it has no ``HeartbeatAck``."""
         body = b"" if message is None else _encode(message)
-        frame = await link.request(code, body=body, timeout_ms=self._rpc_timeout_ms)
+        frame = await link.request(code, body=body, timeout_ms=self._timing.session_rpc_timeout_ms)
         if frame.code == RefusalCode.NOT_LEADER:
             raise ControllerNotLeading(_decode_hint(frame.body))
         if frame.code != 0 and code in (RequestCode.SESSION_HEARTBEAT, RequestCode.FIND_LEADER):

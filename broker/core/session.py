@@ -72,7 +72,7 @@ class SessionState(StrEnum):
 
 
 class Dial(Frozen):
-    """Connect within ``session_rpc_timeout_ms``; answer with ``dialled`` or ``lost``."""
+    """Connect within ``session_dial_timeout_ms``; answer with ``dialled`` or ``lost``."""
 
     connection: int
     address: str

@@ -98,6 +98,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
             f"{other} ms: raise {left} to {factor * other}{lower}"
         )
 
+    @property
+    def session_dial_timeout_ms(self) -> int:
+        """For a session's connection to open. One that is lost in a cut is noticed no sooner."""
+        # All controllers were cut off for 2 s. With the whole second of an answer the last dial into the cut ended so
+        # late that a healthy master was found silent behind it (R13).
+        return min(self.session_rpc_timeout_ms, self.heartbeat_timeout_ms // 2)
+
     def worst_case_rto_ms(self) -> dict[str, int]:
         """
         Bound by phase of a failover of a silent master, controllers healthy: detect, decide, enter.

@@ -59,13 +59,15 @@ from rollcall_ha.controller.core.policies import (
     RankPart,
 )
 from rollcall_ha.controller.core.ranking import Ranking, elect
-from rollcall_ha.controller.core.recovery import newest_reign
+from rollcall_ha.controller.core.recovery import lacks_confirmed, newest_reign
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _Electing = ElectMaster | ElectUnclean
 
 WARM_LEVEL = 2
 """The feature level from which on warm replicas are known, and preferred among equal logs."""
+CONFIRMED_LEVEL = 2
+"""The feature level from which on a set that recovers elects nobody who lacks what is known to be confirmed (R7)."""
 
 
 class _Case(Frozen):
@@ -360,7 +362,11 @@ def _clean_policy(
 ) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
     """The policy of a clean election, and the replicas that it sets aside."""
     if set_state.recovery is not None:
-        return RESTORED, _set_aside_by_reports(set_state, evidence)
+        shorter = _set_aside_by_reports(set_state, evidence)
+        if fleet.feature_level >= CONFIRMED_LEVEL:
+            lacking = {seen.broker_id: lacks_confirmed(set_state, seen) for seen in evidence.replicas}
+            shorter |= {broker_id: reason for broker_id, reason in lacking.items() if reason}
+        return RESTORED, shorter
     # RocketMQ's brokers prove nothing when they restart: after a power cut all of them are suspects, and waiting for
     # the unclean word would stop every such fleet. Ours may prove more, so one native suspect is enough to wait for it.
     suspects = [replica for replica in set_state.replicas if replica.is_suspect]

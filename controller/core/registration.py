@@ -41,6 +41,8 @@ FRESH_ID_HINT = (
 )
 VACATED_LEVEL = 2
 """The feature level from which an ended process hears of a vacated id (R15)."""
+LOST_GRANT_LEVEL = 2
+"""The feature level from which an id comes back whose grant was lost with the controllers' entries (R7)."""
 ENDED_HINT = (
     "two processes have this id, on copies of one directory: end the one that is not to run; the other goes on within "
     "a minute"
@@ -163,7 +165,8 @@ def _validate_readmission(
     # (C6).
     is_cleaned = command.broker_id < set_state.cleaned_below
     is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
-    is_past = stored is not None and (is_foreign or knows_more or set_state.recovery is not None)
+    is_lost = not is_foreign and _is_grant_lost(fleet, set_state, command)
+    is_past = stored is not None and (is_foreign or knows_more or is_lost or set_state.recovery is not None)
     if is_cleaned or not (is_named or is_past):
         raise Refusal(
             RefusalCode.TOMBSTONED if is_cleaned else RefusalCode.NEED_TO_BE_REGISTERED,
@@ -184,6 +187,13 @@ def _validate_readmission(
             requested=command.broker_id,
             current=owner,
         )
+
+
+def _is_grant_lost(fleet: FleetState, set_state: SetState, command: RegisterReplica) -> bool:
+    """Whether the controllers may have lost the entry that granted this id: they were put back from a copy (R7)."""
+    # The set has gone on since, so that no epoch of the replica's view is news. Sent away for a fresh id, it would wait
+    # for a person to empty it.
+    return fleet.feature_level >= LOST_GRANT_LEVEL and command.broker_id >= set_state.next_id
 
 
 def _validate_identity(

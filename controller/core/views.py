@@ -13,6 +13,7 @@ from rollcall_ha.controller.contract.replies import Condition, MemberView, SetVi
 from rollcall_ha.controller.contract.values import SetConfiguration, made_from
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
 from rollcall_ha.controller.core.maintenance import set_aside
+from rollcall_ha.controller.core.recovery import lacks_confirmed
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.core.switchovers import switchover_view
 from rollcall_ha.controller.core.writes import stop_words
@@ -149,6 +150,8 @@ def _obstacle(set_state: SetState, replica: ReplicaState | None) -> str:
         return "is a learner"
     if replica.is_suspect and set_state.recovery is None:
         return "is suspect: its last restart may have lost records"
+    if set_state.recovery is not None and replica.positions is not None:
+        return lacks_confirmed(set_state, replica.positions)
     return ""
 
 

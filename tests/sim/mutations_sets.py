@@ -133,6 +133,10 @@ def _nobody_is_awaited(_original: Any) -> Any:
     return property(lambda _self: ())
 
 
+def _as_long_as_an_answer(_original: Any) -> Any:
+    return property(lambda timing: timing.session_rpc_timeout_ms)
+
+
 def _keeps_its_incarnation(original: Function) -> Function:
     def mutated(state: Any, _fleet_incarnation: Any, **named: Any) -> Any:
         return original(state, state.fleet_incarnation, **named)
@@ -379,6 +383,36 @@ SETS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_core_restore_union.py::test_r7_a_member_since_the_backup_was_not_awaited_when_nobody_else_had_heard_so",
             "tests/unit/test_core_restore_union.py::test_r7_a_restore_forgot_what_a_replica_had_told_that_is_dead_by_now",
+        ),
+    ),
+    Mutation(
+        name="R7-below-confirmed",
+        what="in a recovery the longest report is elected, also where it lacks what is known to be confirmed",
+        target="rollcall_ha.controller.core.recovery:lacks_confirmed",
+        mutate=constant(""),
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_the_only_member_of_a_set_that_recovers_was_elected_with_less_than_was_confirmed",
+            "tests/unit/test_core_safety_recovery.py::test_r7_a_member_that_lacks_what_was_confirmed_was_said_to_be_electable",
+        ),
+    ),
+    Mutation(
+        name="R7-lost-grant",
+        what="a replica whose id was granted in an entry that the controllers have lost is sent away for a fresh one",
+        target="rollcall_ha.controller.core.registration:_is_grant_lost",
+        mutate=constant(value=False),
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_with_the_controllers_entries_waited_for_a_person",
+            "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_is_no_second_one_of_the_same_directory",
+        ),
+    ),
+    Mutation(
+        name="R13-long-dial",
+        what="a dial that is lost in a cut takes as long as an answer may",
+        target="rollcall_ha.controller.contract.timing:Timing.session_dial_timeout_ms",
+        mutate=_as_long_as_an_answer,
+        tests=(
+            "tests/unit/test_session_dials.py::test_a_dial_that_was_lost_in_a_cut_outlasted_the_patience_of_the_leader",
+            "tests/unit/test_session_dials.py::test_a_dial_leaves_the_leader_half_of_its_patience",
         ),
     ),
     Mutation(

@@ -114,7 +114,7 @@ def test_a_push_and_the_answer_of_a_heartbeat_bring_settings() -> None:
             machine=cast("SessionMachine", broken),
             owner=cast("SessionOwner", owner),
             set_key=set_key(),
-            rpc_timeout_ms=1_000,
+            timing=FILE,
             now_us=lambda: 0,
             held_since_us=0,
             settings=live,

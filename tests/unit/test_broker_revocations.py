@@ -17,6 +17,7 @@ from rollcall_ha.broker.session import ControllerSession, SessionOwner
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import SessionOrdinal
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, RevokedSerials
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.node.certified import PeerKind, PeerRefused
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -142,7 +143,7 @@ def test_a_push_and_the_answer_of_a_heartbeat_bring_the_list(tmp_path: Path, cre
             machine=cast("SessionMachine", machine),
             owner=cast("SessionOwner", Owner()),
             set_key=set_key(),
-            rpc_timeout_ms=1_000,
+            timing=PRESETS[Preset.FAST],
             now_us=lambda: 0,
             held_since_us=0,
             revoked=peers,

@@ -266,7 +266,7 @@ def test_a_session_leaves_a_link_that_shows_an_old_certificate(
         machine=machine(),
         owner=cast("SessionOwner", None),
         set_key=SetKey(ClusterName("demo"), BrokerName("broker-a")),
-        rpc_timeout_ms=1,
+        timing=TIMING,
         now_us=lambda: 0,
         held_since_us=0,
         credentials=own,
@@ -293,7 +293,7 @@ def test_a_milestone_that_waits_for_the_batch_before_it_says_for_how_long() -> N
         session = ControllerSession(
             machine=beating(), owner=cast("SessionOwner", None),
             set_key=SetKey(ClusterName("demo"), BrokerName("broker-a")),
-            rpc_timeout_ms=1, now_us=lambda: now_us, held_since_us=0,
+            timing=TIMING, now_us=lambda: now_us, held_since_us=0,
         )  # fmt: skip
 
         async def ask(command: Value) -> AnyReply:

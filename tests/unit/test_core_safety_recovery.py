@@ -203,3 +203,69 @@ def test_r7_learners_are_not_adopted_into_the_set() -> None:
     fleet.do(fleet.registration(2, holds=positions(10, epoch=9), view=stored(9, 4, 1, 2), is_learner=True))
 
     assert fleet.set.sync_state_set == ids(1)
+
+
+SHORT = "ends at 500, below the known confirm offset 900"
+
+
+def put_back() -> Fleet:
+    """Controllers put back from a copy, one member back as a learner; then the other one's volume is put back as well."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    view = stored(1, 7, 1, 2, fleet=fleet.state.fleet_incarnation)
+    whole = positions(900, confirm=900)
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=whole, view=view))
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=whole, view=view, is_learner=True))
+    assert (fleet.set.sync_state_set, fleet.set.known_confirm) == (ids(1), 900)
+    assert fleet.set.recovery is not None
+    fleet.do(fleet.registration(1, incarnation="i1.3", holds=positions(500, confirm=500), view=view))
+    return fleet
+
+
+def test_r7_the_only_member_of_a_set_that_recovers_was_elected_with_less_than_was_confirmed() -> None:
+    """It had reported all that was acknowledged; then its volume was put back, and as the last member it was the longest."""
+    fleet = put_back()
+    reply = fleet.elect()
+    assert refusal_of(reply) is RefusalCode.NO_ELIGIBLE_REPLICA
+    assert isinstance(reply, Refused)
+    assert SHORT in reply.reason
+    assert fleet.want(fleet.elect_unclean(1 << 40), Elected).verdict.kind is ElectionKind.UNCLEAN
+
+
+def test_r7_a_member_that_lacks_what_was_confirmed_was_said_to_be_electable() -> None:
+    assert condition_of(put_back().set) == (Condition.NO_ELIGIBLE_REPLICA, f"in SyncStateSet: 1 {SHORT}")
+
+
+def test_r7_a_log_of_a_later_reign_is_not_measured_by_what_was_confirmed_before_it() -> None:
+    """The backup knows 900 confirmed bytes of epoch 1; in epoch 4 an unclean election had taken half of them."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    fleet.state = replace(
+        fleet.state, sets={key: replace(one, known_confirm=900) for key, one in fleet.state.sets.items()}
+    )
+    view = stored(4, 9, 2, fleet=fleet.state.fleet_incarnation)
+    for broker_id in (1, 2):
+        holds = positions(500, epoch=4)
+        fleet.do(fleet.registration(broker_id, incarnation=f"i{broker_id}.2", holds=holds, view=view))
+
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 2
+
+
+def test_r7_an_id_whose_grant_was_lost_with_the_controllers_entries_waited_for_a_person() -> None:
+    """They were put back from a copy and the set has gone on since: nothing of what the replica shows is news."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    members, view = fleet.set.sync_state_set, stored(1, 1, 1, 2, fleet=fleet.state.fleet_incarnation)
+
+    reply = fleet.want(fleet.do(fleet.registration(3, view=view)), Registered)
+
+    assert (reply.broker_id, reply.is_in_sync) == (3, False)
+    assert (fleet.set.recovery, fleet.set.sync_state_set) == (None, members)
+    assert isinstance(fleet.grant("code-new"), IdGranted)
+    assert fleet.set.next_id == 5
+
+
+def test_r7_an_id_whose_grant_was_lost_is_no_second_one_of_the_same_directory() -> None:
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    view = stored(1, 1, 1, 2, fleet=fleet.state.fleet_incarnation)
+
+    reply = fleet.do(fleet.registration(3, code="code-2", view=view))
+
+    assert refusal_of(reply) is RefusalCode.BROKER_ID_INVALID

@@ -74,7 +74,7 @@ def session_with(addresses: tuple[str, ...], credentials: Credentials | None) ->
         machine=machine,
         owner=cast("SessionOwner", Nobody()),
         set_key=KEY,
-        rpc_timeout_ms=2_000,
+        timing=TIMING,
         now_us=lambda: 0,
         held_since_us=0,
         credentials=credentials,
@@ -228,3 +228,32 @@ def test_a_name_keeps_its_addresses_while_no_name_server_answers(is_slow: bool) 
         never.cancel()
 
     running(scenario, {NAME: ["127.0.0.9"]})
+
+
+def test_a_dial_that_was_lost_in_a_cut_outlasted_the_patience_of_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    All controllers were cut off for a while. The last dial into the cut ended a second later, and by then a healthy
+    master had been found silent and replaced.
+    """
+    limits_ms: list[int] = []
+
+    async def connect(*_address: object, timeout_ms: int, **_named: object) -> None:
+        limits_ms.append(timeout_ms)
+        raise TimeoutError
+
+    async def scenario(number: int) -> None:
+        session = session_with((f"127.0.0.1:{number}",), None)
+        session.start()
+        await until(lambda: len(limits_ms) >= 2)
+        await session.stop("seen")
+        assert set(limits_ms) == {TIMING.heartbeat_timeout_ms // 2}
+
+    monkeypatch.setattr("rollcall_ha.broker.session.connect", connect)
+    running(scenario)
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_a_dial_leaves_the_leader_half_of_its_patience(preset: Preset) -> None:
+    timing = PRESETS[preset]
+    assert 2 * timing.session_dial_timeout_ms <= timing.heartbeat_timeout_ms
+    assert timing.session_dial_timeout_ms <= timing.session_rpc_timeout_ms
