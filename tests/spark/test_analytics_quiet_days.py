@@ -106,6 +106,13 @@ def silver(spark: Any) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def days(spark: Any, silver: dict[str, Any]) -> Any:
+    """Of all sets, made in one run."""
+    rows = sets_daily(Days(tables=silver, since=None))
+    return spark.createDataFrame(rows.collect(), rows.schema)
+
+
 def lasted(day: int, *spans: tuple[int, int]) -> int:
     """Time of the spans within a day."""
     return sum(max(0, min(end, at(day + 1, 0)) - max(begin, at(day, 0))) for begin, end in spans)
@@ -137,11 +144,11 @@ def number(day: dt.date) -> int:
     return (day - FIRST).days
 
 
-def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dict[str, Any]) -> None:
+def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(silver: dict[str, Any], days: Any) -> None:
     """An outage and an exposure of days have all their days; a quiet first day and a day cut short by the end too."""
-    rows = sets_daily(Days(tables=silver, since=None)).persist()
-    told = {(row["broker_set"], number(row["day"])): tuple(row[name] for name in TIMES) for row in rows.collect()}
-    tables = silver | {"sets_daily": rows}
+    rows = days.collect()
+    told = {(row["broker_set"], number(row["day"])): tuple(row[name] for name in TIMES) for row in rows}
+    tables = silver | {"sets_daily": days}
     quiet = {number(row["day"]): row["sets"] for row in quiet_daily(Days(tables=tables, since=None)).collect()}
 
     whole = every_day()
@@ -154,7 +161,7 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dic
     assert told == {key: whole[key] for key in told}
     assert quiet == Counter(day for name, day in whole if (name, day) not in told)
     assert {whole[key] for key in whole.keys() - told.keys()} == {(MS_PER_DAY, MS_PER_DAY, 0, 0, 0)}
-    counted = dict(sorted(((row["broker_set"], number(row["day"])), row) for row in rows.collect()))
+    counted = dict(sorted(((row["broker_set"], number(row["day"])), row) for row in rows))
     assert [key for key, row in counted.items() if row["begun"]] == [
         ("a", 0),
         ("b", 3),
@@ -171,11 +178,10 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dic
     ]
 
 
-def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, Any]) -> None:
+def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, Any], days: Any) -> None:
     """Not to the fleet's last event: 126,000 s of a set that was taken away would be its outage."""
-    rows = sets_daily(Days(tables=silver, since=None)).persist()
     ends = silver["horizons"].withColumn("last_at", f.timestamp_millis("last_at_ms"))
-    read = {GOLD_SETS_DAILY: rows, SILVER_HORIZONS: ends}
+    read = {GOLD_SETS_DAILY: days, SILVER_HORIZONS: ends}
     found = {row["broker_set"]: row for row in GOLD_SETS.rows(spark, lambda table: read[table]).collect()}
     whole = every_day()
     for name in "abcd":
@@ -184,10 +190,10 @@ def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, A
 
 
 @pytest.mark.parametrize("first", [1, 2, 4, 6, 8])
-def test_days_that_are_made_anew_are_the_same(spark: Any, silver: dict[str, Any], first: int) -> None:
+def test_days_that_are_made_anew_are_the_same(silver: dict[str, Any], days: Any, first: int) -> None:
     """From whichever day on: intervals that began before give no row of their own to that day."""
     since = FIRST + dt.timedelta(days=first)
-    whole = sets_daily(Days(tables=silver, since=None)).where(f"day >= date'{since}'")
+    whole = [row for row in days.collect() if row["day"] >= since]
     anew = sets_daily(Days(tables=silver, since=since)).where(f"day >= date'{since}'")
 
-    assert sorted(anew.collect()) == sorted(whole.collect())
+    assert sorted(anew.collect()) == sorted(whole)
