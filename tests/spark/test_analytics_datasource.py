@@ -133,7 +133,7 @@ def test_a_stream_reads_every_event_once_over_restarts(
 
 def read_now(spark: Any, address: str, folder: Path) -> int:
     """Returns how many micro-batches there were up to now."""
-    stream = spark.readStream.format("rollcall").options(**{"endpoint": address, "max-entries": "50"}).load()
+    stream = spark.readStream.format("rollcall").options(**{"endpoint": address, "max-entries": "100"}).load()
     return stream_now(stream.select("line"), folder)
 
 
