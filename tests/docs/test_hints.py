@@ -125,9 +125,16 @@ def _options_of(command: Any) -> set[str]:
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"--help"}
 
 
+@cache
+def _program() -> Any:
+    """Made once: each verb that it has imported and made is asked for by many hints."""
+    return typer.main.get_command(app)
+
+
+@cache
 def complaint(words: tuple[str, ...]) -> str:
     """Why ``rollcall WORDS`` would be refused; empty if it would be understood."""
-    command: Any = typer.main.get_command(app)
+    command: Any = _program()
     known = _options_of(command) | {"--watch"}
     rest = list(words)
     while rest and _commands_of(command):
