@@ -223,8 +223,11 @@ def clone_beside_its_original() -> None:
         def roles() -> list[str]:
             return [_node(world, name).published.state.value for name in ("s0r3", "s0r3-copy")]
 
-        play("start 3-copy", "run 60000")
-        must(roles() == ["isolated", "slave"], f"one of two processes with one identity serves: {roles()}")
+        play("start 3-copy", "run 2500")
+        # For longer than an id must be nobody's, and looked at all the while: who fights for it is found at the first blow.
+        for _ in range(15):
+            play("run 2500")
+            must(roles() == ["isolated", "slave"], f"one of two processes with one identity serves: {roles()}")
         play("kill 3-copy", "until in-sync 2", "send 5", "run 20000")
         must(roles()[0] == "isolated", "R3: the start of a supervisor comes first")
         play("run 20000", "until in-sync 3")

@@ -46,6 +46,8 @@ SHOWN_CHARS_MAX = 110
 _OWN_FAULTS = (TypeError, AttributeError, NameError)
 """A mutant that is written wrongly, as for other arguments than the function has now, breaks everything by these."""
 _BREAKS = "the mutant itself breaks: "
+_without: dict[tuple[str, str], str] = {}
+"""What is wrong with a way without any mutant, mostly nothing: several mutants share a case or a story, it is run for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +110,13 @@ def run_case(case: Callable[[], None]) -> str | None:
 
 
 def _way(kind: str, name: str, mutation: Mutation, run: Callable[[], str | None]) -> Way:
-    failure, fault = _noticed(run)
-    quiet = "" if failure is None and not fault else f"fails without any mutant: {failure}{fault}"
+    if (kind, name) not in _without:
+        failure, fault = _noticed(run)
+        quiet = failure is None and not fault
+        _without[kind, name] = "" if quiet else f"fails without any mutant: {failure}{fault}"
     with mutated(mutation):
         failure, fault = _noticed(run)
-    return Way(kind=kind, name=name, failure=failure, trouble=quiet or fault)
+    return Way(kind=kind, name=name, failure=failure, trouble=_without[kind, name] or fault)
 
 
 def _told_otherwise(story: str) -> str | None:
