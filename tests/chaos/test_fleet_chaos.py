@@ -19,6 +19,7 @@ from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import (
+    FLAT_OUT,
     DirectSends,
     counted,
     heal,
@@ -53,7 +54,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_nine_of_ten_kills_of_the_master_are_survived_within_two_seconds(fleet: Fleet) -> None:
     """By REST alone; the tenth has an explanation in its history; nothing is ever lost."""
     trials, rows = [], []
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         for _ in range(TRIES):
             trial = kill_master(fleet)
             work.wait_more()
@@ -76,7 +77,7 @@ def test_nine_of_ten_kills_of_the_master_are_survived_within_two_seconds(fleet: 
 
 def test_ten_kills_of_the_leading_controller_elect_nobody_and_are_not_felt(fleet: Fleet) -> None:
     """Next authority below a second in the median, elections 0, no gap of half a second."""
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         trials = [kill_leader(fleet, work) for _ in range(TRIES)]
     times = sorted(trial.authority_ms for trial in trials)
     gaps = [trial.gap_ms for trial in trials]
@@ -99,7 +100,7 @@ def test_stopped_masters_acknowledge_nothing_when_they_wake(fleet: Fleet) -> Non
     bound_ms = sum(timing_of(fleet).worst_case_rto_ms().values()) + RTO_MS_MAX
     served_ms: list[int] = []
     acknowledged = refused_or_unknown = 0
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         for _ in range(STOPS):
             epoch = heal(fleet).view.master_epoch
             old = fleet.master(key)
@@ -135,7 +136,7 @@ def test_a_storm_of_kills_and_stops_of_brokers_and_controllers_loses_nothing(fle
     draw = random.Random(STORM_SEED)
     told: list[str] = []
     epochs = [heal(fleet).view.master_epoch]
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         for _ in range(STORM_FAULTS):
             broker, controller = draw.choice(fleet.brokers), draw.choice(fleet.controllers)
             names = draw.choice([(broker,), (controller,), (broker, controller)])
@@ -158,7 +159,7 @@ def test_everything_dies_again_and_again_with_small_segments(tmp_path_factory: p
     with running(tmp_path_factory.mktemp("deaths") / "fleet", layout) as fleet:
         epochs = [heal(fleet).view.master_epoch]
         everybody = (*fleet.controllers, *fleet.brokers)
-        with load(fleet) as work:
+        with load(fleet, pause_ms=FLAT_OUT) as work:
             for _ in range(3):
                 work.wait_more(500)
                 for name in everybody:

@@ -27,7 +27,6 @@ FACTOR = 20
 """15 s become 2 s, a minute 3 s, five minutes 15 s."""
 FIRE_DEADLINE_S = 60.0
 GONE = "RollcallProcessGone"
-PAUSE_MS = 5
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def test_each_fault_fires_its_alarms_alone_and_every_panel_has_data(tmp_path: Pa
     """A master is killed, then a slave, then the last replica; a controller, and a second one; and all is well again."""
     with watched(tmp_path, min_in_sync=1) as (fleet, prometheus):
         took = {"well": wait_firing(prometheus, set())}
-        with load(fleet, pause_ms=PAUSE_MS) as work:
+        with load(fleet) as work:
             # A failover is nobody's alarm; that a machine has lost its broker is.
             fleet.kill(fleet.master(only_set(fleet)))
             work.wait_more()
@@ -98,7 +97,7 @@ def test_each_fault_fires_its_alarms_alone_and_every_panel_has_data(tmp_path: Pa
 def test_a_set_below_min_in_sync_is_told_as_a_stop_of_writes(tmp_path: Path) -> None:
     """Both slaves are gone, and two copies were promised."""
     with watched(tmp_path, min_in_sync=2) as (fleet, prometheus):
-        with load(fleet, pause_ms=PAUSE_MS):
+        with load(fleet):
             kill_a_slave(fleet)
             kill_a_slave(fleet)
             stopped_s = wait_firing(prometheus, {GONE, "RollcallWritesStopped"})

@@ -82,7 +82,7 @@ def test_a_living_fleet_is_restored_from_a_backup_of_before_a_failover(fleet: Fl
     first = heal(fleet).view
     leader = fleet.leader()
     follower = next(name for name in fleet.controllers if name != leader)
-    with load(fleet, pause_ms=2) as work:
+    with load(fleet) as work:
         headers = {
             "leader": back_up(fleet, tmp_path / "leader", "--from", leader, "--with-history"),
             "follower": back_up(fleet, tmp_path / "follower", "--from", follower, "--with-history"),
@@ -137,7 +137,7 @@ def test_a_replica_that_the_backup_calls_master_is_not_elected_before_the_others
     first = heal(fleet).view
     old = fleet.master(key)
     back_up(fleet, tmp_path / "b")
-    with load(fleet, pause_ms=2) as work:
+    with load(fleet) as work:
         work.wait_more()
         fleet.kill(old)
         fleet.wait_set(

@@ -26,6 +26,7 @@ from rollcall_ha.node.certified import PeerKind
 from tests.chaos.kill_controllers import grant, probe_of
 from tests.support.fleet_certs import identity_in
 from tests.support.fleet_story import (
+    FLAT_OUT,
     Answer,
     await_authority,
     counted,
@@ -179,7 +180,7 @@ def test_kill_9_of_everything_at_once_loses_nothing(fleet: Fleet) -> None:
     before = heal(fleet).view
     codes = [RegisterCode(secrets.token_hex(16)) for _ in range(20)]
     granted = {code: grant_to_broker(fleet, code) for code in codes}
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         work.wait_more(1_000)
         for name in (*fleet.controllers, *fleet.brokers):
             fleet.processes.signal(name, signal.SIGKILL)

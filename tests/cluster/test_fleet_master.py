@@ -14,6 +14,7 @@ from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import (
+    FLAT_OUT,
     DirectSends,
     counted,
     heal,
@@ -36,7 +37,7 @@ NOTICE_MS = 2_000
 def test_kill_9_of_the_master_is_survived_within_two_seconds(fleet: Fleet) -> None:
     """masterEpoch + 1 and another master within 2 s by REST alone; nothing acknowledged is missing anywhere."""
     heal(fleet)
-    with load(fleet) as work:
+    with load(fleet, pause_ms=FLAT_OUT) as work:
         trial = kill_master(fleet)
         work.wait_more()
     row = wait_row(fleet, trial.epoch)

@@ -29,8 +29,6 @@ HA_MOVED = "ha_link_renewed"
 OUT_MS_MAX = 2_000
 """From the answer to the order until the revoked broker is nobody's."""
 ROUNDS = 3
-PAUSE_MS = 10
-"""Hundreds of sends a second show every gap; thousands would be read again by each audit, and take the cores of the fleet."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +73,7 @@ def test_all_certificates_are_renewed_under_load_without_a_loss_or_an_election(f
     before, gaps = reigns(fleet), []
     nodes = (*fleet.controllers, *fleet.brokers)
     known = {name: taken(fleet, name) for name in nodes}
-    with load(fleet, pause_ms=PAUSE_MS) as work:
+    with load(fleet) as work:
         for number in range(1, ROUNDS + 1):
             since_ns = time.monotonic_ns()
             issued = certs(fleet, "renew", "--all")
@@ -131,7 +129,7 @@ def test_after_a_renewal_no_link_shows_an_old_certificate(fleet: Fleet) -> None:
     listed = certs(fleet, "list")
     ends = {row["serial"]: row["expiresAtMs"] for row in listed if row["kind"] in ("controller", "broker")}
     old = {row["serial"] for row in listed if row["serial"] in ends and not row["isRevoked"]}
-    with load(fleet, pause_ms=PAUSE_MS) as work:
+    with load(fleet) as work:
         certs(fleet, "renew", *nodes)
         wait_until(
             lambda: not {serial for _, serial in shown(fleet)} & old, deadline_s=MOVE_DEADLINE_S, what="links to move"
@@ -160,7 +158,7 @@ def test_a_revoked_master_is_out_within_two_seconds_and_returns_with_a_new_certi
     key = only_set(fleet)
     master = fleet.master(key)
     epoch = fleet.wait_redundant(key).view.master_epoch
-    with load(fleet, pause_ms=PAUSE_MS) as work:
+    with load(fleet) as work:
         since_ns = time.monotonic_ns()
         certs(fleet, "revoke", master, "--yes", "--reason", "stolen")
         ordered_ns = time.monotonic_ns()

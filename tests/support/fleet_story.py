@@ -37,6 +37,10 @@ from tests.support.fleet_links import listen_socket
 from tests.support.frames import FrameDecoder
 
 FIRST_ACKS = 200
+PAUSE_MS = 10.0
+"""Hundreds of sends a second show every gap; thousands would be read again by each audit, and take the cores of the fleet."""
+FLAT_OUT = 0.0
+"""As fast as it goes, for what dies with as much as possible under way."""
 ACKS_DEADLINE_S = 40.0
 HEAL_DEADLINE_S = 60.0
 RECORD_DEADLINE_S = 15.0
@@ -129,7 +133,7 @@ class Load:
 
 
 @contextmanager
-def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256, pause_ms: float = 0) -> Iterator[Load]:
+def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256, pause_ms: float = PAUSE_MS) -> Iterator[Load]:
     """A producer that works inside the block; the ledger grows over all blocks of a fleet."""
     fleet.processes.forget(PRODUCER)
     # What an earlier producer counted is not ours.
