@@ -267,6 +267,9 @@ class Oracle:
             is_found = not disk.has_old_births or (
                 set_state is not None and event.positions.max_offset < set_state.known_confirm
             )
+            # One that is out of the set already may be intact since: it was judged in the life before, whose process died
+            # before it heard so.
+            is_found = is_found and event.broker_id in event.sync_state_set
             is_proven = event.intactness in (Intactness.SAME_BOOT, Intactness.CLEAN_STOP)
             if is_found and (is_copy or (has_lost and is_proven)):
                 raise Violation(
