@@ -1,5 +1,5 @@
 """
-The controllers go from one to three, to five and back to three, as real processes that are killed at every step.
+The controllers go from one to three, to four or five and back to three, as real processes that are killed at every step.
 
 Each controller has a fleet file of its own, as on its own machine: the first knows itself alone.
 """
@@ -145,10 +145,13 @@ def _repeat(machines: Machines, *words: str, is_done: Callable[[], bool]) -> Non
         machines.rollcall("--controllers", addresses, *credentials, *words, code=None)
 
 
-def test_controllers_go_from_one_to_three_to_five_to_three_while_they_are_killed(machines: Machines) -> None:
+@pytest.mark.parametrize("grown", [4, pytest.param(5, marks=pytest.mark.prove)])
+def test_controllers_grow_from_one_and_shrink_to_three_while_they_are_killed(machines: Machines, grown: int) -> None:
+    """With five nothing is asked that four are not asked, but twice: the last three have lost two founders, not one."""
+    left = NAMES[grown - 3 : grown]
     machines.start("c1")
     machines.leader()
-    for name in NAMES[1:5]:
+    for name in NAMES[1:grown]:
         machines.start(name)
         adding = subprocess.Popen(
             python_module(
@@ -168,29 +171,29 @@ def test_controllers_go_from_one_to_three_to_five_to_three_while_they_are_killed
             machines, "controllers", "add", name, *_options(machines, name),
             is_done=partial(_votes, machines, name, expected=True),
         )  # fmt: skip
-    assert machines.voters() == NAMES[:5]
-    for name in ("c1", "c2"):
-        victim = next(one for one in NAMES[2:5] if one != machines.leader())
+    assert machines.voters() == NAMES[:grown]
+    for name in NAMES[: grown - 3]:
+        victim = next(one for one in left if one != machines.leader())
         machines.kill(victim)
         _repeat(machines, "controllers", "remove", name, is_done=partial(_votes, machines, name, expected=False))
         machines.start(victim)
         machines.kill(name)
-    assert machines.voters() == NAMES[2:5]
+    assert machines.voters() == left
     # The founder's file names c1 alone, and none of these three: they know each other by the log.
-    for name in NAMES[2:5]:
+    for name in left:
         machines.kill(name)
-    for name in NAMES[2:5]:
+    for name in left:
         machines.start(name)
     leader = machines.leader()
-    assert machines.voters() == NAMES[2:5]
+    assert machines.voters() == left
     with machines.client() as asking:
         told = asking.members_by(machines.addresses[leader][2])
-        assert {one.name for one in told} == set(NAMES[2:5])
+        assert {one.name for one in told} == set(left)
         with pytest.raises(RefusedError) as refused:
             asking.order(ChangeControllers(verb=MembershipVerb.REMOVE, name=ControllerName(leader)))
         assert "does not remove itself" in refused.value.problem.detail
         events = asking.events(limit=500).events
     verbs = [one.event.verb.value for one in events if isinstance(one.event, ControllersChangeOrdered)]
     print("COUNTED", json.dumps({verb: verbs.count(verb) for verb in ("add", "promote", "remove")}))
-    assert min(verbs.count("add"), verbs.count("promote")) >= 4
-    assert verbs.count("remove") >= 2
+    assert min(verbs.count("add"), verbs.count("promote")) >= grown - 1
+    assert verbs.count("remove") >= grown - 3
