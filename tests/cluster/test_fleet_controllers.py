@@ -134,7 +134,8 @@ def test_a_stopped_leading_controller_has_no_effect_when_it_wakes(fleet: Fleet) 
         freshness=None if own is None else own.document["freshness"], audit=judge(fleet),
     )  # fmt: skip
     for answer in answers:
-        if answer is not None and answer.status not in (307, 503):
+        # 504 tells nothing: it was passed on, and whoever leads gave no answer in time.
+        if answer is not None and answer.status not in (307, 503, 504):
             by = answer.headers.get("x-rollcall-leader")
             assert by in others, f"the woken one gave an answer that it had no authority for: {answer}"
     assert any(status is not None for status in statuses)
@@ -144,7 +145,9 @@ def test_a_stopped_leading_controller_has_no_effect_when_it_wakes(fleet: Fleet) 
     assert (after.master, after.master_epoch) == (before.master, before.master_epoch)
     kept = hashlib.sha256(code.encode()).hexdigest()  # events have no codes
     granted = [event for event in fleet.client().events(limit=500).events if kept in json.dumps(str(event.event))]
-    assert len(granted) == (statuses[0] == 200), "the id was granted by one that did not lead"
+    assert len(granted) == (statuses[0] == 200) or (statuses[0], len(granted)) == (504, 1), (
+        "granted by one that did not lead"
+    )
     assert gap_ms < GAP_MS_MAX
 
 
