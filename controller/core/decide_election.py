@@ -364,8 +364,11 @@ def _clean_policy(
     if set_state.recovery is not None:
         shorter = _set_aside_by_reports(set_state, evidence)
         if fleet.feature_level >= CONFIRMED_LEVEL:
-            lacking = {seen.broker_id: lacks_confirmed(set_state, seen) for seen in evidence.replicas}
-            shorter |= {broker_id: reason for broker_id, reason in lacking.items() if reason}
+            shorter |= {
+                seen.broker_id: reason
+                for seen in evidence.replicas
+                if (reason := lacks_confirmed(set_state, set_state.replica(seen.broker_id), seen))
+            }
         return RESTORED, shorter
     # RocketMQ's brokers prove nothing when they restart: after a power cut all of them are suspects, and waiting for
     # the unclean word would stop every such fleet. Ours may prove more, so one native suspect is enough to wait for it.

@@ -23,11 +23,12 @@ from rollcall_ha.controller.contract.ids import (
     FleetIncarnation,
     Incarnation,
     MasterEpoch,
+    ReplicaKind,
     SyncStateSet,
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.values import Positions, ReplicaEvidence, StoredView
-from rollcall_ha.controller.core.state import FleetState, Recovery, SetState
+from rollcall_ha.controller.core.state import FleetState, Recovery, ReplicaState, SetState
 
 EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""
@@ -129,8 +130,11 @@ def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
     return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
-def lacks_confirmed(set_state: SetState, holds: Positions | ReplicaEvidence) -> str:
+def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Positions | ReplicaEvidence) -> str:
     """Which confirmed bytes of a reign that the controllers know are not in this log, in words; empty: none."""
+    # All replicas of a Java set may end below it after a power cut: they prove nothing, and its longest log is elected.
+    if replica is None or replica.kind is not ReplicaKind.NATIVE:
+        return ""
     # Member 4 reported 900, all of them acknowledged. Its volume was put back to 500, and it reported that: as the only
     # member it was the longest of all reports, and a clean election cut 400 acknowledged bytes from the others. Of a
     # later reign nothing is known here: an unclean election may have taken what was confirmed before it.

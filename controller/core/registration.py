@@ -192,8 +192,10 @@ def _validate_readmission(
 def _is_grant_lost(fleet: FleetState, set_state: SetState, command: RegisterReplica) -> bool:
     """Whether the controllers may have lost the entry that granted this id: they were put back from a copy (R7)."""
     # The set has gone on since, so that no epoch of the replica's view is news. Sent away for a fresh id, it would wait
-    # for a person to empty it.
-    return fleet.feature_level >= LOST_GRANT_LEVEL and command.broker_id >= set_state.next_id
+    # for a person to empty it. Any id above the next one would be taken for the rest of the set's life: a forged 2**62
+    # would leave none to grant.
+    ahead = command.broker_id - set_state.next_id
+    return fleet.feature_level >= LOST_GRANT_LEVEL and 0 <= ahead < REPLICAS_PER_SET_MAX
 
 
 def _validate_identity(

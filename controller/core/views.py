@@ -151,7 +151,7 @@ def _obstacle(set_state: SetState, replica: ReplicaState | None) -> str:
     if replica.is_suspect and set_state.recovery is None:
         return "is suspect: its last restart may have lost records"
     if set_state.recovery is not None and replica.positions is not None:
-        return lacks_confirmed(set_state, replica.positions)
+        return lacks_confirmed(set_state, replica, replica.positions)
     return ""
 
 

@@ -47,7 +47,7 @@ _OWN_FAULTS = (TypeError, AttributeError, NameError)
 """A mutant that is written wrongly, as for other arguments than the function has now, breaks everything by these."""
 _BREAKS = "the mutant itself breaks: "
 _without: dict[tuple[str, str], str] = {}
-"""What is wrong with a way without any mutant, mostly nothing: several mutants share a case or a story, it is run for all."""
+"""The trouble of a way without any mutant, mostly "": several mutants share a case or a story, which runs once for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What our session leaves out of what Spark does by itself."""
+"""Our session switches off work that Spark would do by itself."""
 
 from __future__ import annotations
 

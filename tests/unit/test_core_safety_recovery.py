@@ -15,7 +15,8 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.recovery import EPOCH_JUMP, begin_again
+from rollcall_ha.controller.core.recovery import EPOCH_JUMP, begin_again, lacks_confirmed
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions, stored
 from tests.support.core_fleets import (
@@ -269,3 +270,22 @@ def test_r7_an_id_whose_grant_was_lost_is_no_second_one_of_the_same_directory() 
     reply = fleet.do(fleet.registration(3, code="code-2", view=view))
 
     assert refusal_of(reply) is RefusalCode.BROKER_ID_INVALID
+
+
+def test_r7_an_id_far_ahead_is_no_lost_grant() -> None:
+    """Taken, a forged 2**62 would leave no id to grant."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    view = stored(1, 1, 1, 2, fleet=fleet.state.fleet_incarnation)
+
+    reply = fleet.do(fleet.registration(3 + REPLICAS_PER_SET_MAX, view=view))
+
+    assert refusal_of(reply) is RefusalCode.NEED_TO_BE_REGISTERED
+    assert fleet.set.next_id == 3
+
+
+def test_r7_replicas_of_rocketmq_are_not_measured_by_what_was_confirmed() -> None:
+    """A power cut may take the tails of all of them; outside of a recovery the longest log is elected as well."""
+    fleet = Fleet().serving_java(TWO)
+    found = replace(fleet.set, known_confirm=900)
+
+    assert lacks_confirmed(found, fleet.replica(1), positions(500)) == ""
