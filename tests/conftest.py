@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.deploy.local import processes
+from tests.support.warm import WarmInterpreter
 
 # pytest-xdist sets it for its workers: tables of commands would be those of a narrow terminal there.
 os.environ.pop("COLUMNS", None)
@@ -55,6 +56,9 @@ settings.load_profile("same")
 
 # The contexts of whoever runs the tests: a command without an address would go to a fleet of his.
 os.environ["XDG_CONFIG_HOME"] = os.devnull
+
+# The demo, the machines and the benches start theirs as anybody does.
+processes.Processes.popen = staticmethod(WarmInterpreter().popen)
 
 # Two fleets that are founded at the same moment find the same ports free; each worker has ports of its own.
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):

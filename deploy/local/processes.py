@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -57,14 +58,27 @@ class ProcessRecord(Frozen):
     """Creation time as psutil reports it."""
 
 
+class Child(Protocol):
+    """What is asked of a process that was started here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """None while it lives; then its exit status, and it is reaped."""
+
+
 class Processes:
     """The processes of one directory. Not for several threads."""
+
+    popen: Callable[..., Child] = subprocess.Popen
+    """What starts one."""
 
     def __init__(self, directory: Path) -> None:
         """Use ``directory/run`` and ``directory/log``; both are created."""
         self.run = directory / "run"
         self.log = directory / "log"
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int, Child] = {}
         self.run.mkdir(parents=True, exist_ok=True)
         self.log.mkdir(parents=True, exist_ok=True)
 
@@ -85,7 +99,7 @@ class Processes:
         for host, port in ports:
             require_free(host, port)
         with (self.log / f"{name}.log").open("ab") as output:
-            child = subprocess.Popen(
+            child = self.popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
