@@ -98,6 +98,7 @@ fast() {
 }
 
 all() {
+    local slow
     fast
     # Fleets of different files hardly feel each other: they mostly wait for their own deadlines. What computes goes beside
     # them, and is told to be nice, so that no fleet waits for it.
@@ -105,11 +106,14 @@ all() {
     begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-60}"
     settle sim
     begin pages nice -n 10 "${pytest[@]}" -n 2 --dist loadfile tests/interop tests/scenario tests/docs
-    settle
+    settle pages
+    # Of 250 files the 50 with such tests: to import the others takes each worker as long as some of the tests.
+    mapfile -t slow < <(grep -rl --include='test_*.py' 'mark\.slow' tests/unit tests/property tests/sim)
+    begin slow nice -n 10 "${pytest[@]}" -n "$workers" -m 'slow and not cluster and not spark and not prove' "${slow[@]}"
+    settle cluster
     # A test file keeps one core busy, with a Java of its own. Programs that start a Java need no second compiler for a minute.
     export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
     begin spark "${pytest[@]}" -n 2 --dist loadfile -m 'spark and not cluster and not prove' tests/spark
-    begin slow "${pytest[@]}" -n "$workers" -m 'slow and not cluster and not spark and not prove' tests/unit tests/property tests/sim
     settle
 }
 
