@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
@@ -49,6 +50,7 @@ from rollcall_ha.controller.contract.values import (
     StopReason,
     StoredView,
     SwitchoverEnd,
+    ToldConfirm,
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import Intactness, LossVerdict, Verdict
@@ -165,6 +167,8 @@ class ReplicaRegistered(ReplicaEvent, tag="replica-registered"):
     """False: a RocketMQ broker that has not told them yet; another event follows when it has."""
     ended: DetectionStamps | None = None
     """The end of the master's process that this one replaces, with the cause ``replaced``; None = it replaces none."""
+    confirmed: ToldConfirm | UnsetType = UNSET
+    """The highest that replicas of ours have told in this recovery; UNSET: there is none."""
 
 
 class SessionOpened(ReplicaEvent, tag="session-opened"):

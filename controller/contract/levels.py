@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, NoteConfirms, Operation
-from rollcall_ha.controller.contract.events import ConfirmsNoted, Event
+from rollcall_ha.controller.contract.events import ConfirmsNoted, Event, ReplicaRegistered
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Evidence, Milestone, ReplicaEvidence, StoredView
 from rollcall_ha.controller.contract.verdicts import CandidateVerdict
@@ -37,6 +37,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Milestone: {"uncertainty_us": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},
+    ReplicaRegistered: {"confirmed": 2},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {}

@@ -253,6 +253,13 @@ class KnownConfirm(Value):
     confirm_offset: LogOffset
 
 
+ToldConfirm = tuple[MasterEpoch, LogOffset]
+"""
+A confirm offset, behind the epoch in which the log of its teller ends. Compared as it is: 900 confirmed bytes of epoch
+4 are more than any log of epoch 3 can hold.
+"""
+
+
 class Phase(StrEnum):
     """Steps of a failover, in the order in which they happen; ``FAULT`` is last because journals count by place."""
 

@@ -59,15 +59,13 @@ from rollcall_ha.controller.core.policies import (
     RankPart,
 )
 from rollcall_ha.controller.core.ranking import Ranking, elect
-from rollcall_ha.controller.core.recovery import lacks_confirmed, newest_reign
+from rollcall_ha.controller.core.recovery import CONFIRMED_LEVEL, lacks_confirmed, newest_reign
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _Electing = ElectMaster | ElectUnclean
 
 WARM_LEVEL = 2
 """The feature level from which on warm replicas are known, and preferred among equal logs."""
-CONFIRMED_LEVEL = 2
-"""The feature level from which on a set that recovers elects nobody who lacks what is known to be confirmed (R7)."""
 
 
 class _Case(Frozen):
@@ -362,14 +360,7 @@ def _clean_policy(
 ) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
     """The policy of a clean election, and the replicas that it sets aside."""
     if set_state.recovery is not None:
-        shorter = _set_aside_by_reports(set_state, evidence)
-        if fleet.feature_level >= CONFIRMED_LEVEL:
-            shorter |= {
-                seen.broker_id: reason
-                for seen in evidence.replicas
-                if (reason := lacks_confirmed(set_state, set_state.replica(seen.broker_id), seen))
-            }
-        return RESTORED, shorter
+        return RESTORED, {**_short(fleet, set_state, evidence), **_set_aside_by_reports(set_state, evidence)}
     # RocketMQ's brokers prove nothing when they restart: after a power cut all of them are suspects, and waiting for
     # the unclean word would stop every such fleet. Ours may prove more, so one native suspect is enough to wait for it.
     suspects = [replica for replica in set_state.replicas if replica.is_suspect]
@@ -383,7 +374,19 @@ def _clean_policy(
         return DATA_FIRST_THEN_WARM if fleet.feature_level >= WARM_LEVEL else DATA_FIRST, {}
     # Member 2 was started on a copy of its directory from when it ran, and all that a start proves is true of it. Dead
     # master 1 had told of 3,000 confirmed bytes, 2 ends at 1,600: elected, it cuts 1,400 from every log (R3).
-    return PREFERENCE_FIRST, short_of_confirmed(set_state, evidence)
+    return PREFERENCE_FIRST, _short(fleet, set_state, evidence)
+
+
+def _short(fleet: FleetState, set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """The replicas that lack what is known to be confirmed, each with both numbers."""
+    short = short_of_confirmed(set_state, evidence)
+    if set_state.recovery is None or fleet.feature_level < CONFIRMED_LEVEL:
+        return short
+    return short | {
+        seen.broker_id: reason
+        for seen in evidence.replicas
+        if (reason := lacks_confirmed(set_state, set_state.replica(seen.broker_id), seen))
+    }
 
 
 def _set_aside_by_longest(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
@@ -492,11 +495,16 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
     set_state, command = case.set_state, case.command
     kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(case)
     verdict = _verdict(case, ranking, policy=policy, kind=kind)
+    hint = "start a member of the SyncStateSet; it is elected as soon as it has registered"
+    if policy is RESTORED and _short(case.fleet, set_state, case.evidence):
+        hint = "start the replica that holds it, or accept a loss with: rollcall elect --unclean --accept-loss BYTES"
+    elif command.to is not None:
+        hint = "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status"
     if command.to is not None:
         raise Refusal(
             RefusalCode.NOT_ELIGIBLE,
             f"replica {command.to} may not be elected: {ranking.reason_of(command.to)}",
-            "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",
+            hint,
             requested=command.to,
             current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
             verdict=verdict,
@@ -505,7 +513,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
         answer=Refused(
             code=RefusalCode.NO_ELIGIBLE_REPLICA,
             reason=f"no replica of {command.set_key} may be elected: {ranking.reasons}",
-            hint="start a member of the SyncStateSet; it is elected as soon as it has registered",
+            hint=hint,
             verdict=verdict,
         ),
         events=(
@@ -522,7 +530,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
 def _elected(
     case: _Case, ranking: Ranking, winner: BrokerId, *, policy: ElectionPolicy, kind: ElectionKind
 ) -> MasterElected:
-    set_state, evidence = case.set_state, case.evidence
+    set_state, evidence, level = case.set_state, case.evidence, case.fleet.feature_level
     replica = set_state.replica(winner)
     assert replica is not None
     # A winner that may lack records stands alone. The others were members of a set that agreed on another log; each
@@ -535,7 +543,7 @@ def _elected(
         winner=winner,
         members=_new_set(case, replica) if is_proven and kind is not ElectionKind.UNCLEAN else (winner,),
         reason=_reason(case, kind),
-        estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
+        estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner, level=level),
     )
 
 
@@ -577,5 +585,7 @@ def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
 
 def _is_whole(case: _Case, replica: ReplicaState) -> bool:
     """An intact member, and nothing that was heard of it says that it lacks what all members had."""
-    short = short_of_confirmed(case.set_state, case.evidence)
+    # In a recovery as well: 2 registered 500 and was intact, for nobody had told of the 900 confirmed bytes yet. In the
+    # set of winner 1 it would be elected without them when that dies in the next second (R7).
+    short = _short(case.fleet, case.set_state, case.evidence)
     return case.set_state.is_intact_member(replica) and replica.broker_id not in short

@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
 from rollcall_ha.controller.core.decision import Refusal
-from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
+from rollcall_ha.controller.core.recovery import CONFIRMED_LEVEL, EPOCH_JUMP_DRAWS, end_words
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
@@ -100,9 +100,9 @@ def candidates_of(
 def short_of_confirmed(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
     """The members of ours that lack bytes which every member had, each with both numbers (R3)."""
     return {
-        seen.broker_id: f"ends at {seen.max_offset}, below {seen.confirmed_before}, which all members had before"
+        seen.broker_id: f"{end_words(set_state, seen)}, below {seen.confirmed_before}, which all members had before"
         for seen in evidence.replicas
-        if seen.confirmed_before is not UNSET and seen.max_offset < seen.confirmed_before
+        if seen.confirmed_before is not UNSET and set_state.held_by(seen) < seen.confirmed_before
         if seen.broker_id in set_state.sync_state_set
         if (replica := set_state.replica(seen.broker_id)) is not None and replica.kind is ReplicaKind.NATIVE
     }
@@ -151,7 +151,7 @@ def _absence(replica: ReplicaState) -> str:
     return f"silent ({replica.silence.value})" if replica.silence is not None else "silent"
 
 
-def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerId) -> int:
+def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerId, *, level: int) -> int:
     """
     Highest known confirm or released end above the winner's end: what an election of ``winner`` may lose, at least.
 
@@ -166,5 +166,8 @@ def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerI
         ends.extend((seen.confirm_offset, seen.released))
     if evidence.confirmed is not UNSET:
         ends.append(evidence.confirmed)
-    end = next((seen.max_offset for seen in evidence.replicas if seen.broker_id == winner), 0)
+    if set_state.recovery is not None and set_state.recovery.confirmed is not UNSET:
+        ends.append(set_state.recovery.confirmed[1])
+    log = next((seen for seen in evidence.replicas if seen.broker_id == winner), None)
+    end = 0 if log is None else set_state.held_by(log) if level >= CONFIRMED_LEVEL else log.max_offset
     return max(0, max(ends) - end)

@@ -168,7 +168,10 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         if set_state.recovery is None:
             result = replace(result, replicas=_without_sessions(result.replicas, event.broker_id))
         known = event.positions if event.are_positions_known else None
-        result = replace(result, recovery=after_report(set_state, event.broker_id, event.stored, known))
+        recovering = after_report(set_state, event.broker_id, event.stored, known)
+        # An event of feature level 1 tells none, and leaves what is known.
+        told = recovering.confirmed if event.confirmed is UNSET else event.confirmed
+        result = replace(result, recovery=replace(recovering, confirmed=told))
     return _with_set(result, event)
 
 

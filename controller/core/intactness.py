@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
 from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core.recovery import CONFIRMED_LEVEL, lacks_confirmed
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
@@ -33,9 +34,11 @@ def with_heard_confirm(set_state: SetState, operation: Operation) -> SetState:
     return replace(set_state, known_confirm=max(set_state.known_confirm, evidence.confirmed))
 
 
-def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness, str]:
+def judge(
+    set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, level: int
+) -> tuple[Intactness, str]:
     """
-    What a registration proves about the log that it brings.
+    What a registration proves about the log that it brings, at the fleet's feature ``level``.
 
     Returns:
         The judgement and its reason, with both values where there are two. ``SUSPECT`` is only for the last member.
@@ -52,7 +55,7 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
         if command.positions.max_offset == 0:
             return Intactness.NEW, "first registration, empty log"
         return Intactness.NOT_INTACT, f"first registration, with a log that ends at {command.positions.max_offset}"
-    proof, reason = _proof(set_state, replica, command)
+    proof, reason = _proof(set_state, replica, command, level)
     # Without its last member the set could elect no replica, and nothing would tell any more which replica had
     # the records. So it stays, marked: only an operator, or the longest of all members, brings it back (R3).
     if proof is None and set_state.sync_state_set == (replica.broker_id,):
@@ -60,7 +63,9 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
     return proof or Intactness.NOT_INTACT, reason
 
 
-def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness | None, str]:
+def _proof(
+    set_state: SetState, replica: ReplicaState, command: RegisterReplica, level: int
+) -> tuple[Intactness | None, str]:
     end = command.positions.max_offset
     # First of all: power loss, then a clean restart on the same boot. Each proof below speaks of the last restart only.
     if replica.is_suspect:
@@ -71,6 +76,8 @@ def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica)
     # process that had lost the tail already.
     if end < set_state.known_confirm:
         return None, f"ends at {end}, below the known confirm offset {set_state.known_confirm}"
+    if level >= CONFIRMED_LEVEL and (short := lacks_confirmed(set_state, replica, command.positions)):
+        return None, short
     if replica.goodbye is not None and end < replica.goodbye.end_offset:
         # Neither the boot nor the store vouches for a log that was emptied between a stop and a start. A set of one
         # with 300 acknowledged records was elected as same-boot, and its empty log graded "proven, 0 B lost".

@@ -1,8 +1,9 @@
 """
 When the controllers know less than a replica does: after a wipe, after the restore of an old backup (R7).
 
-Here: noticing it, which replicas are awaited, which set is adopted, where epochs go on; ``begin_again`` for a restored
-snapshot. Not here: admitting the replicas (``registration``), electing (``decide_election``).
+Here: noticing it, which replicas are awaited, which set is adopted, what was confirmed, where epochs go on;
+``begin_again`` for a restored snapshot. Not here: admitting the replicas (``registration``), electing
+(``decide_election``).
 
 Rule 1: the newest stored view counts once every replica that any view names has reported. A set that was shrunk from
 {1,2} to {1} just before the wipe is known to replica 1 alone.
@@ -27,7 +28,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.values import Positions, ReplicaEvidence, StoredView
+from rollcall_ha.controller.contract.values import Positions, ReplicaEvidence, StoredView, ToldConfirm
 from rollcall_ha.controller.core.state import FleetState, Recovery, ReplicaState, SetState
 
 EPOCH_JUMP = 2**20
@@ -38,6 +39,9 @@ OWN_VIEW = FleetIncarnation("")
 
 RECOVERED_LEVEL = 2
 """From this feature level on an outage that ends in a recovery is that of the newest view's master."""
+
+CONFIRMED_LEVEL = 2
+"""The feature level from which on logs are measured by what is confirmed also in a recovery, and by epochs (R3, R7)."""
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -130,17 +134,36 @@ def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
     return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
+def confirmed_after(recovery: Recovery, holds: Positions) -> ToldConfirm:
+    """The highest confirm offset that is known in a recovery, after a replica of ours has told what it holds."""
+    # Never beyond the teller's own end, as outside of a recovery: every honest replica would lack it.
+    told = holds.last_epoch, min(holds.confirm_offset, holds.max_offset)
+    return told if recovery.confirmed is UNSET else max(recovery.confirmed, told)
+
+
 def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Positions | ReplicaEvidence) -> str:
-    """Which confirmed bytes of a reign that the controllers know are not in this log, in words; empty: none."""
+    """Which confirmed bytes are not in this log, in words; empty: none that is known of."""
     # All replicas of a Java set may end below it after a power cut: they prove nothing, and its longest log is elected.
     if replica is None or replica.kind is not ReplicaKind.NATIVE:
         return ""
     # Member 4 reported 900, all of them acknowledged. Its volume was put back to 500, and it reported that: as the only
     # member it was the longest of all reports, and a clean election cut 400 acknowledged bytes from the others. Of a
-    # later reign nothing is known here: an unclean election may have taken what was confirmed before it.
-    if holds.last_epoch > set_state.master_epoch or holds.max_offset >= set_state.known_confirm:
+    # log of a later reign this says nothing: an unclean election may have taken what was confirmed before it.
+    if holds.last_epoch <= set_state.master_epoch and set_state.held_by(holds) < set_state.known_confirm:
+        return f"{end_words(set_state, holds)}, below the known confirm offset {set_state.known_confirm}"
+    # What was told of that later reign says it: the same happened to 4 in one that the controllers had lost.
+    told = UNSET if set_state.recovery is None else set_state.recovery.confirmed
+    if told is UNSET or (holds.last_epoch, holds.max_offset) >= told:
         return ""
-    return f"ends at {holds.max_offset}, below the known confirm offset {set_state.known_confirm}"
+    end = f"ends in epoch {holds.last_epoch} at {holds.max_offset}"
+    return f"{end}, below the known confirm offset {told[1]} of epoch {told[0]}"
+
+
+def end_words(set_state: SetState, holds: Positions | ReplicaEvidence) -> str:
+    """Where a log ends, and where its epoch did if that was before."""
+    held = set_state.held_by(holds)
+    past = f" in epoch {holds.last_epoch}, which ended at {held}" if held < holds.max_offset else ""
+    return f"ends at {holds.max_offset}{past}"
 
 
 def newest_reign(recovery: Recovery | None) -> tuple[BrokerId, Incarnation] | None:

@@ -20,12 +20,14 @@ the one that is registered lives, or while no other master does.
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
-from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SyncStateSet
 from rollcall_ha.controller.contract.replies import Registered
-from rollcall_ha.controller.contract.values import Positions, RegisteredAs, made_from
+from rollcall_ha.controller.contract.values import Positions, RegisteredAs, ToldConfirm, made_from
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.callers import binding
@@ -71,7 +73,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
         events = (BrokerIdGranted(broker_id=command.broker_id, register_code=code, address=address),)
     is_recovering = set_state.recovery is not None or knows_more
     _validate_identity(fleet, set_state, replica, command, is_recovering=is_recovering)
-    event = _registration(set_state, replica, command, is_recovering=is_recovering)
+    event = _registration(fleet.feature_level, set_state, replica, command, is_recovering=is_recovering)
     intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
         answer=lambda view: Registered(
@@ -301,7 +303,7 @@ def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:
 
 
 def _registration(
-    set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
+    level: int, set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
 ) -> ReplicaRegistered | SessionOpened:
     ordinal = SessionOrdinal(replica.session_ordinal + 1)
     is_member = command.broker_id in set_state.sync_state_set
@@ -310,7 +312,7 @@ def _registration(
     completes = is_same and replica.positions is None and command.are_positions_known
     if is_same and not (is_recovering or leaves_as_learner or completes):
         return made_from(command, SessionOpened, session_ordinal=ordinal)
-    intactness, reason = judge(set_state, replica, command)
+    intactness, reason = judge(set_state, replica, command, level=level)
     if completes:
         # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
         # itself, every RocketMQ broker would come out as "the same process", and intact.
@@ -321,12 +323,15 @@ def _registration(
             intactness = Intactness.NOT_INTACT
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
+    told: ToldConfirm | UnsetType = UNSET
     if is_recovering:
         # Judged, and it stays a member all the same: wiped controllers know of no earlier incarnation, so by the
         # judgement alone all would be newcomers and the set empty (rule 7). Members without proof become suspects.
         known = command.positions if command.are_positions_known else None
         recovering = recovery.after_report(set_state, command.broker_id, command.stored, known)
         awaited = recovering.awaited
+        if level >= recovery.CONFIRMED_LEVEL and command.description.kind is ReplicaKind.NATIVE:
+            told = recovery.confirmed_after(recovering, command.positions)
         members = recovery.adopted_set(recovering, present=members, voters=_voters_after(set_state, command))
     # Acked 5000, power loss, back with 1200, and "a member" in the next election: it could win, and 3800 acknowledged
     # bytes would be cut from the others. Out of the set it must catch up and join again (R3).
@@ -350,6 +355,7 @@ def _registration(
         ),
         awaited_reports=awaited,
         is_recovering=is_recovering,
+        confirmed=told,
     )
 
 

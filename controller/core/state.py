@@ -43,12 +43,14 @@ from rollcall_ha.controller.contract.values import (
     Positions,
     RegisteredAs,
     ReplicaDescription,
+    ReplicaEvidence,
     RevokedCertificate,
     SetConfiguration,
     SilenceCause,
     StopReason,
     StoredView,
     SwitchoverEnd,
+    ToldConfirm,
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
@@ -176,6 +178,8 @@ class Recovery(Value):
     highest_set_epoch: SyncStateSetEpoch
     elsewhere: ReignElsewhere | None = None
     """Set for one that moves here from other controllers; None = these controllers lost their memory."""
+    confirmed: ToldConfirm | UnsetType = UNSET
+    """The highest that replicas of ours have told since it began; UNSET: none did, or the feature level is below 2."""
 
     @property
     def awaited(self) -> SyncStateSet:
@@ -362,6 +366,14 @@ class SetState(Value):
         if replica.incarnation is None or replica.is_suspect:
             return False
         return self.bound_incarnation(replica.broker_id) == replica.incarnation
+
+    def held_by(self, log: Positions | ReplicaEvidence) -> LogOffset:
+        """Up to where a log that ends in an earlier epoch than ours can be that of the present reign."""
+        # Epoch 4 began at 700. A log of epoch 3 with 950 bytes has more than the 900 that epoch 4 confirmed, and lacks
+        # 200 of them: taken for a whole one, it cuts them from every other (R3, R7).
+        if self.start_offset is None or log.last_epoch >= self.master_epoch:
+            return log.max_offset
+        return min(log.max_offset, self.start_offset)
 
     @property
     def is_master_alive(self) -> bool:

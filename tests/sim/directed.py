@@ -53,6 +53,7 @@ from tests.sim.directed_fleets import FLEET_CASES
 from tests.sim.directed_members import MEMBER_CASES
 from tests.sim.directed_policies import POLICY_CASES
 from tests.sim.directed_quorum import QUORUM_CASES
+from tests.sim.directed_recoveries import RECOVERY_CASES
 from tests.sim.directed_reigns import REIGN_CASES
 from tests.sim.violation import must
 from tests.support.core_builders import Fleet, positions, stored
@@ -749,6 +750,7 @@ CASES: dict[str, Callable[[], None]] = {
     "append-behind-unindexed-records": append_behind_unindexed_records,
     **DISK_CASES,
     **REIGN_CASES,
+    **RECOVERY_CASES,
     **QUORUM_CASES,
     **MEMBER_CASES,
     **FLEET_CASES,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import LogOffset
@@ -50,8 +51,8 @@ def _newest_entry_counts(original: Function) -> Function:
 
 
 def _everybody_is_intact(original: Function) -> Function:
-    def mutated(state: Any, replica: Any, command: Any) -> Any:
-        judged, reason = original(state, replica, command)
+    def mutated(state: Any, replica: Any, command: Any, **told: Any) -> Any:
+        judged, reason = original(state, replica, command, **told)
         if judged in (Intactness.NOT_INTACT, Intactness.SUSPECT):
             return Intactness.SAME_BOOT, "trusted"
         return judged, reason
@@ -81,9 +82,9 @@ def _later_confirms_count(original: Function) -> Function:
 
 
 def _any_copy_will_do(original: Function) -> Function:
-    def mutated(state: Any, replica: Any, command: Any) -> Any:
+    def mutated(state: Any, replica: Any, command: Any, **told: Any) -> Any:
         known = () if replica.incarnation is None else (replica.incarnation,)
-        return original(state, replica, replace(command, previous_incarnations=known))
+        return original(state, replica, replace(command, previous_incarnations=known), **told)
 
     return mutated
 
@@ -393,6 +394,37 @@ SETS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_core_safety_recovery.py::test_r7_the_only_member_of_a_set_that_recovers_was_elected_with_less_than_was_confirmed",
             "tests/unit/test_core_safety_recovery.py::test_r7_a_member_that_lacks_what_was_confirmed_was_said_to_be_electable",
+        ),
+    ),
+    Mutation(
+        name="R7-lost-reign",
+        what="in a recovery nothing is held against a log of a reign that the controllers have lost",
+        target="rollcall_ha.controller.core.recovery:confirmed_after",
+        mutate=constant(UNSET),
+        case="volume-behind-a-report-of-a-lost-reign",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_a_member_was_elected_with_less_than_it_had_reported_of_a_reign_that_the_controllers_lost",
+        ),
+    ),
+    Mutation(
+        name="R7-short-survivor",
+        what="a member that lacks what was confirmed is in the set of a recovery's winner",
+        target="rollcall_ha.controller.core.decide_election:_is_whole",
+        mutate=lambda _original: lambda case, replica: case.set_state.is_intact_member(replica),
+        case="volume-before-its-report",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_a_survivor_that_lacks_what_was_confirmed_stood_in_the_new_set",
+        ),
+    ),
+    Mutation(
+        name="R3-tail-of-an-older-epoch",
+        what="a log with a tail of an older epoch is measured by its length",
+        target="rollcall_ha.controller.core.state:SetState.held_by",
+        mutate=lambda _original: lambda _set_state, log: log.max_offset,
+        case="volume-with-a-tail",
+        tests=(
+            "tests/unit/test_core_copies.py::test_a_copy_from_before_its_own_tail_was_cut_was_elected_for_its_length",
+            "tests/unit/test_core_copies.py::test_a_copy_from_before_its_own_tail_was_cut_was_intact_for_its_length",
         ),
     ),
     Mutation(

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ElectMaster, NoteConfirms
-from rollcall_ha.controller.contract.events import ConfirmsNoted, ElectionFailed, MasterElected
+from rollcall_ha.controller.contract.events import (
+    ConfirmsNoted,
+    ElectionFailed,
+    MasterElected,
+    ReplicaRegistered,
+)
 from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.replies import Done, Elected
@@ -79,6 +86,59 @@ def test_java_replicas_and_outsiders_are_not_measured_by_a_confirm() -> None:
     refused = refusal(fleet.elect(3, evidence=fleet.evidence({3: positions(10)}, confirmed=3_000)))
     assert "not in SyncStateSet" in refused.reason
     assert all(replica.kind is ReplicaKind.NATIVE for replica in fleet.set.replicas)
+
+
+def cut_off() -> Fleet:
+    """
+    1, master of epoch 1 with 950 bytes, was cut off; epoch 2 of 2 began at 700, and has confirmed 900, with 1 and 3.
+
+    Now 2 is gone.
+    """
+    fleet = Fleet().serving()
+    fleet.elect(2)
+    fleet.enter(700)
+    note(fleet, 900, epoch=2)
+    fleet.silence(2)
+    return fleet
+
+
+COPY_OF_BEFORE = positions(950, epoch=1, confirm=700)
+OF_BEFORE = "ends at 950 in epoch 1, which ended at 700, below"
+
+
+def test_a_copy_from_before_its_own_tail_was_cut_was_elected_for_its_length() -> None:
+    """A volume as it was taken while 1 was cut off has more bytes than were confirmed, and lacks 200 that were."""
+    fleet = cut_off()
+    evidence = fleet.evidence({1: COPY_OF_BEFORE, 3: positions(900, epoch=2)}, confirmed=900)
+
+    refused = refusal(fleet.elect(1, evidence=evidence))
+    assert f"{OF_BEFORE} 900, which all members had before" in refused.reason
+    assert fleet.want(fleet.elect(evidence=evidence), Elected).verdict.winner == 3
+
+
+def test_a_copy_from_before_its_own_tail_was_cut_was_intact_for_its_length() -> None:
+    """Its incarnation is the registered one: cut off, it had not restarted."""
+    fleet = cut_off()
+    copy = fleet.registration(1, incarnation="i1.2", holds=COPY_OF_BEFORE)
+    fleet.state = replace(fleet.state, feature_level=1)
+    fleet.do(copy)
+    assert judged(fleet) is Intactness.SAME_BOOT, "the release before says so (R15)"
+
+    fleet = cut_off()
+    fleet.do(copy)
+
+    assert judged(fleet) is Intactness.NOT_INTACT
+    assert fleet.event(ReplicaRegistered).intactness_reason == f"{OF_BEFORE} the known confirm offset 900"
+    assert fleet.set.sync_state_set == ids(2, 3)
+
+
+def test_the_unclean_word_for_a_copy_from_before_its_tail_was_cut_names_what_is_lost() -> None:
+    fleet = cut_off()
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=COPY_OF_BEFORE))
+
+    refused = refusal(fleet.elect_unclean(0, 1))
+
+    assert (refused.code, refused.current) == (RefusalCode.NOT_CONFIRMED, "200")
 
 
 def test_below_level_2_an_election_knows_nothing_of_it() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import (
     ReplicaRegistered,
 )
@@ -18,7 +21,7 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP, begin_again, lacks_confirmed
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.core.views import condition_of
-from tests.support.core_builders import Fleet, ids, positions, stored
+from tests.support.core_builders import NOTHING, OLD_FLEET, Fleet, ids, positions, refusal, stored
 from tests.support.core_fleets import (
     TWO,
     refusal_of,
@@ -234,6 +237,84 @@ def test_r7_the_only_member_of_a_set_that_recovers_was_elected_with_less_than_wa
 
 def test_r7_a_member_that_lacks_what_was_confirmed_was_said_to_be_electable() -> None:
     assert condition_of(put_back().set) == (Condition.NO_ELIGIBLE_REPLICA, f"in SyncStateSet: 1 {SHORT}")
+
+
+def lost_reign(*, wiped: bool = False, level: int = FEATURE_LEVEL) -> Fleet:
+    """
+    Of epoch 4, which the controllers have lost, the only member had reported all; then its volume is put back.
+
+    2 follows it and was no member, 3 is a learner.
+    """
+    fleet = Fleet() if wiped else Fleet().serving()
+    fleet.state = replace(fleet.state, feature_level=level)
+    view = stored(4, 9, 1, fleet=OLD_FLEET if wiped else fleet.state.fleet_incarnation)
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=positions(900, epoch=4, confirm=900), view=view))
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(300, epoch=4, confirm=300), view=view))
+    fleet.do(fleet.registration(3, incarnation="i3.2", holds=NOTHING, view=view, is_learner=True))
+    fleet.do(fleet.registration(1, incarnation="i1.3", holds=positions(500, epoch=4, confirm=500), view=view))
+    assert (fleet.set.sync_state_set, fleet.set.master_epoch) == (ids(1), 0 if wiped else 1)
+    return fleet
+
+
+LOST_SHORT = "ends in epoch 4 at 500, below the known confirm offset 900 of epoch 4"
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_r7_a_member_was_elected_with_less_than_it_had_reported_of_a_reign_that_the_controllers_lost(
+    *, wiped: bool
+) -> None:
+    """Of a later reign than their own nothing was held against a log, also not what was reported a moment ago."""
+    fleet = lost_reign(wiped=wiped)
+    assert condition_of(fleet.set) == (Condition.NO_ELIGIBLE_REPLICA, f"in SyncStateSet: 1 {LOST_SHORT}")
+
+    for reply in (refusal(fleet.elect()), refusal(fleet.elect(1))):
+        assert LOST_SHORT in reply.reason
+        assert "rollcall elect --unclean" in reply.hint
+    refused = refusal(fleet.elect_unclean(399, 1))
+    assert (refused.code, refused.current) == (RefusalCode.NOT_CONFIRMED, "400")
+    assert fleet.want(fleet.elect_unclean(400, 1), Elected).verdict.kind is ElectionKind.UNCLEAN
+
+
+def test_r7_a_longer_log_of_an_older_reign_was_taken_for_one_that_holds_what_was_confirmed() -> None:
+    """950 bytes of epoch 3 are more than 900, and lack what epoch 4 has confirmed of its own."""
+    fleet = lost_reign()
+    fleet.do(fleet.registration(1, incarnation="i1.4", holds=positions(950, epoch=3), view=stored(4, 9, 1)))
+
+    assert "ends in epoch 3 at 950, below the known confirm offset 900 of epoch 4" in refusal(fleet.elect()).reason
+
+
+def test_r7_a_log_of_a_reign_after_the_confirmed_one_is_not_measured_by_it() -> None:
+    """1 and 2 had 900 confirmed bytes in epoch 4; 3 was elected uncleanly in 5, which the controllers lost as well."""
+    fleet = Fleet().serving()
+    for broker_id in (1, 2):
+        holds = positions(900, epoch=4, confirm=900)
+        fleet.do(fleet.registration(broker_id, incarnation=f"i{broker_id}.2", holds=holds, view=stored(4, 9, 1, 2)))
+    fleet.do(fleet.registration(3, incarnation="i3.2", holds=positions(500, epoch=5), view=stored(5, 10, 3)))
+
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 3
+
+
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_r7_a_survivor_that_lacks_what_was_confirmed_stood_in_the_new_set(epoch: int) -> None:
+    """Its volume was put back before it reported; when it was judged, nobody had told of the 900 confirmed bytes yet."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    view = stored(epoch, 7, 1, 2, fleet=fleet.state.fleet_incarnation)
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(500, epoch=epoch, confirm=500), view=view))
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=positions(900, epoch=epoch, confirm=900), view=view))
+    assert fleet.set.is_intact_member(fleet.replica(2))
+
+    elected = fleet.want(fleet.elect(), Elected)
+
+    assert (elected.verdict.winner, elected.verdict.sync_state_set) == (1, ids(1))
+
+
+def test_r7_below_level_2_a_recovery_does_not_keep_what_was_confirmed() -> None:
+    """R15: an older controller in the quorum elects; one that does not would have a state of its own."""
+    fleet = lost_reign(level=1)
+    assert fleet.set.recovery is not None
+    assert (fleet.set.recovery.confirmed, fleet.event(ReplicaRegistered).confirmed) == (UNSET, UNSET)
+
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 1
 
 
 def test_r7_a_log_of_a_later_reign_is_not_measured_by_what_was_confirmed_before_it() -> None:

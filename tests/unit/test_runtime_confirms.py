@@ -105,6 +105,7 @@ def test_a_confirm_of_another_reign_or_of_nobody_who_counts_is_not_kept() -> Non
     world, (master, slave, third) = led_set()
     tell(world, master, 3_000, 3_000)
     slave.end = slave.confirm = LogOffset(5_000)  # it knows no view yet
+    slave.last_epoch = MasterEpoch(1)
     assert world.beat(slave) is None
     assert evidence(world).confirmed == 3_000
 

@@ -1,0 +1,74 @@
+"""
+Directed cases of controllers that were put back from an older copy (R7), for the mutants of ``mutations_sets``: see
+``directed``.
+
+Each goes on from what the controllers know to what is lost: the election, or the id, of which the rule keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rollcall_ha.controller.contract.commands import NoteConfirms
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.values import KnownConfirm, Positions
+from tests.sim.violation import must
+from tests.support.core_builders import Fleet, positions, stored
+
+A, B, C = 1, 2, 3
+
+
+def _report(fleet: Fleet, member: int, life: int, holds: Positions, epoch: int, *members: int) -> None:
+    """``member`` starts for the ``life``th time and tells what it holds, with its view of ``epoch``."""
+    view = stored(epoch, 9, *members, fleet=fleet.state.fleet_incarnation)
+    fleet.do(fleet.registration(member, incarnation=f"i{member}.{life}", holds=holds, view=view))
+
+
+def _volume_behind_a_report(epoch: int) -> None:
+    """A alone acks 900 bytes in ``epoch``, reports them, and comes back with a volume of 500; nobody has more."""
+    fleet = Fleet().serving()
+    _report(fleet, A, 2, positions(900, epoch=epoch, confirm=900), epoch, A)
+    for other in (B, C):
+        _report(fleet, other, 2, positions(300, epoch=epoch, confirm=300), epoch, A)
+    _report(fleet, A, 3, positions(500, epoch=epoch, confirm=500), epoch, A)
+    won = fleet.elect()
+    must(not isinstance(won, Elected), f"R7: {A} is elected with 500 bytes, 900 of epoch {epoch} were acked")
+
+
+def volume_behind_a_report_of_a_lost_reign() -> None:
+    """In epoch 4, of which the controllers know by the reports alone."""
+    _volume_behind_a_report(4)
+
+
+def volume_before_its_report() -> None:
+    """B comes first, with a volume of 500 bytes; A is elected with all 900, and dies: nobody is elected with 500."""
+    fleet = Fleet().serving()
+    for member, end in ((B, 500), (C, 500), (A, 900)):
+        _report(fleet, member, 2, positions(end, epoch=4, confirm=end), 4, A, B, C)
+    fleet.elect()
+    must(fleet.set.master == A, f"R7: {fleet.set.master} is elected, {A} holds the most")
+    fleet.silence(A)
+    won = fleet.elect(evidence=fleet.evidence({B: positions(500, epoch=4), C: positions(500, epoch=4)}))
+    must(not isinstance(won, Elected), f"R7: {fleet.set.master} was A's survivor with 500 bytes, 900 were acked")
+
+
+def volume_with_a_tail() -> None:
+    """A's volume is from when it was cut off with 950 bytes; epoch 2 began at 700, and A, B and C have acked 900 since."""
+    fleet = Fleet().serving()
+    fleet.elect(to=B)
+    fleet.enter(700)
+    told = KnownConfirm(set_key=fleet.key, master_epoch=MasterEpoch(2), confirm_offset=LogOffset(900))
+    fleet.do(NoteConfirms(confirms=(told,)))
+    fleet.do(fleet.registration(A, incarnation="i1.2", holds=positions(950, epoch=1, confirm=700)))
+    fleet.silence(B)
+    fleet.elect(evidence=fleet.evidence(unheard=(C,)))
+    must(fleet.set.master != A, "R3: A is elected for its 950 bytes, of which 250 are those of an epoch that was cut")
+
+
+RECOVERY_CASES: dict[str, Callable[[], None]] = {
+    "volume-behind-a-report-of-a-lost-reign": volume_behind_a_report_of_a_lost_reign,
+    "volume-before-its-report": volume_before_its_report,
+    "volume-with-a-tail": volume_with_a_tail,
+}
+"""By name, as ``directed.CASES``."""
