@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 from rollcall_ha.controller.contract.commands import NoteConfirms
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
-from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.replies import Elected, Registered
 from rollcall_ha.controller.contract.values import KnownConfirm, Positions
 from tests.sim.violation import must
-from tests.support.core_builders import Fleet, positions, stored
+from tests.support.core_builders import Fleet, ids, positions, stored
+from tests.support.core_fleets import TWO
 
 A, B, C = 1, 2, 3
 
@@ -34,6 +35,11 @@ def _volume_behind_a_report(epoch: int) -> None:
     _report(fleet, A, 3, positions(500, epoch=epoch, confirm=500), epoch, A)
     won = fleet.elect()
     must(not isinstance(won, Elected), f"R7: {A} is elected with 500 bytes, 900 of epoch {epoch} were acked")
+
+
+def volume_behind_a_report() -> None:
+    """In the reign that the controllers know."""
+    _volume_behind_a_report(1)
 
 
 def volume_behind_a_report_of_a_lost_reign() -> None:
@@ -66,9 +72,22 @@ def volume_with_a_tail() -> None:
     must(fleet.set.master != A, "R3: A is elected for its 950 bytes, of which 250 are those of an epoch that was cut")
 
 
+def grant_of_a_lost_entry() -> None:
+    """C was given its id in an entry that the controllers have lost; the set has gone on."""
+    fleet = Fleet().serving(replicas=(A, B), configuration=TWO)
+    view = stored(1, 1, A, B, fleet=fleet.state.fleet_incarnation)
+    reply = fleet.do(fleet.registration(C, view=view))
+    must(isinstance(reply, Registered), "R7: C is sent away for a fresh id, and waits for a person")
+    must(fleet.set.sync_state_set == ids(A, B), "R7: C is a member by an id that nobody remembers")
+    fleet.grant("code-new")
+    must(fleet.set.replicas[-1].broker_id == 4, "C6: the id of C is given a second time")
+
+
 RECOVERY_CASES: dict[str, Callable[[], None]] = {
+    "volume-behind-a-report": volume_behind_a_report,
     "volume-behind-a-report-of-a-lost-reign": volume_behind_a_report_of_a_lost_reign,
     "volume-before-its-report": volume_before_its_report,
     "volume-with-a-tail": volume_with_a_tail,
+    "grant-of-a-lost-entry": grant_of_a_lost_entry,
 }
 """By name, as ``directed.CASES``."""

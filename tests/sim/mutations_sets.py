@@ -391,6 +391,7 @@ SETS: tuple[Mutation, ...] = (
         what="in a recovery the longest report is elected, also where it lacks what is known to be confirmed",
         target="rollcall_ha.controller.core.recovery:lacks_confirmed",
         mutate=constant(""),
+        case="volume-behind-a-report",
         tests=(
             "tests/unit/test_core_safety_recovery.py::test_r7_the_only_member_of_a_set_that_recovers_was_elected_with_less_than_was_confirmed",
             "tests/unit/test_core_safety_recovery.py::test_r7_a_member_that_lacks_what_was_confirmed_was_said_to_be_electable",
@@ -432,6 +433,7 @@ SETS: tuple[Mutation, ...] = (
         what="a replica whose id was granted in an entry that the controllers have lost is sent away for a fresh one",
         target="rollcall_ha.controller.core.registration:_is_grant_lost",
         mutate=constant(value=False),
+        case="grant-of-a-lost-entry",
         tests=(
             "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_with_the_controllers_entries_waited_for_a_person",
             "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_is_no_second_one_of_the_same_directory",
