@@ -131,12 +131,19 @@ class DataDirectory:
 
         Raises:
             DirectoryError: another process has it, or it belongs to another kind or version; nothing was changed.
+            OSError: its disk does not take it now.
         """
         mark = f"{kind} {version}\n"
         # Judged before the lock file is made, for a refused start changes nothing; and again when nobody else can.
         _refuse_foreign(path, mark, fresh)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            remedy = f"mount it read-write, and let user {os.getuid()} own it"
+            raise OSError(error.errno, f"{path} cannot be written ({error.strerror}): {remedy}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _refuse_foreign(path, mark, fresh)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,21 @@ def test_a_data_directory_that_is_a_file_is_refused_with_the_remedy(tmp_path: Pa
 
     with pytest.raises(DirectoryError, match="is no folder"):
         DataDirectory.claim(Path(f"{file}{below}"), kind="broker", version=1)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_data_directory_that_cannot_be_written_was_told_as_a_number_and_a_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Still an ``OSError``: a supervisor starts the process again, also when the disk is back."""
+
+    def refused(path: Path, *_: int) -> int:
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr("os.open", refused)
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
+        DataDirectory.claim(tmp_path, kind="broker", version=1)
+
+    told = f"{tmp_path} cannot be written ({os.strerror(code)}): mount it read-write, and let user {os.getuid()} own it"
+    assert caught.value.errno == code
+    assert (told in str(caught.value)) == (code != errno.ENOSPC)
