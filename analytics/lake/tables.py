@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -105,9 +106,9 @@ class LakeTable(Frozen):
 
     def commented(self) -> list[Column]:
         """The columns, each with its meaning as Spark's and Parquet's comment."""
-        from pyspark.sql import functions as f
+        from pyspark import SparkContext
 
-        return [f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in self.columns]
+        return list(_commented(self, SparkContext._gateway))  # noqa: SLF001 (the columns live in that Java)
 
     def of_ms(self) -> list[Column]:
         """The columns, of rows that have their instants as ``NAME_ms`` (``in_ms``)."""
@@ -117,6 +118,14 @@ class LakeTable(Frozen):
             f.timestamp_millis(f"{one.name}_ms").alias(one.name) if one.kind == "timestamp" else f.col(one.name)
             for one in self.columns
         ]
+
+
+@cache
+def _commented(table: LakeTable, _java: object) -> tuple[Column, ...]:
+    """Once per table and Java: to make one, py4j looks the class of its comment up in 250 jars."""
+    from pyspark.sql import functions as f
+
+    return tuple(f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in table.columns)
 
 
 class LakeView(LakeTable, kw_only=True):
