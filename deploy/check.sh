@@ -112,7 +112,8 @@ all() {
     begin slow nice -n 10 "${pytest[@]}" -n "$workers" -m 'slow and not cluster and not spark and not prove' "${slow[@]}"
     settle cluster
     # A test file keeps one core busy, with a Java of its own. Programs that start a Java need no second compiler for a minute.
-    export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
+    # Its code does not fit into what Java keeps for one compiler alone (tests/spark/conftest.py).
+    export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     begin spark "${pytest[@]}" -n 2 --dist loadfile -m 'spark and not cluster and not prove' tests/spark
     settle
 }

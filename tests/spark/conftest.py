@@ -15,16 +15,26 @@ import pytest
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
+from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
+from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
 QUICK_START = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # With one compiler alone Java keeps 48 MB of code; Spark has more, and half of the tests' time would go into compiling
+    # again what was thrown away.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    # What nobody looks at: whether each rule left a sound plan, who called which function, texts of plans.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "10",
     "spark.driver.memory": "1g",
 }
 """
@@ -76,3 +86,12 @@ def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
     from tests.spark.lakes import content
 
     return content(spark, batch, (BRONZE_EVENTS, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS))
+
+
+@pytest.fixture(scope="session")
+def found(spark: Any, batch: Lake) -> Contents:
+    """The tables of a report of the story with three failovers, as ``--what-if none`` shows them."""
+    from rollcall_ha.analytics.jobs import report
+
+    quiet = Progress(spark, is_quiet=True)
+    return report.contents_of(spark, batch, quiet, presets=(), real_preset=Preset.NORMAL)
