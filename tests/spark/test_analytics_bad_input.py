@@ -51,32 +51,25 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("prod [eu]/e.jsonl", "a{b,c}/e.jsonl", "f/e[1].jsonl", "w*t?/e.jsonl", "back\\\\slash/e.jsonl", "[z.jsonl"),
-        *(
-            "_page.jsonl",
-            ".page.jsonl",
-            "_d/e.jsonl",
-            ".d/e.jsonl",
-            "_[x]/_{y}.jsonl",
-            "50 %#2F é 订.jsonl",
-            "a=b.jsonl",
-        ),
-    ],
+NAMES = (
+    *("prod [eu]/e.jsonl", "a{b,c}/e.jsonl", "f/e[1].jsonl", "w*t?/e.jsonl", "back\\\\slash/e.jsonl", "[z.jsonl"),
+    *("_page.jsonl", ".page.jsonl", "_d/e.jsonl", ".d/e.jsonl", "_[x]/_{y}.jsonl", "50 %#2F é 订.jsonl", "a=b.jsonl"),
+    # What they would be, as patterns.
+    *("prod e/e.jsonl", "ab/e.jsonl", "ac/e.jsonl", "f/e1.jsonl", "wit!/e.jsonl", "plain.jsonl"),
 )
-def test_a_path_is_a_path_and_no_pattern(spark: Any, tmp_path: Path, name: str) -> None:
+
+
+def test_a_path_is_a_path_and_no_pattern(spark: Any, tmp_path: Path) -> None:
     """Spark found nothing, or another folder's files, and leaves out what begins with _ or . without a word."""
-    file = tmp_path / name
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(f"{RECORD}1}}\n")
-    (tmp_path / "plain.jsonl").write_text(f"{RECORD}2}}\n")
+    files = {tmp_path / name: f"{RECORD}{number}}}\n" for number, name in enumerate(NAMES)}
+    for file, text in files.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
 
-    found = read_lines(spark, find_journals([tmp_path])).collect()
+    rows = read_lines(spark, find_journals([tmp_path])).collect()
 
-    assert sorted(row["text"] for row in found) == [f"{RECORD}1}}", f"{RECORD}2}}"]
-    assert {file_of(row["source_file"]) for row in found} == {file, tmp_path / "plain.jsonl"}
+    assert len(rows) == len(files)
+    assert {file_of(row["source_file"]): f"{row['text']}\n" for row in rows} == files
 
 
 def test_what_is_not_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,10 +122,10 @@ def test_a_stream_reads_every_event_once_over_restarts(
     half = len(records) // 2
     journal = Journal(records[:half])
     with serving(journal) as address:
-        assert read_now(spark, address, tmp_path) > 3, "one step is all that the trap reads"
+        assert read_now(spark, address, tmp_path) > 1, "one step is all that the trap reads"
         assert stored(spark, tmp_path) == texts(records[:half])
         journal.records += records[half:]
-        assert read_now(spark, address, tmp_path) > 6
+        assert read_now(spark, address, tmp_path) > 3
         read_now(spark, address, tmp_path)
 
     assert stored(spark, tmp_path) == texts(records)
@@ -133,7 +133,7 @@ def test_a_stream_reads_every_event_once_over_restarts(
 
 def read_now(spark: Any, address: str, folder: Path) -> int:
     """Returns how many micro-batches there were up to now."""
-    stream = spark.readStream.format("rollcall").options(**{"endpoint": address, "max-entries": "100"}).load()
+    stream = spark.readStream.format("rollcall").options(**{"endpoint": address, "max-entries": "200"}).load()
     return stream_now(stream.select("line"), folder)
 
 
