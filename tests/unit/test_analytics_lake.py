@@ -300,7 +300,7 @@ def test_a_reader_beside_a_writer_sees_the_old_or_the_new(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.prove)])
 def test_killed_before_any_change_of_the_disk_the_old_snapshot_or_the_new_one_is_there(
     tmp_path: Path, step: int
 ) -> None:

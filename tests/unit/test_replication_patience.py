@@ -23,6 +23,8 @@ from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 MS = 1_000_000
 PAUSE_MS = 20
+_PROVE = [pytest.mark.slow, pytest.mark.prove]
+SEEDS = pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=_PROVE) for seed in (2, 3))])
 
 
 def _started(patch: pytest.MonkeyPatch, seed: int = 1) -> VirtualGroup:
@@ -66,7 +68,7 @@ class _Member:
             self.turn()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@SEEDS
 def test_p12_a_starved_control_plane_elected_for_ever(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Each turn 1 to 3 s late, for ten minutes: it was elected 320 times."""
     group = _started(monkeypatch, seed)
@@ -76,7 +78,7 @@ def test_p12_a_starved_control_plane_elected_for_ever(monkeypatch: pytest.Monkey
     assert group.leader is not None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@SEEDS
 def test_starved_members_elect_another_leader_when_theirs_dies(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """They wait longer, and not for ever: twice the shortest timeout, once more if two stood, and their late turns."""
     group = _started(monkeypatch, seed)
@@ -88,7 +90,7 @@ def test_starved_members_elect_another_leader_when_theirs_dies(monkeypatch: pyte
     assert group.leader is not None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@SEEDS
 def test_starved_members_find_a_leader_when_they_start(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     group = VirtualGroup(monkeypatch, OurNode, seed=seed)
     group.run_late(120_000, _starved(seed))
@@ -120,7 +122,7 @@ class _Authority:
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@SEEDS
 def test_a_leader_that_all_followed_had_authority_for_moments(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """It read seconds later what its followers had answered, and each of them would have waited for longer."""
     group = _started(monkeypatch, seed)
@@ -130,7 +132,7 @@ def test_a_leader_that_all_followed_had_authority_for_moments(monkeypatch: pytes
     assert authority.held_ns >= 570_000 * MS
 
 
-@pytest.mark.parametrize("seed", range(4))
+@SEEDS
 def test_r5_late_members_that_are_cut_off_killed_and_moved_have_one_authority(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
