@@ -25,7 +25,8 @@ from tests.support.analytics_story import days_apart, lines_of, long_story, writ
 QUICK_START = {
     # With one compiler alone Java keeps 48 MB of code; Spark has more, and half of the tests' time would go into compiling
     # again what was thrown away.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    " -XX:MetaspaceSize=256m -XX:NewSize=256m",  # it grows into them by one collection of everything after the other
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

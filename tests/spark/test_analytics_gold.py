@@ -75,8 +75,21 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
     }
 
 
-def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
-    """The one failover of a journal: false positive, controller-caused, age of the change."""
+Judged = dict[str, tuple[bool, bool, int | None]]
+
+
+@pytest.fixture(scope="module")
+def judged(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """The one failover of each of three fleets: false positive, controller-caused, age of the change."""
+    lines = false_alarm_after_founding()
+    _, raised, taken, *rest = lines
+    an_hour_later = taken.replace(f'"stampedAtMs":{BEGIN_MS + 2_000}', f'"stampedAtMs":{BEGIN_MS + 3_600_000}')
+    assert an_hour_later != taken
+    told = {"whole": lines, "later": lines[1:], "changed later": [an_hour_later, *rest]}
+    fleet: str = msgspec.json.decode(raised)["fleetIncarnation"]
+    named = {name: f"{number:032x}" for number, name in enumerate(told, start=1)}
+    journal = tmp_path_factory.mktemp("judged") / "events.jsonl"
+    journal.write_text("\n".join(line.replace(fleet, named[name]) for name, some in told.items() for line in some))
     # Each of six tables would read the journal again, and the plan of their join would be as long as six of them.
     events = in_ms(events_of(spark, [journal])).localCheckpoint()
     tables = {
@@ -88,29 +101,23 @@ def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
         "horizons": silver.horizons(events),
     }
     tables = {name: in_ms(rows).localCheckpoint() for name, rows in tables.items()}
-    (row,) = gold.failovers(gold_days.Days(tables=tables, since=None)).collect()
-    return row["is_false_positive"], row["is_controller_caused"], row["leader_change_age_ms"]
+    rows = gold.failovers(gold_days.Days(tables=tables, since=None)).collect()
+    names = ("is_false_positive", "is_controller_caused", "leader_change_age_ms")
+    assert len(rows) == len(told)
+    found = {row["fleet"]: tuple(row[name] for name in names) for row in rows}
+    return {name: found[fleet] for name, fleet in named.items()}
 
 
-def test_the_first_leader_of_a_fresh_fleet_changes_nothing(spark: Any, tmp_path: Path) -> None:
+def test_the_first_leader_of_a_fresh_fleet_changes_nothing(judged: Judged) -> None:
     """A false alarm soon after a fleet was founded was put down to a change of controllers, but nobody led before. Where
     the founding is not on record, somebody may have."""
-    lines = false_alarm_after_founding()
-    (tmp_path / "whole.jsonl").write_text("\n".join(lines))
-    (tmp_path / "later.jsonl").write_text("\n".join(lines[1:]))
-
-    assert judged(spark, tmp_path / "whole.jsonl") == (True, False, None)
-    assert judged(spark, tmp_path / "later.jsonl") == (True, True, 9_000)
+    assert judged["whole"] == (True, False, None)
+    assert judged["later"] == (True, True, 9_000)
 
 
-def test_a_change_after_a_silence_was_an_age_below_zero(spark: Any, tmp_path: Path) -> None:
+def test_a_change_after_a_silence_was_an_age_below_zero(judged: Judged) -> None:
     """A lake that was built before the change was read said null, one that was built after it a negative number."""
-    _, _, taken, *rest = false_alarm_after_founding()
-    an_hour_later = taken.replace(f'"stampedAtMs":{BEGIN_MS + 2_000}', f'"stampedAtMs":{BEGIN_MS + 3_600_000}')
-    assert an_hour_later != taken
-    (tmp_path / "later.jsonl").write_text("\n".join([an_hour_later, *rest]))
-
-    assert judged(spark, tmp_path / "later.jsonl") == (True, False, None)
+    assert judged["changed later"] == (True, False, None)
 
 
 def test_a_month_of_thousands_of_sets_was_available_for_less_than_nothing(spark: Any) -> None:
