@@ -274,6 +274,7 @@ def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
     assert told(last + 60_000) == [("flapping", "broker-a", 3), ("one-member-in-sync", "broker-a", 1)]
 
 
+@pytest.mark.prove
 def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
     spark: Any, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
