@@ -1,4 +1,4 @@
-"""One fleet for every file of this folder that needs an ordinary one: founded once by each worker."""
+"""An ordinary fleet for each file of this folder that needs one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from rollcall_ha.deploy.local.fleet import Fleet
 from tests.support.fleet_story import running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """
-    Three controllers and three brokers on the normal preset.
+    Three controllers and three brokers on the normal preset; a fleet that waits for a later file takes as much of a core in
+    fifteen seconds as to found another one.
 
     Each test begins with ``heal``, and leaves no setting, pause or maintenance behind. A file that founds its fleet in
     another way has a fixture of the same name.
