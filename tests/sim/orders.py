@@ -158,7 +158,8 @@ class Operator:
             world.elect(key, None, accepted_loss_bytes=1 << 40)
 
     def _is_without_candidates(self, key: SetKey, state: SetState) -> bool:
-        away = [one.broker_id for one in state.replicas if not one.is_alive]
+        # An id whose grant was lost on its way is no machine's: nobody waits for it to come back.
+        away = [one.broker_id for one in state.replicas if not one.is_alive and self._world.has_had(key, one.broker_id)]
         is_stuck = condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA
         return is_stuck and all((key, broker_id) in self._world.gone for broker_id in away)
 

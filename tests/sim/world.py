@@ -352,6 +352,10 @@ class World:
         disk = self._disks.get((key, broker_id))
         return disk is None or disk.is_gone or disk.was_harmed
 
+    def has_had(self, key: SetKey, broker_id: BrokerId) -> bool:
+        """Whether a machine has ever had this id."""
+        return (key, broker_id) in self._disks
+
     def good_copies(self, broker: BrokerMachine) -> list[BrokerId]:
         """Replicas of its set that live, on disks that have not rotted, without itself."""
         key, state = broker.plan.set_key, self.set_state(broker.plan.set_key)
