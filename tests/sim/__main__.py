@@ -25,7 +25,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 from time import monotonic
@@ -268,7 +268,7 @@ def outcomes(seeds: list[int], *, steps_max: int, jobs: int) -> Iterator[Outcome
         yield from map(_run_one, work)
         return
     with ProcessPoolExecutor(max_workers=jobs) as pool:
-        yield from pool.map(_run_one, work, chunksize=4)
+        yield from pool.map(_run_one, work)
 
 
 def trace_hashes(seeds: list[int], hash_seed: str) -> list[str]:
@@ -314,7 +314,9 @@ def _run_many(seeds: list[int], expected: Sequence[str], *, steps_max: int, jobs
     low = _below_floors(usual, usual_seeds)
     hashed = seeds[:SEEDS_HASHED]
     # In the other order too: a seed that ran behind others in a worker must be seen again when it runs alone.
-    one, two = trace_hashes(hashed, "1"), trace_hashes(hashed[::-1], "2")[::-1]
+    with ThreadPoolExecutor() as beside:
+        one, turned = beside.map(trace_hashes, (hashed, hashed[::-1]), ("1", "2"))
+    two = turned[::-1]
     for first, second in zip(one, two, strict=True):
         seed, _, trace = first.partition(" ")
         print(f"seed {seed}: trace {trace} under PYTHONHASHSEED=1, {'the same' if first == second else second} under 2")
