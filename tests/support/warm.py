@@ -2,8 +2,9 @@
 Servers that are forked from an interpreter that has imported them: most of the processor time of a fleet's start is the
 import of the same modules, six times.
 
-What runs is the program that ``python -m`` would run, in a process, session and directory of its own, with its own signals,
-files and ports. What differs: its command line in lists of processes, and that a module's import happened before.
+A child runs the program that ``python -m`` would run, in a process, session and directory of its own, with its own signals,
+files and ports. Lists of processes show another command line for it, and its modules were imported before it began.
+``tests/cluster/test_warm.py`` compares it with the real thing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _turn = Lock()
 
 
 class Forked:
-    """What ``Processes`` asks of ``subprocess.Popen``."""
+    """A child of the warm interpreter: ``rollcall_ha.deploy.local.processes.Child``."""
 
     def __init__(self, link: socket.socket, request: bytes, output: int) -> None:
         with _turn:
@@ -65,7 +66,11 @@ class WarmInterpreter:
         env: dict[str, str],
         **more: Any,
     ) -> Child:
-        """As ``subprocess.Popen``, which starts all that is no server of ours."""
+        """
+        As ``subprocess.Popen``, which starts all that is no server of ours.
+
+        A server gets a new session, no input, and ``stdout`` for its errors too, as ``Processes.start`` wants it.
+        """
         is_ours = tuple(argv[:3]) == (sys.executable, "-P", "-m") and argv[3] in SERVERS
         if not is_ours:
             return subprocess.Popen(argv, stdout=stdout, cwd=cwd, env=env, **more)
