@@ -122,7 +122,7 @@ class LakeTable(Frozen):
 
 @cache
 def _commented(table: LakeTable, _java: object) -> tuple[Column, ...]:
-    """Once per table and Java: to make one, py4j looks the class of its comment up in 250 jars."""
+    """Made once per table and Java: for each new one py4j would look the class of its comment up in 250 jars."""
     from pyspark.sql import functions as f
 
     return tuple(f.col(one.name).alias(one.name, metadata={"comment": one.meaning}) for one in table.columns)

@@ -38,7 +38,7 @@ def judge(
     set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, level: int
 ) -> tuple[Intactness, str]:
     """
-    What a registration proves about the log that it brings, at the fleet's feature ``level``.
+    Say what a registration proves about the log that it brings, at the fleet's feature ``level``.
 
     Returns:
         The judgement and its reason, with both values where there are two. ``SUSPECT`` is only for the last member.

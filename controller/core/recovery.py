@@ -151,7 +151,8 @@ def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Po
     # log of a later reign this says nothing: an unclean election may have taken what was confirmed before it.
     if holds.last_epoch <= set_state.master_epoch and set_state.held_by(holds) < set_state.known_confirm:
         return f"{end_words(set_state, holds)}, below the known confirm offset {set_state.known_confirm}"
-    # What was told of that later reign says it: the same happened to 4 in one that the controllers had lost.
+    # A log of a reign that the controllers have lost is measured by the confirms that replicas have told of it. Without
+    # them member 4 would be elected with its 500 bytes there, too.
     told = UNSET if set_state.recovery is None else set_state.recovery.confirmed
     if told is UNSET or (holds.last_epoch, holds.max_offset) >= told:
         return ""

@@ -33,7 +33,9 @@ import rollcall_ha
 from rollcall_ha.controller.contract.values import Frozen
 
 POLL_MS_MIN, POLL_MS_MAX = 10, 50
-"""Between two looks: a twentieth of what was waited. Most ask a server that needs the same core to get ready."""
+"""Between two looks: most of them ask a server that needs the same core to get ready."""
+POLL_SHARE = 0.05
+"""Of the time that was waited so far, between these two: a wait is at most so much longer than it had to be."""
 PORT_FIRST, PORT_LAST = 20_000, 30_000
 """Free ports are looked for here: below the ephemeral range, clear of RocketMQ's 9876 and 10909-10912."""
 BLOCK_PORTS = 500
@@ -60,7 +62,7 @@ class ProcessRecord(Frozen):
 
 
 class Child(Protocol):
-    """What is asked of a process that was started here."""
+    """A process that was started here, as this module needs it: ``subprocess.Popen`` is one."""
 
     @property
     def pid(self) -> int: ...
@@ -73,7 +75,7 @@ class Processes:
     """The processes of one directory. Not for several threads."""
 
     popen: Callable[..., Child] = subprocess.Popen
-    """What starts one."""
+    """Starts a process; takes the arguments of ``subprocess.Popen`` that ``start`` gives it."""
 
     def __init__(self, directory: Path) -> None:
         """Use ``directory/run`` and ``directory/log``; both are created."""
@@ -221,7 +223,7 @@ def wait_until(condition: Callable[[], object], *, deadline_s: float, what: str)
         waited_s = time.monotonic() - began
         if waited_s > deadline_s:
             raise DeadlineError(f"waited {deadline_s:.1f} s for {what}")
-        time.sleep(min(POLL_MS_MAX, max(POLL_MS_MIN, waited_s * 50)) / 1000)
+        time.sleep(min(POLL_MS_MAX, max(POLL_MS_MIN, waited_s * 1000 * POLL_SHARE)) / 1000)
     return time.monotonic() - began
 
 

@@ -31,7 +31,7 @@ QUICK_START = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    # What nobody looks at: whether each rule left a sound plan, who called which function, texts of plans.
+    # Checks of each rule of the optimizer, places of calls and texts of plans: the tests read none of them.
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.sql.ui.explainMode": "simple",

@@ -54,7 +54,7 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
 NAMES = (
     *("prod [eu]/e.jsonl", "a{b,c}/e.jsonl", "f/e[1].jsonl", "w*t?/e.jsonl", "back\\\\slash/e.jsonl", "[z.jsonl"),
     *("_page.jsonl", ".page.jsonl", "_d/e.jsonl", ".d/e.jsonl", "_[x]/_{y}.jsonl", "50 %#2F é 订.jsonl", "a=b.jsonl"),
-    # What they would be, as patterns.
+    # Files that the names above would find, if they were read as patterns.
     *("prod e/e.jsonl", "ab/e.jsonl", "ac/e.jsonl", "f/e1.jsonl", "wit!/e.jsonl", "plain.jsonl"),
 )
 

@@ -145,7 +145,7 @@ MODULE_TEXT = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?::[A-Za-z_.]
 
 _NAMES = "|".join(PACKAGES)
 BARE = re.compile(rf"""['"](?:{_NAMES})\.|^\s*(?:from\s+|import\s+(?:\S.*,\s*)?)(?:{_NAMES})\b""", re.MULTILINE)
-"""What every such text and every bare import begins with: a file without it needs no parsing."""
+"""The beginning of every such text and of every bare import: a file without it needs no parsing."""
 
 
 @pytest.mark.slow
