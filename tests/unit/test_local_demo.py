@@ -26,6 +26,7 @@ def _result(**changed: Any) -> dict[str, Any]:
         "audited_replicas": 3,
         "total_ms": TOTAL_MS,
         "unattributed_ms": 0.4,
+        "unattributed_error_ms": 0.0,
     } | changed
 
 
@@ -57,6 +58,14 @@ def test_failovers_that_differ_too_much_end_somewhere() -> None:
 def test_more_than_a_twentieth_unexplained_fails_the_demo(unattributed_ms: float, is_fault: bool) -> None:
     """On either side: a record that explains more than there was is as wrong."""
     assert bool(faults_of(_result(unattributed_ms=unattributed_ms))) is is_fault
+
+
+@pytest.mark.parametrize(("unattributed_ms", "is_fault"), [(2.995, False), (3.6, False), (3.7, True), (-3.7, True)])
+def test_five_failovers_that_agreed_by_chance_failed_the_demo(unattributed_ms: float, is_fault: bool) -> None:
+    """By 2.995 ms of 53.4, whose standard error was 0.5 ms: a twentieth, 2.7 ms, was within what it may be."""
+    result = _result(unattributed_ms=unattributed_ms, unattributed_error_ms=0.5, total_ms=53.362)
+
+    assert bool(faults_of(result)) is is_fault
 
 
 def test_counts_of_an_earlier_producer_are_not_taken_for_those_of_the_new_one(tmp_path: Path) -> None:
