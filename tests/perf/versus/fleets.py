@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import Phase
@@ -100,10 +101,12 @@ def _our_brokers(context: Context) -> Iterator[Fleet]:
         yield fleet
 
 
-def _shapes(context: Context, address: str, pids: list[int]) -> dict[str, float]:
+def _shapes(context: Context, address: str, pids: list[int], directory: Path | None = None) -> dict[str, float]:
+    """``directory``: of a fleet of ours, whose ports take no plain link."""
     values: dict[str, float] = {}
     for name, in_flight, body_bytes in SHAPES:
-        told, cpu = bench_put.put_at(address, pids, in_flight, body_bytes, 2.0 if context.is_quick else 4.0)
+        seconds = 2.0 if context.is_quick else 4.0
+        told, cpu = bench_put.put_at(address, pids, in_flight, body_bytes, seconds, directory=directory)
         rate = told.acked / told.seconds
         values |= {f"rate_{name}": rate, f"p50_{name}": told.p50_ms, f"p99_{name}": told.p99_ms}
         values |= {f"mib_{name}": rate * body_bytes / MIB, f"cpu_{name}": cpu * 1e6}
@@ -121,7 +124,8 @@ def run_put(context: Context) -> dict[str, float]:
             return _shapes(context, seen.master_address or "", pids)
     with _our_brokers(context) as fleet:
         master = fleet.file.broker(fleet.master(fleet.set_keys()[0])).listen
-        return _shapes(context, master, [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None])
+        pids = [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None]
+        return _shapes(context, master, pids, fleet.directory)
 
 
 # --- catch-up --------------------------------------------------------------------------------------------------------
