@@ -444,10 +444,14 @@ class World:
         machine.files.on_death = lambda with_power: self._died(machine, with_power=with_power)
         machine.node.before_a_cut = lambda: self.before_a_cut(machine)
         machine.node.on_exit = lambda how, error: self._exited(machine, how, error)
-        machine.node.has_an_id = lambda broker_id: self._disks.__setitem__(
-            (machine.plan.set_key, broker_id), machine.disk
-        )
+        machine.node.has_an_id = partial(self._has_an_id, machine)
         machine.node.start()
+
+    def _has_an_id(self, machine: BrokerMachine, broker_id: BrokerId) -> None:
+        of = (machine.plan.set_key, broker_id)
+        self._disks[of] = machine.disk
+        # Controllers that were put back grant it again: the operator would remove the new machine for the old one.
+        self.gone = [one for one in self.gone if one != of]
 
     def _loses_alter_answer(self) -> bool:
         """Chaos comes later than the first controllers."""
