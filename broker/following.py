@@ -7,7 +7,8 @@ Rule 1: every ``TruncateLog`` is answered, also when the role machine has anothe
 nobody before the answer.
 Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so the entry of a later
 promotion comes behind it.
-Rule 3: the index follows the received bytes ``INDEX_BYTES_MAX`` at a time, so that a burst never holds the loop.
+Rule 3: the dispatcher of the folds lets the log's index take what is confirmed; where more than ``UNREAD_BYTES_MAX``
+were received behind it, the index reads them itself, ``INDEX_BYTES_MAX`` at a time: a burst never holds the loop.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import get_logger
 
 INDEX_BYTES_MAX = 256 * 1024
+UNREAD_BYTES_MAX = 1024 * 1024
+"""So much may be left to read when this replica is elected: 4 ms."""
 
 _log = get_logger("following")
 
@@ -243,8 +246,9 @@ class Following:
         self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
 
     def _index_received(self) -> None:
-        """Let the index follow behind the copy."""
-        if not self._is_indexing and not self._is_paused:
+        """Let the index follow behind the copy where the dispatcher, which reads what is confirmed, does not."""
+        is_far = self._log.unindexed_bytes > UNREAD_BYTES_MAX
+        if is_far and not self._is_indexing and not self._is_paused:
             self._is_indexing = True
             self._index_step()
 

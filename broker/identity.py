@@ -16,10 +16,12 @@ import contextlib
 
 import msgspec
 
+from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
+from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
-from rollcall_ha.controller.contract.ids import Incarnation, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.ids import Incarnation, MasterEpoch, RegisterCode, SetKey
 from rollcall_ha.controller.contract.session import RevokedSerials
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -149,3 +151,16 @@ def _marks(files: ReplicaFiles, last_epoch: MasterEpoch) -> tuple[EpochMarks, st
     marks = marks.with_promised(last_epoch)
     files.marks.store(marks)
     return marks, reason
+
+
+def registration_of(config: BrokerConfig, remembered: Remembered, new_code: RegisterCode) -> Registration:
+    """What this process asks for at its registration."""
+    facts = ReplicaFacts(
+        set_key=config.set_key,
+        process=remembered.process,
+        description=config.description,
+        configuration=config.configuration,
+        clean_mark=remembered.clean_mark,
+        new_register_code=new_code,
+    )
+    return Registration(facts, remembered.identity)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
+from rollcall_ha.broker.folds.ports import FoldSizes
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.files import birthmark
 from rollcall_ha.node.tls import Credentials
@@ -44,6 +45,8 @@ class Parts(Frozen):
     """For every port but the Raft log's; None: an insecure fleet, links are plain and everybody is believed."""
     on_flush_due: Callable[[], None] | None = None
     """None: the log has a flush thread. Else its owner runs ``CommitLog.flush_turn`` (``CommitLog.open``)."""
+
+    fold_sizes: FoldSizes = FoldSizes()
 
     measures_disk: bool = False
     """Whether the process measures what its state takes on a real disk."""

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig, copies_by
+from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.goals import GoalKind, owner_in
-from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine, stored_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
@@ -52,16 +52,19 @@ from rollcall_ha.broker.core.role_io import (
 )
 from rollcall_ha.broker.core.session import SessionMachine
 from rollcall_ha.broker.core.write_watch import WriteFacts, fenced_facts
+from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.handlers.listen import ListenService
+from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
-from rollcall_ha.broker.identity import Remembered
+from rollcall_ha.broker.identity import Remembered, registration_of
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Mastership, ReignContext
+from rollcall_ha.broker.own_damage import OwnDamage
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.revocations import RevokedPeers
@@ -90,11 +93,6 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
 from rollcall_ha.node.telemetry import get_logger
 
-DAMAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Read again when a slave refuses a record: more than is ever under way on one link."""
-DAMAGE_CHECK_PAUSE_US = 60_000_000
-"""From one such reading to the next: a refused slave comes back, with the same refusal, every few seconds."""
-
 _log = get_logger("replica")
 
 
@@ -115,10 +113,11 @@ class Replica:
         remembered: Remembered,
         files: ReplicaFiles,
         log: CommitLog,
+        folds: Dispatcher,
         disk: Executor,
         parts: Parts,
     ) -> None:
-        """Nothing is dialled or opened yet; ``start`` does."""
+        """Nothing is dialled or opened yet; ``start`` does. The owner of ``folds`` starts and ends them."""
         loop = asyncio.get_running_loop()
         process = remembered.process
         self.ended: asyncio.Future[Ending] = loop.create_future()
@@ -128,6 +127,7 @@ class Replica:
         self._process = process
         self._files = files
         self._log = log
+        self._folds = folds
         self._disk = disk
         self._parts = parts
         self._remembered = remembered
@@ -137,8 +137,8 @@ class Replica:
         """Nobody asked it to stop: its id is nobody's again, and the next start in this process takes it."""
         self._no_sends_since_s: float | None = None
         """Since when no sends are taken, if the last role that was left is a master's."""
-        self._next_check_us = 0
-        self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
+        self._registration = registration_of(config, remembered, RegisterCode(parts.draw()))
+        self._damage = OwnDamage(log=log, disk=disk, now_us=parts.now_us, raise_alarm=self.raise_alarm)
         self.settings = LiveSettings(config.timing, self._retimed)
         self.machine = RoleMachine(
             set_key=config.set_key,
@@ -147,15 +147,7 @@ class Replica:
             retry_ms=config.timing.reconnect_delay_ms,
             retry_ms_max=config.timing.reconnect_delay_ms_max,
         )
-        self.status = ReplicaReporter(
-            config=config,
-            incarnation=process.incarnation,
-            machine=self.machine,
-            log=log,
-            broker_id=lambda: self._registration.broker_id,
-            lag_bytes=lambda: self.following.lag_bytes,
-            is_stopped=lambda: self.writes.stop is not None,
-        )
+        self.status = self._new_status()
         self.session = self._new_session()
         self.following = self._new_following()
         self.role = self._new_role(has_view=remembered.stored is not None)
@@ -171,9 +163,37 @@ class Replica:
         )
         self.put = self._new_put_path()
         self.writes = self._new_writes()
-        self.listen = ListenService(put=self.put, log=log, word=self.status)
+        self.consuming = self._new_consuming()
+        self.listen = self._new_listen()
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
+
+    def _new_consuming(self) -> ConsumerRoom:
+        config, parts = self._config, self._parts
+        return ConsumerRoom(
+            log=self._log,
+            folds=self._folds,
+            appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
+            standing=GateStanding(self.gate, config.set_key),
+            now_ms=parts.now_ms,
+        )
+
+    def _new_status(self) -> ReplicaReporter:
+        return ReplicaReporter(
+            config=self._config,
+            incarnation=self._process.incarnation,
+            machine=self.machine,
+            log=self._log,
+            broker_id=lambda: self._registration.broker_id,
+            lag_bytes=lambda: self.following.lag_bytes,
+            is_stopped=lambda: self.writes.stop is not None,
+        )
+
+    def _new_listen(self) -> ListenService:
+        room = self.consuming
+        return ListenService(
+            put=self.put, word=self.status, responders=room.responders, on_disconnected=room.disconnected
+        )
 
     def _new_writes(self) -> WriteStops:
         return WriteStops(
@@ -194,6 +214,7 @@ class Replica:
             parts=self._parts,
             has_view=has_view,
             link=self.following,
+            folds=self._folds,
             deeds=self._deeds(),
             say_goodbye=self._say_goodbye,
             failed=self.failed,
@@ -288,6 +309,7 @@ class Replica:
         self.role.feed(RecoveryStarted())
         self.role.feed(Recovered(marks=remembered.marks, has_clean_mark=remembered.clean_mark is not None))
         self.session.start()
+        self.consuming.start()
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
         """Stop cleanly; ``ended`` says when and how. ``at_once``: also while others wait for this replica."""
@@ -296,6 +318,7 @@ class Replica:
     async def close(self) -> None:
         """Close session and links; the log is closed by the role machine, if it came to that."""
         self.writes.close()
+        self.consuming.close()
         self.role.stop()
         await self.session.stop("the broker stops")
         await self.ends.stop()
@@ -310,7 +333,12 @@ class Replica:
             timing=self.settings.timing,
         )
         return self.status.health(
-            put=self.put, session=self.session, writes=self.writes, pacer=self.ends.pacer, facts=facts
+            put=self.put,
+            session=self.session,
+            writes=self.writes,
+            pacer=self.ends.pacer,
+            facts=facts,
+            readers=self.consuming.values,
         )
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------
@@ -451,6 +479,7 @@ class Replica:
         else:
             self.gate.close(f"{action.state}: {action.reason}", action.master_epoch, self._master_address())
         self.listen.route_moved()
+        self.consuming.standing_moved()
 
     def _phase_reached(self, epoch: MasterEpoch, phase: Phase) -> None:
         self.role.feed(PhaseReached(master_epoch=epoch, phase=phase, reached_at_us=self._parts.now_us()))
@@ -599,28 +628,9 @@ class Replica:
         """A link is gone."""
         if self._reign is None:
             return
-        now_us = self._parts.now_us()
-        if code is ErrorCode.RECORD_DAMAGED and now_us >= self._next_check_us:
-            # On the thread of promises and marks: read at each refusal, they would wait behind 64 MiB each time.
-            self._next_check_us = now_us + DAMAGE_CHECK_PAUSE_US
-            acked = self._reign.sync.acked(broker_id)
-            start = self._log.min_offset if acked is None else acked
-            work = self._loop.run_in_executor(self._disk, self._log.find_damage, start, DAMAGE_BYTES_MAX)
-            work.add_done_callback(lambda found: self._checked(broker_id, detail, found))
+        if code is ErrorCode.RECORD_DAMAGED:
+            self._damage.refused(broker_id, self._reign.sync.acked(broker_id), detail)
         self._reign.slave_closed(broker_id, link_generation, code, detail)
-
-    def _checked(self, broker_id: BrokerId, detail: str, work: asyncio.Future[str]) -> None:
-        """A slave refused bytes of ours as damaged: whether they are so here."""
-        if work.cancelled() or work.exception() is not None:
-            return
-        if damage := work.result():
-            # Not left by itself: the other members may hold no good copy either, and without a master nobody asks.
-            remedy = "elect a member that has a good copy, then wipe this directory"
-            _log.error("own_record_damaged", refused_by=broker_id, reason=damage, remedy=remedy)
-            self.raise_alarm(f"{damage}, on this disk; replica {broker_id} refused it; {remedy}")
-        else:
-            meaning = "the bytes here are good: they changed on the way, or in a memory"
-            _log.warning("slave_got_damaged_record", slave=broker_id, detail=detail, meaning=meaning)
 
     def is_required(self, broker_id: BrokerId) -> bool:
         """Whether sends wait for its acks."""
@@ -673,18 +683,6 @@ class Replica:
         if view is None or view.master is None:
             return ""
         return next((one.description.address for one in view.members if one.broker_id == view.master), "")
-
-
-def _registration_of(config: BrokerConfig, remembered: Remembered, new_code: RegisterCode) -> Registration:
-    facts = ReplicaFacts(
-        set_key=config.set_key,
-        process=remembered.process,
-        description=config.description,
-        configuration=config.configuration,
-        clean_mark=remembered.clean_mark,
-        new_register_code=new_code,
-    )
-    return Registration(facts, remembered.identity)
 
 
 def _is_repeatable(reply: AnyReply) -> bool:

@@ -16,7 +16,6 @@ A failover brings several views within a moment, and each of its own writes woul
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -42,6 +41,7 @@ from rollcall_ha.broker.core.role_io import (
     StopSlaveLink,
     WriteCleanMark,
 )
+from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import RecordError
@@ -53,6 +53,7 @@ from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
+from rollcall_ha.node.files import is_full_disk
 from rollcall_ha.node.tasks import Tasks
 from rollcall_ha.node.telemetry import get_logger
 
@@ -80,6 +81,7 @@ class RoleShell:
         parts: Parts,
         has_view: bool,
         link: Following,
+        folds: Dispatcher,
         deeds: Deeds,
         say_goodbye: Callable[[CleanMark], Awaitable[object]],
         failed: Callable[[BaseException], None],
@@ -95,6 +97,7 @@ class RoleShell:
         self._disk = disk
         self._parts = parts
         self._link = link
+        self._folds = folds
         self.deeds: Deeds = {PersistView: self._store_view, **deeds}
         self._say_goodbye = say_goodbye
         self._failed = failed
@@ -174,7 +177,7 @@ class RoleShell:
         except OSError as error:
             # EIO from fdatasync: tried again it succeeds, although the page with the promise is gone. The machine would
             # take the mark for durable and ack on it (R9).
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full_disk(error):
                 self._failed(error)
                 return
             answer = StepFailed(step=step.step, reason=str(error))
@@ -207,7 +210,7 @@ class RoleShell:
             _log.info("cut", plan=str(step.plan))
             await self._alone(lambda: self._cut(step.plan))
         elif isinstance(step, CloseLog):
-            return StepDone(step=step.step, offset=await self._alone(lambda: self._commit_log.close(is_clean=True)))
+            return StepDone(step=step.step, offset=await self._alone(self._close))
         elif isinstance(step, WriteCleanMark):
             mark = CleanMark(nonce=self._parts.draw(), end_offset=step.end_offset)
             await self._on_disk(lambda: self._files.clean_mark.store(mark))
@@ -228,12 +231,15 @@ class RoleShell:
 
     async def _alone(self, work: Callable[[], LogOffset]) -> LogOffset:
         """On the disk's thread, while nothing on the loop touches the log."""
-        # The index reads the map in turns of the loop: during a cut it would read zeros, or a map that is closed.
+        # The index and the folds read the map in turns of the loop: during a cut they would read zeros, or a map that
+        # is closed.
         self._link.pause_indexing(is_paused=True)
+        self._folds.rest(is_resting=True)
         try:
             return await self._loop.run_in_executor(self._disk, work)
         finally:
             self._link.pause_indexing(is_paused=False)
+            self._folds.rest(is_resting=False)
 
     def _record(self, master_epoch: MasterEpoch) -> LogOffset:
         """R12: start = end, behind the last whole record; W4: an empty last entry is replaced."""
@@ -251,11 +257,21 @@ class RoleShell:
 
     def _cut(self, plan: TruncationPlan) -> LogOffset:
         log = self._commit_log
+        self._folds.before_cut()
         if isinstance(plan, FullResync):
             log.set_aside(plan.start_offset, plan.reason)
         elif isinstance(plan, Cut):
             log.cut(plan.point, CutReason.TRUNCATION, "the master's history differs")
+        self._folds.cut(log.max_offset, is_new=isinstance(plan, FullResync))
         return log.max_offset
+
+    def _close(self) -> LogOffset:
+        try:
+            self._folds.close()
+        except OSError as error:
+            # They are built again from the log, which is what must be closed cleanly.
+            _log.warning("folds_not_marked", reason=str(error))
+        return self._commit_log.close(is_clean=True)
 
     # --- the stored view ---------------------------------------------------------------------------------------------
 
@@ -279,7 +295,7 @@ class RoleShell:
                 await self._loop.run_in_executor(self._disk, self._files.view.store, stored)
                 self._has_view = True
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full_disk(error):
                 _log.warning("view_not_stored", reason=str(error))
             else:
                 self._failed(error)

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from rollcall_ha.broker.config import BrokerConfig, broker_config
+from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.listen import listen_server
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
 from rollcall_ha.broker.identity import disown, remember
@@ -157,7 +158,7 @@ class Server:
         self._replica: Replica | None = None
         self._failure: BaseException | None = None
         self._files = ReplicaFiles(config.directory)
-        self._disk = parts.make_disk()
+        self._disk, self._folds_disk = parts.make_disk(), parts.make_disk()
         self._held_since_us = parts.now_us()
 
     async def serve(self, stop: asyncio.Event) -> int | None:
@@ -168,6 +169,7 @@ class Server:
         """
         config, stack = self._config, self._stack
         stack.push_async_callback(release, self._disk)
+        stack.push_async_callback(release, self._folds_disk)
         telemetry = Telemetry()
         credentials = self._parts.credentials
         if credentials is None:
@@ -183,7 +185,7 @@ class Server:
         lag.start()
         stack.callback(lag.stop)
 
-        replica = await self._recover()
+        replica, folds = await self._recover()
         stack.push_async_callback(replica.close)
         if credentials is not None:
             stack.callback(asyncio.create_task(watch_files(credentials)).cancel)
@@ -195,6 +197,7 @@ class Server:
         if self._failure is not None:
             replica.failed(self._failure)
         replica.start()
+        folds.start(self._folds_disk)
         # Before it is registered: where no controller is up it would never be ready, and be killed and started again.
         tell_supervisor("READY=1")
         return await self._until_ended(replica, stop)
@@ -205,7 +208,7 @@ class Server:
         usage = DiskUsage(directory, parts, telemetry.registry)
         self._stack.callback(asyncio.create_task(usage.run()).cancel)
 
-    async def _recover(self) -> Replica:
+    async def _recover(self) -> tuple[Replica, Dispatcher]:
         config, files, disk, parts = self._config, self._files, self._disk, self._parts
         loop = asyncio.get_running_loop()
         if self._directory.was_empty:
@@ -233,12 +236,21 @@ class Server:
             finished_cut=report.finished_cut,
             duration_us=report.duration_us,
         )
-        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=parts)
+        folds = await loop.run_in_executor(disk, partial(Dispatcher.open, config.directory, log, parts.fold_sizes))
+        replica = Replica(
+            config=config,
+            remembered=remembered,
+            files=files,
+            log=log,
+            folds=folds,
+            disk=disk,
+            parts=parts,
+        )
         remedy = f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
         for amiss in filter(None, (report.damaged, remembered.amiss)):
             _log.error("directory_amiss", reason=amiss, remedy=remedy)
             replica.raise_alarm(f"{amiss}; {remedy}")
-        return replica
+        return replica, folds
 
     def _open_log(self, loop: asyncio.AbstractEventLoop) -> CommitLog:
         """Blocking. Recover the log; a sync that fails later ends the process. Raises as ``CommitLog.open``."""

@@ -8,7 +8,7 @@ Rule: everything is read when it is asked for; nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.balancing import ReplicaFacts
@@ -193,6 +193,7 @@ class ReplicaReporter:
         writes: WriteStops,
         pacer: CatchUpPacer | None,
         facts: ReplicaFacts,
+        readers: Sequence[tuple[str, str, float]],
     ) -> HealthSnapshot:
         """For the health address."""
         role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
@@ -202,6 +203,7 @@ class ReplicaReporter:
         values = [
             *self._values(put, session),
             *_copy_values(pacer),
+            *readers,
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
             ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
             ("write_stops_dropped_total", "Not reported for want of a session.", writes.reports.dropped),

@@ -30,6 +30,11 @@ class DirectoryError(RuntimeError):
     """A data directory must not be used; the message says why and what to do."""
 
 
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether space can mend it; after any other failed write or sync nothing may be assumed of the pages."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def fsync_directory(directory: Path) -> None:
     """The names in ``directory`` are durable on return."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,9 +1,9 @@
 """
 The listen port: requests of producers, consumers and probes.
 
-Here: requests and their answers, and the reader that takes sends out of the receive buffer where they lie; sends go to
-``put``. Not here: sockets, limits and counters (``node.remoting``), HA links (``ha.transport``), the controller's
-session (``broker.session``).
+Here: routes, watches and probes, and the reader that takes sends out of the receive buffer where they lie; sends go to
+``put``, what consumers ask to ``broker.consuming``. Not here: sockets, limits and counters (``node.remoting``), HA
+links (``ha.transport``), the controller's session (``broker.session``).
 
 Rule 1: everything that one readable event brings is one batch, and is handled before the buffer is used again.
 Rule 2: every request gets an answer, an unknown code included.
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from rollcall_ha.broker.handlers.ports import OwnWord
+from rollcall_ha.broker.handlers.ports import OwnWord, Responder
 from rollcall_ha.broker.handlers.put import PutPath
-from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
 from rollcall_ha.broker.protocol.routes import WATCH_WAIT_MS_MAX, encode_route, encode_topic_route
 from rollcall_ha.broker.protocol.send import SendRefusedError, SendRequest, parse_frame, put_refused
@@ -35,17 +34,11 @@ from rollcall_ha.node.remoting.links import LinkLimits
 from rollcall_ha.node.remoting.secured import Door
 
 WATCHERS_MAX: Final = 10_000
-UNCONFIRMED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A question for the confirmed end of a queue has so much behind confirm looked through, on the loop."""
 LIMITS: Final = LinkLimits(first_frame_ms_max=30_000, unfinished_bytes_max=48 * 1024 * 1024)
 """
 A broker's whole memory stays under 150 MiB: unfinished frames may hold three of the largest, or twelve of the largest
 messages (4 MiB), at any moment.
 """
-
-
-Responder = Callable[[RemotingConnection, Frame], None]
-"""Answers a request that was not a send: ``connection.respond``, now or later."""
 
 
 class ListenLink:
@@ -109,10 +102,18 @@ class _Watch(msgspec.Struct):
 class ListenService:
     """The requests of the listen port and their answers. On the loop thread."""
 
-    def __init__(self, *, put: PutPath, log: CommitLog, word: OwnWord) -> None:
+    def __init__(
+        self,
+        *,
+        put: PutPath,
+        word: OwnWord,
+        responders: Mapping[int, Responder],
+        on_disconnected: Callable[[RemotingConnection], object],
+    ) -> None:
+        """``responders`` answer what this service does not, by code (``broker.consuming``)."""
         self._put = put
-        self._log = log
         self._word = word
+        self._on_disconnected = on_disconnected
         self._watches: dict[RemotingConnection, dict[int, _Watch]] = {}
         self._watch_count = 0
         self._held: dict[RemotingConnection, int | None] = {}
@@ -120,8 +121,7 @@ class ListenService:
         self._going_on: dict[RemotingConnection, int | None] = {}
         """Held until a moment ago; none of their sends has been taken since."""
         self._responders: dict[int, Responder] = {
-            ClientCode.GET_MAX_OFFSET: self._answer_offset,
-            ClientCode.GET_MIN_OFFSET: self._answer_offset,
+            **responders,
             ClientCode.GET_ROUTE_BY_TOPIC: self._answer_route,
             ClientCode.WATCH_ROUTE: self._watch_route,
             RequestCode.PROBE: self._answer_probe,
@@ -135,6 +135,7 @@ class ListenService:
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (of ``FrameHandler``)
         """Forget it, its watches included."""
         self._held.pop(connection, None)
+        self._on_disconnected(connection)
         for watch in self._watches.pop(connection, {}).values():
             watch.timer.cancel()
             self._watch_count -= 1
@@ -179,35 +180,6 @@ class ListenService:
         self._put.handle(link, sends)
 
     # --- answers -----------------------------------------------------------------------------------------------------
-
-    def _answer_offset(self, connection: RemotingConnection, frame: Frame) -> None:
-        fields = frame.ext_fields or {}
-        try:
-            topic, queue_id = fields["topic"].encode(), int(fields["queueId"])
-        except (KeyError, ValueError) as error:
-            connection.respond(frame, ClientResult.SYSTEM_ERROR, remark=f"topic and queueId are needed: {error!r}")
-            return
-        queues = self._log.queues
-        # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
-        # queue that has thousands, and a consumer would begin there again.
-        if self._log.min_offset > 0 and not queues.has(topic, queue_id):
-            remark = f"this replica's log begins at {self._log.min_offset}, behind all of that queue; ask the master"
-            connection.respond(frame, ClientResult.SYSTEM_ERROR, remark=remark)
-            return
-        if frame.code == ClientCode.GET_MIN_OFFSET:
-            offset = queues.min_offset(topic, queue_id)
-        elif fields.get("committed") == "false":
-            offset = queues.max_offset(topic, queue_id)
-        else:
-            # As RocketMQ, whose consume queues end at confirm: bytes behind it may yet be cut, and a consumer that
-            # began at an end behind them would miss the messages that get these numbers next.
-            pending_bytes = self._log.max_offset - self._log.confirm_offset
-            if pending_bytes > UNCONFIRMED_BYTES_MAX:
-                remark = f"{pending_bytes} bytes are not confirmed, {UNCONFIRMED_BYTES_MAX} are looked through; retry"
-                connection.respond(frame, ClientResult.SYSTEM_BUSY, remark=remark)
-                return
-            offset = self._log.confirmed_queue_end(topic, queue_id)
-        connection.respond(frame, SystemCode.SUCCESS, ext_fields={"offset": str(offset)})
 
     def _answer_route(self, connection: RemotingConnection, frame: Frame) -> None:
         connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route))

@@ -7,6 +7,7 @@ connection that answers are written to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -15,6 +16,13 @@ from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.controller.contract.ids import MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+Responder = Callable[[RemotingConnection, Frame], None]
+"""
+Answers a request that is no send: ``connection.respond``, now or later; on the loop thread, does not block or raise.
+"""
 
 
 class GateState(msgspec.Struct, frozen=True, kw_only=True):

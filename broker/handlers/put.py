@@ -28,6 +28,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, TRANSACTION_BITS, Draft, RecordError, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
+from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
 from rollcall_ha.broker.protocol.send import (
     SendError,
     SendRequest,
@@ -43,6 +44,7 @@ from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.durations import Durations
 
+OWN_TOPICS: Final = b"ROLLCALL_SYS_"
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _NOT_SERVED_MARKS: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
 _NOT_SERVED: Final = re.compile(
@@ -413,6 +415,9 @@ class PutPath:
             raise SendError(reason)
         host = self._born_host
         topic, queues = fields.b.encode(), self._log.queues
+        # Groups would have the offsets that any client says.
+        if topic.startswith(OWN_TOPICS) and host != self._store_host:
+            raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN_TOPICS.decode()}")
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
         if len(queues) >= self._limits.queues_max and not queues.has(topic, queue_id):
@@ -436,7 +441,7 @@ class PutPath:
         )
 
     def _pick_queue(self) -> int:
-        self._picked_queue = (self._picked_queue + 1) & 7
+        self._picked_queue = (self._picked_queue + 1) % QUEUE_COUNT
         return self._picked_queue
 
     @staticmethod

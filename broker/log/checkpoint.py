@@ -2,7 +2,7 @@
 The small files beside a commit log: its flushed and confirmed ends, a clean stop, a cut that has begun, the index.
 
 Here: their shapes, bytes and durability. ``checkpoint`` has RocketMQ's format, for its tools; ours carry a CRC and are
-the ones that recovery trusts. The index lies in a file that is named ``folds``.
+the ones that recovery trusts. The index lies in the file ``folds``, the mark of the consume queues in ``folds-mark``.
 
 Rule 1: every file is replaced as a whole and durable on return.
 Rule 2: a damaged or missing file is never an error at start: it means the weaker knowledge (check everything, confirm
@@ -28,6 +28,7 @@ STATE_FILE_NAME = "rollcall-checkpoint"
 CLEAN_FILE_NAME = "clean-stop"
 CUT_FILE_NAME = "cut-mark"
 INDEX_FILE_NAME = "folds"
+FOLDS_FILE_NAME = "folds-mark"
 _CHECKPOINT = struct.Struct(">qqqqq")
 
 
@@ -111,15 +112,27 @@ class IndexSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", t
     queues: tuple[tuple[bytes, int, int, int], ...]
 
 
-Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot)
+class FoldsMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="folds-mark"):
+    """
+    The consume queues of the records below ``offset``: their files had these units when this was written.
+
+    A cut lowers ``offset``: units of records at or behind it are taken back by the next start.
+    """
+
+    offset: LogOffset
+    queues: tuple[tuple[bytes, int, int, int], ...]
+    """(topic, queue id, first, next)."""
+
+
+Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot, FoldsMark)
 
 # Built with the module: two threads that decode a type for the first time at once crash msgspec 0.22.
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (LogState, CleanStop, CutMark, IndexSnapshot)
+    kind: msgspec.json.Decoder(kind) for kind in (LogState, CleanStop, CutMark, IndexSnapshot, FoldsMark)
 }
 
 
-def write_small(path: Path, value: LogState | CleanStop | CutMark | IndexSnapshot) -> None:
+def write_small(path: Path, value: LogState | CleanStop | CutMark | IndexSnapshot | FoldsMark) -> None:
     """Replace ``path``; durable on return. Raises ``OSError``."""
     raw = msgspec.json.encode(value)
     atomic_replace(path, b"%08x %s\n" % (zlib.crc32(raw), raw), mode=0o644)

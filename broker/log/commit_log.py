@@ -45,6 +45,7 @@ from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
+from rollcall_ha.broker.log.reader import LogReader
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
@@ -93,6 +94,9 @@ class CommitLog:
         self._flusher: GroupFlusher | None = None
         self._on_flushed: list[Callable[[LogOffset], None]] = []
         self._on_room: list[Callable[[], object]] = []
+        self._on_confirmed: list[Callable[[], object]] = []
+        self.reader = LogReader(files.segments)
+        """Its records where they lie."""
         self._post: Callable[[Callable[[], None]], object] = lambda call: call()
         self._now_ms = _now_ms
         self._boot_id = ""
@@ -261,10 +265,6 @@ class CommitLog:
     def queues(self) -> QueueOffsets:
         """Next offset of every queue (R19)."""
         return self._index.queues
-
-    def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
-        """Next offset of a queue, counting confirmed records only; costs reading the others."""
-        return self._index.queue_end_at(self._files.segments, topic, queue_id, self._confirm)
 
     def is_record_boundary(self, offset: LogOffset) -> bool:
         """Whether a record starts at ``offset``, or it is the end of the log."""
@@ -460,24 +460,19 @@ class CommitLog:
         self.request_flush(self._max)
         return self._max
 
+    @property
+    def index(self) -> LogIndex:
+        """Whoever reads the records from its ``offset`` on, up to ``whole_offset``, lets it take them."""
+        return self._index
+
     def extend_index(self, budget_bytes: int) -> int:
         """Let the index follow the received bytes, at most about ``budget_bytes``; returns how many are left."""
         start = self._index.offset
-        if start + budget_bytes >= self._whole:
-            end = self._whole
-        else:
-            segment = self._segment_of(start)
-            at = start - segment.base
-            limit = min(at + budget_bytes, segment.size, self._whole - segment.base)
-            stop = walk(segment.view, at, limit, [])
-            # A record larger than the budget is taken alone, or the index would stop in front of it for ever.
-            end = LogOffset(segment.base + stop) if stop > at else self._end_of_record(segment, at)
+        end = self._whole
+        if start + budget_bytes < end:
+            end = LogOffset(self.reader.run(start, end, budget_bytes)[2])
         self._index.extend(self._files.segments, end)
         return self._whole - end
-
-    @staticmethod
-    def _end_of_record(segment: LogSegment, at: int) -> LogOffset:
-        return LogOffset(segment.base + at + int.from_bytes(segment.view[at : at + 4], "big"))
 
     def _segment_with_room(self) -> LogSegment:
         segments = self._files.segments
@@ -492,8 +487,15 @@ class CommitLog:
         # A slave hears of a confirm beyond its own end. Remembered as it is (1000 by a log that ends at 900), it would
         # isolate this replica at its next handshake: a loss below its own confirm that never happened (R26). Beyond the
         # last whole record, a kill inside a record would look like lost bytes to the next start.
-        self._confirm = max(self._confirm, min(confirm, self._whole))
+        before, self._confirm = self._confirm, max(self._confirm, min(confirm, self._whole))
         self._released = max(self._released, min(released, self._whole))
+        if self._confirm > before:
+            for on_confirmed in self._on_confirmed:
+                on_confirmed()
+
+    def subscribe_confirmed(self, on_confirmed: Callable[[], object]) -> None:
+        """``on_confirmed`` runs, within ``note_confirm``, whenever ``confirm_offset`` has grown: it only takes note."""
+        self._on_confirmed.append(on_confirmed)
 
     def request_flush(self, offset: LogOffset) -> None:
         """Ask the flush thread for everything below ``offset``."""

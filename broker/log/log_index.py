@@ -10,7 +10,7 @@ gives the next message offset 5.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, window_start
 from rollcall_ha.broker.log.checkpoint import IndexSnapshot
@@ -22,6 +22,10 @@ from rollcall_ha.epoch.model import LogOffset
 
 BOUNDARY_STEP_BYTES = 256 * 1024
 """At most about this much is walked to find out whether a record starts somewhere."""
+
+
+Indexed = tuple[int, bytes, int, int, bytes, bool]
+"""Of a record: offset, topic, queue id, queue offset, properties, whether it has a place in its queue."""
 
 
 class LogIndex:
@@ -51,28 +55,17 @@ class LogIndex:
         Raises:
             RecordError: something else lies there.
         """
-        for segment, at in _records(segments, self.offset, end):
-            offset = segment.base + at
+        self.take_all(_indexed(segments, self.offset, end), end)
+
+    def take_all(self, records: Iterable[Indexed], end: LogOffset) -> None:
+        """All records of ``[offset, end)``, in order."""
+        for offset, topic, queue_id, queue_offset, properties, is_queued in records:
             self.note_boundary(offset)
-            if blank_bytes(segment.view, at) is not None:
-                continue  # padding at a segment's end; read as a record it would be a queue of rubbish
-            topic, queue_id, queue_offset, is_queued, properties = index_fields(segment.view, at)
             if is_queued:
                 self.queues.fold(topic, queue_id, queue_offset)
             self._note_stamp(properties, offset)
         self.offset = end
         self.producers.advance(end)
-
-    def queue_end_at(self, segments: Sequence[LogSegment], topic: bytes, queue_id: int, offset: LogOffset) -> int:
-        """Where a queue ended when the log ended at ``offset``; reads the records behind it. Raises ``RecordError``."""
-        for segment, at in _records(segments, self.boundary_at_or_below(offset), self.offset):
-            end = segment.base + at + int.from_bytes(segment.view[at : at + 4], "big")
-            if end <= offset or blank_bytes(segment.view, at) is not None:
-                continue
-            found_topic, found_id, queue_offset, is_queued, _ = index_fields(segment.view, at)
-            if is_queued and (found_topic, found_id) == (topic, queue_id):
-                return queue_offset
-        return self.queues.max_offset(topic, queue_id)
 
     def cut(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
         """
@@ -85,7 +78,7 @@ class LogIndex:
         lowest: dict[tuple[bytes, int], int] = {}
         for segment, at in _records(segments, end, self.offset):
             if blank_bytes(segment.view, at) is None:
-                topic, queue_id, queue_offset, is_queued, _ = index_fields(segment.view, at)
+                topic, queue_id, queue_offset, is_queued, _, _, _ = index_fields(segment.view, at)
                 if is_queued:
                     lowest.setdefault((topic, queue_id), queue_offset)
         # The lowest cut offset of each queue is the next one again. Without this, consumers of a queue whose records 5
@@ -127,6 +120,14 @@ class LogIndex:
             return
         if stamp is not None:
             self.producers.fold(ProducerStamp(*stamp), LogOffset(offset))
+
+
+def _indexed(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[Indexed]:
+    for segment, at in _records(segments, start, end):
+        if blank_bytes(segment.view, at) is not None:
+            continue  # padding at a segment's end; read as a record it would be a queue of rubbish
+        topic, queue_id, queue_offset, is_queued, properties, _, _ = index_fields(segment.view, at)
+        yield segment.base + at, topic, queue_id, queue_offset, properties, is_queued
 
 
 def _records(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[tuple[LogSegment, int]]:

@@ -17,11 +17,29 @@ class ClientCode(IntEnum):
     """Requests of producers and consumers."""
 
     SEND_MESSAGE = 10
+    PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
+    GET_EARLIEST_MSG_STORETIME = 32
+    VIEW_MESSAGE_BY_ID = 33
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
+    """One-way, from the broker to the members of a group."""
+    LOCK_BATCH_MQ = 41
+    UNLOCK_BATCH_MQ = 42
+    CHECK_CLIENT_CONFIG = 46
     GET_ROUTE_BY_TOPIC = 105
+    GET_CONSUMER_CONNECTION_LIST = 203
+    INVOKE_BROKER_TO_RESET_OFFSET = 222
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    LITE_PULL_MESSAGE = 361
     WATCH_ROUTE = 3191
     """
     Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait.
@@ -38,7 +56,18 @@ class ClientResult(IntEnum):
     """RocketMQ's FLUSH_SLAVE_TIMEOUT: in the log here, but not acknowledged, and it may be cut."""
     MESSAGE_ILLEGAL = 13
     SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
     TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    CONSUMER_NOT_ONLINE = 206
 
 
 class SendOutcome(StrEnum):

@@ -13,6 +13,8 @@ from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 WATCH_WAIT_MS_MAX = 30_000
 """A watch is answered after this at the latest, even if it asked for more."""
 PERM_READ_WRITE = 6
+QUEUE_COUNT = 8
+"""Every topic has this many queues (topics are created by their first message)."""
 
 
 class RouteError(ValueError):
@@ -34,8 +36,7 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     master_epoch: MasterEpoch
     master: BrokerId | None
     replicas: tuple[RouteBroker, ...]
-    queue_count: int = 8
-    """Every topic has this many queues (topics are created by their first message)."""
+    queue_count: int = QUEUE_COUNT
 
     @property
     def master_address(self) -> str | None:

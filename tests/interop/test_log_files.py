@@ -97,7 +97,7 @@ def test_a_record_with_addresses_of_ipv6_is_written_byte_for_byte_and_read_again
     assert check(view, 0, 1000) == len(EXAMPLE_IPV6)
     record = RecordView(view)
     assert (record.topic, bytes(record.body), record.stored_at_ms) == (b"TopicA", b"hello", 1_700_000_000_001)
-    assert index_fields(view, 0) == (b"TopicA", 3, 5, True, record.properties)
+    assert index_fields(view, 0) == (b"TopicA", 3, 5, True, record.properties, record.stored_at_ms, record.size_bytes)
 
 
 def test_a_client_that_claimed_an_ipv6_broker_made_a_record_that_nobody_could_read() -> None:
@@ -139,7 +139,8 @@ def test_records_of_java_brokers_pass_every_check_and_pack_again_to_the_same_byt
         store_host=raw[64:72],
     )
     assert bytes(buffer) == raw
-    assert index_fields(view, 0) == (record.topic, record.queue_id, record.queue_offset, True, record.properties)
+    assert index_fields(view, 0)[:4] == (record.topic, record.queue_id, record.queue_offset, True)
+    assert index_fields(view, 0)[4:] == (record.properties, record.stored_at_ms, record.size_bytes)
 
 
 def test_the_blank_at_the_end_of_a_file() -> None:

@@ -157,7 +157,7 @@ def run_master(root: str, links: list[socket.socket], ready: Any) -> None:
         link.setblocking(False)
     log = open_log(Path(root), loop)
     master = Master(log, links, loop)
-    service = ListenService(put=master.put, log=log, word=master)
+    service = ListenService(put=master.put, word=master, responders={}, on_disconnected=lambda _link: None)
     log.subscribe_room(service.room_is_ready)
     server = listen_server(service)
     loop.run_until_complete(server.start("127.0.0.1", 0))

@@ -68,7 +68,7 @@ def test_what_was_packed_is_read_again_with_every_reader(draft: Draft, host: byt
     assert (bytes(record.body), record.properties, record.flag) == (draft.body, draft.properties, draft.flag)
     assert (record.born_at_ms, record.stored_at_ms, record.physical_offset) == (draft.born_at_ms, 9, 77)
     is_queued = draft.sys_flag & 12 in (0, 8)
-    assert index_fields(view, 0) == (draft.topic, draft.queue_id, 5, is_queued, draft.properties)
+    assert index_fields(view, 0) == (draft.topic, draft.queue_id, 5, is_queued, draft.properties, 9, len(view))
     starts: list[int] = []
     assert walk(view, 0, len(view), starts) == len(view)
     assert starts == [0]

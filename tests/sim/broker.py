@@ -17,6 +17,8 @@ from typing import Any
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellDrained
+from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.ports import FoldSizes
 from rollcall_ha.broker.handlers import put
 from rollcall_ha.broker.log.commit_log import FLUSH_INTERVAL_MS, CommitLog
 from rollcall_ha.broker.log.values import CutReason
@@ -132,6 +134,7 @@ class BrokerNode:
                 self.process, "disk", delay_us_max=self.disk.files.delay_us, on_end=self._died
             ),
             on_flush_due=self._flush_soon,
+            fold_sizes=FoldSizes(queue_units=300, index_slots=64, index_units=1_000),
         )
         config = BrokerConfig(
             name=plan.name,
@@ -249,6 +252,7 @@ class BrokerNode:
         log: Any = replica._log
         records, queue_end = self.disk.records(), log.queues.max_offset(b"t", 0)
         self._look(lambda: self.laws.read_again(self.plan.name, records, queue_end))
+        self._folded(replica)
         self.disk.log = log
         remembered = replica._remembered
         self.incarnation = remembered.process.incarnation
@@ -366,7 +370,21 @@ class BrokerNode:
             self.counts.add("truncations")
             self.counts.add("bytes truncated", cut_bytes)
 
+    def _folded(self, replica: Replica) -> None:
+        """What a consumer of the queue would be given now."""
+        folds = replica._folds
+        queue = folds._queues.find((b"t", 0))
+        units: list[tuple[int, int]] = []
+        at = queue.min_offset if queue is not None else 0
+        while queue is not None and at < queue.max_offset:
+            part = [(place, size) for place, size, _code in UNIT.iter_unpack(queue.units(at, 1_000))]
+            at += len(part)
+            units += part
+        records, end = self.disk.records(), folds.dispatched_offset
+        self._look(lambda: self.laws.folded(self.plan.name, records, end, units))
+
     def _was_cut(self, replica: Replica) -> None:
+        self._folded(replica)
         target = replica.following._target
         if target is not None:
             incarnation = target.master_incarnation
@@ -497,9 +515,11 @@ class BrokerNode:
         if reign is None or not replica.gate.state.is_serving or "asked" not in fields:
             return
         key, epoch, asked = self.plan.set_key, reign.master_epoch, LogOffset(int(fields["asked"]))
-        ends = replica._log
+        ends, end = replica._log, replica._log.confirm_offset
+        self._folded(replica)
         top = LogOffset(ends.queues.max_offset(b"t", 0))
-        confirmed = LogOffset(ends.confirmed_queue_end(b"t", 0))
+        pending = [record for record in self.disk.records() if record.is_queued and record.end > end]
+        confirmed = LogOffset(pending[0].queue_offset if pending else top)
         is_legal = asked <= top
         self._look(lambda: self.oracle.pulled(key, epoch, asked, is_legal=is_legal, max_offset=top))
         if is_legal:

@@ -95,6 +95,18 @@ class LogLaws:
             last = places[-1] if places else None
             raise Violation(f"I11: {name} reads {len(places)} places up to {last} again, and goes on at {queue_end}")
 
+    def folded(self, name: str, records: Sequence[Record], end: int, units: Sequence[tuple[int, int]]) -> None:
+        """I12: a consume queue names the records below ``end`` that have a place in it, in order, and no other."""
+        here = [(record.offset, record.size) for record in records if record.is_queued and record.end <= end]
+        self._counts.add("units of consume queues compared", len(here))
+        if list(units) != here:
+            differ = next(
+                (n for n, (a, b) in enumerate(zip(units, here, strict=False)) if a != b), min(len(units), len(here))
+            )
+            raise Violation(
+                f"I12: {name} has {len(units)} units of {len(here)} records below {end}; number {differ} differs"
+            )
+
     def confirmed(
         self, key: SetKey, epoch: MasterEpoch, confirm: LogOffset, acks: dict[BrokerId, LogOffset | None]
     ) -> None:

@@ -12,6 +12,7 @@ from tests.sim.mutations_alters import ALTERS
 from tests.sim.mutations_callers import CALLERS
 from tests.sim.mutations_disks import DISKS
 from tests.sim.mutations_elections import ELECTIONS
+from tests.sim.mutations_folds import FOLDS
 from tests.sim.mutations_members import MEMBERS
 from tests.sim.mutations_policies import POLICIES
 from tests.sim.mutations_quorum import QUORUM
@@ -33,5 +34,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *SWITCHOVERS,
     *MEMBERS,
     *POLICIES,
+    *FOLDS,
     *SURROUNDINGS,
 )

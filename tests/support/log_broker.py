@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
+from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath
 from rollcall_ha.broker.parts import Parts
@@ -15,6 +18,7 @@ from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer
 from rollcall_ha.node.remoting.secured import Door
+from tests.support.fold_tools import open_folds
 from tests.support.log_tools import STORE_HOST, open_log
 
 
@@ -31,6 +35,7 @@ class LogBroker:
         self.first_acks: list[tuple[MasterEpoch, int, int | None]] = []
         self.woken = 0
         self.gate = Gate()
+        self._marks = ThreadPoolExecutor(max_workers=1)
         self.route = RouteState(cluster="c", broker_name="b", master_epoch=MasterEpoch(0), master=None, replicas=())
         self.probe = ProbeAnswer(
             set_key=SetKey(ClusterName("c"), BrokerName("b")),
@@ -49,7 +54,17 @@ class LogBroker:
             on_first_ack=lambda *seen: self.first_acks.append(seen),
             limits=limits,
         )
-        self.service = ListenService(put=self.put, log=self.log, word=self)
+        self.folds = open_folds(root, self.log)
+        self.room = ConsumerRoom(
+            log=self.log,
+            folds=self.folds,
+            appender=OwnSends(self.put, host=STORE_HOST, now_ms=lambda: 1_700_000_000_001),
+            standing=GateStanding(self.gate, self.probe.set_key),
+            now_ms=Parts().now_ms,
+        )
+        self.service = ListenService(
+            put=self.put, word=self, responders=self.room.responders, on_disconnected=self.room.disconnected
+        )
         self.server = listen_server(self.service, door=door)
 
     @property
@@ -64,10 +79,12 @@ class LogBroker:
     def lead(self, epoch: int) -> None:
         self.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(epoch), is_min_in_sync=True)
         self.put.enter_epoch(MasterEpoch(epoch))
+        self.room.standing_moved()
 
     def follow(self) -> None:
         self.gate.state = msgspec.structs.replace(self.gate.state, is_serving=False)
         self.put.leave_epoch()
+        self.room.standing_moved()
 
     def set_route(self, epoch: int, master: int, *brokers: LogBroker) -> None:
         self.route = RouteState(
@@ -82,6 +99,8 @@ class LogBroker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.log.subscribe_room(lambda: loop.call_soon_threadsafe(self.service.room_is_ready))
+        self.folds.start(self._marks)
+        self.room.start()
         await self.server.start("127.0.0.1", 0)
 
     async def __aenter__(self) -> LogBroker:
@@ -94,4 +113,7 @@ class LogBroker:
 
     async def stop(self) -> None:
         await self.server.stop()
+        self.room.close()
+        self.folds.rest(is_resting=True)
+        self._marks.shutdown()
         self.log.close(is_clean=False)

@@ -49,6 +49,11 @@ class _File:
     dropped: dict[int, bytes] = field(default_factory=dict)
     """Pages that a failed sync called clean, as they were then (rule 3)."""
 
+    def rewritten_from(self, offset: int) -> None:
+        """The file was made shorter or longer there: its pages behind are dirty again."""
+        for page in [number for number in self.dropped if number >= offset // PAGE_BYTES]:
+            del self.dropped[page]
+
 
 @dataclass(slots=True)
 class _Folder:
@@ -272,6 +277,9 @@ class SimFiles:
         folder, _, name = path.rpartition("/")
         self._folders[folder].names.pop(name, None)
 
+    def removed_folder(self, path: str) -> None:
+        self._folders.pop(path, None)
+
     def synced_folder(self, path: str) -> None:
         """Its names are durable, those of folders in it included."""
         folder = self._folders[path]
@@ -388,6 +396,11 @@ class FileCalls:
         self._put("replace", partial(self._on_rename, "replace"))
         self._put("unlink", self._on_unlink)
         self._put("mkdir", self._on_mkdir)
+        self._put("rmdir", self._on_rmdir)
+        self._put("ftruncate", self._on_truncate)
+        self._put("dup", self._on_dup)
+        self._rmtree = shutil.rmtree
+        shutil.rmtree = self._on_rmtree  # type: ignore[assignment]
 
     def _put(self, name: str, instead: Callable[..., Any]) -> None:
         self._real[name] = getattr(os, name)
@@ -397,6 +410,7 @@ class FileCalls:
         """Give ``os`` back and remove everything."""
         for name, real in self._real.items():
             setattr(os, name, real)
+        shutil.rmtree = self._rmtree
         for descriptor in list(self._open):
             os.close(descriptor)
         self._open.clear()
@@ -517,6 +531,41 @@ class FileCalls:
         self._real["mkdir"](path, mode, dir_fd=dir_fd)
         if found is not None:
             found[0].made_folder(found[1])
+
+    def _on_rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+        found = self._of(path, dir_fd)
+        if found is not None:
+            found[0].changes(f"rmdir {found[1]}")
+        self._real["rmdir"](path, dir_fd=dir_fd)
+        if found is not None:
+            found[0].removed_folder(found[1])
+
+    def _on_rmtree(self, path: Any, **options: Any) -> None:
+        """Name by name, as the standard library does it, but by paths: descriptors of folders say no name."""
+        if self._of(path, None) is None:
+            self._rmtree(path, **options)
+            return
+        for folder, folders, names in os.walk(path, topdown=False):
+            for name in sorted(names):
+                os.unlink(os.path.join(folder, name))
+            for name in sorted(folders):
+                os.rmdir(os.path.join(folder, name))
+        os.rmdir(path)
+
+    def _on_truncate(self, descriptor: int, length: int) -> None:
+        found = self._open.get(descriptor)
+        if found is not None:
+            found[0].changes(f"truncate {found[2]}")
+            if found[1] is not None:
+                size = os.fstat(descriptor).st_size
+                found[1].rewritten_from(min(length, size))
+        self._real["ftruncate"](descriptor, length)
+
+    def _on_dup(self, descriptor: int) -> int:
+        copy = int(self._real["dup"](descriptor))
+        if descriptor in self._open:
+            self._open[copy] = self._open[descriptor]
+        return copy
 
 
 class _Unwatched:

@@ -29,9 +29,10 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.own_damage import DAMAGE_BYTES_MAX, DAMAGE_CHECK_PAUSE_US
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
-from rollcall_ha.broker.replica import DAMAGE_BYTES_MAX, DAMAGE_CHECK_PAUSE_US, Replica
+from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.broker.session import ControllerSession
@@ -75,6 +76,7 @@ from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.service import HaClient
 from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
+from tests.support.fold_tools import open_folds
 from tests.support.ha_replica import until
 from tests.support.log_tools import draft
 from tests.support.set_views import KEY, shown, shown_member
@@ -126,9 +128,19 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
         stop_process=lambda _error: None,
         post=loop.call_soon_threadsafe,
     )
-    with ThreadPoolExecutor(max_workers=1) as disk:
-        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=Parts())
+    folds = open_folds(directory, log)
+    with ThreadPoolExecutor(max_workers=1) as disk, ThreadPoolExecutor(max_workers=1) as marks:
+        replica = Replica(
+            config=config,
+            remembered=remembered,
+            files=files,
+            log=log,
+            folds=folds,
+            disk=disk,
+            parts=Parts(),
+        )
         replica.start()
+        folds.start(marks)
         try:
             yield replica
         finally:
@@ -528,7 +540,7 @@ def test_each_refusal_of_a_damaged_record_had_64_mib_read_in_front_of_the_promis
             for _ in range(3):
                 await refuse()
             assert read_from == [0]
-            replica._next_check_us -= DAMAGE_CHECK_PAUSE_US
+            replica._damage._next_check_us -= DAMAGE_CHECK_PAUSE_US
             await refuse()
             assert read_from == [0, 0]
 

@@ -222,26 +222,6 @@ def test_the_end_of_a_queue_counted_messages_that_a_failover_may_take_away(tmp_p
     run(tmp_path, test)
 
 
-def test_an_end_that_is_too_far_away_to_look_for_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loop reads what is not confirmed, so there is a limit, and it is named."""
-    monkeypatch.setattr("rollcall_ha.broker.handlers.listen.UNCONFIRMED_BYTES_MAX", 100)
-
-    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        broker.confirms_at_once = False
-        writer.write(a_send(1, b"x" * 2000))
-        await until(lambda: broker.put.counters.appended == 1)
-        asked = {"topic": "T", "queueId": "0"}
-        writer.write(encode_frame(Frame(code=ClientCode.GET_MAX_OFFSET, opaque=9, ext_fields=asked)))
-        answer = await read_frame(reader)
-        assert answer.code == ClientResult.SYSTEM_BUSY
-        assert answer.remark is not None
-        assert "100" in answer.remark
-
-    run(tmp_path, test)
-
-
 def test_a_queue_before_the_first_byte_of_a_learners_log_was_told_to_be_empty(tmp_path: Path) -> None:
     """It began at the last segment: a consumer would have begun at 0 again."""
 
@@ -253,6 +233,7 @@ def test_a_queue_before_the_first_byte_of_a_learners_log_was_told_to_be_empty(tm
 
         start = LogOffset(2 * broker.log.segment_bytes)
         broker.log.set_aside(start, "a blank learner begins at the master's last segment")
+        broker.folds.cut(start, is_new=True)
         writer.write(a_send(1))
         await read_frame(reader)
         assert (await ask(ClientCode.GET_MAX_OFFSET, "T")).ext_fields == {"offset": "1"}

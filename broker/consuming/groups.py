@@ -1,0 +1,305 @@
+"""
+Groups of consumers: codes 34, 35, 38, 46 and 203, locks of queues (41, 42), and the news of a group (40).
+
+Here: frames and links, and the change of master. Not here: the table (``groups_core``), the verdict on a lock
+(``locks_core``), what is remembered (``offsets_log``), offsets (``offsets``).
+
+Rule 1: master and slaves keep the table, because clients send their heartbeats to all of them. The master alone writes
+what it says into the log.
+Rule 2: members hear of a change at once, and of all that follow within ``PACE_MS`` by one more word: a thousand clients
+that start together are no million of frames.
+Rule 3: who asks for the list of a group while this replica does not know all that is remembered waits for it, for
+``LIST_WAIT_MS_MAX``: Go takes an error for an empty list, and gives up its queues.
+Rule 4: a group needs no order to exist: it has RocketMQ's defaults from its first heartbeat on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from rollcall_ha.broker.consuming.filters import Filter, make_filter
+from rollcall_ha.broker.consuming.groups_core import (
+    BROADCASTING,
+    NO_FACTS,
+    TAKEOVER_GRACE_MS,
+    GroupTable,
+    Member,
+    News,
+    age_ms,
+)
+from rollcall_ha.broker.consuming.locks_core import LockTimes, LockVerdict
+from rollcall_ha.broker.consuming.offsets_core import GroupChange
+from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
+from rollcall_ha.broker.consuming.ports import Responder, Standing
+from rollcall_ha.broker.consuming.replies import Reply, responder, written
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.consumers import (
+    Facts,
+    MessageQueue,
+    decode_check,
+    decode_heartbeat,
+    decode_lock,
+    encode,
+    subscription_table,
+)
+from rollcall_ha.broker.protocol.pull import Refused
+from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, LANGUAGES
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
+
+PACE_MS: Final = 1_000
+EXPIRY_INTERVAL_MS: Final = 10_000
+LIST_WAIT_MS_MAX: Final = 2_000
+"""RocketMQ's clients wait for 3 s."""
+LIST_WAITERS_MAX: Final = 10_000
+
+
+class Groups:
+    """The groups of one replica; implements ``pulls.Subscriptions``. On the loop thread."""
+
+    def __init__(self, log: ConsumerLog, *, standing: Standing, now_ms: Callable[[], int]) -> None:
+        """``now_ms`` is monotonic."""
+        self.table: GroupTable[RemotingConnection] = GroupTable()
+        self._log = log
+        self._standing = standing
+        self._now_ms = now_ms
+        self._was_master = False
+        self._role_since_ms = self._expired_ms = now_ms()
+        self._locks = LockTimes(self._role_since_ms)
+        self._due: dict[str, bool] = {}
+        """Groups that may be others than the log remembers, and whether their members must hear."""
+        self._settled_ms: dict[str, int] = {}
+        self._asking: deque[tuple[int, RemotingConnection, Frame]] = deque()
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            ClientCode.HEART_BEAT: responder(self._hear),
+            ClientCode.UNREGISTER_CLIENT: responder(self._unregister),
+            ClientCode.GET_CONSUMER_LIST_BY_GROUP: responder(self._list),
+            ClientCode.CHECK_CLIENT_CONFIG: responder(self._check),
+            ClientCode.GET_CONSUMER_CONNECTION_LIST: responder(self._describe),
+            ClientCode.LOCK_BATCH_MQ: responder(self._lock),
+            ClientCode.UNLOCK_BATCH_MQ: responder(self._lock),
+        }
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, connection: RemotingConnection, frame: Frame) -> Reply:
+        beat = decode_heartbeat(frame.body)
+        language = frame.language if frame.language in LANGUAGES else "OTHER"
+        refusals = []
+        for consumer in beat.consumer_data_set or ():
+            member = Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._now_ms())
+            group, has_subscriptions = consumer.group_name, not beat.without_sub
+            news = self.table.hear(connection, group, member, consumer.facts(), has_subscriptions=has_subscriptions)
+            if isinstance(news, str):
+                refusals.append(news)
+            elif news:
+                self._note_changed(group, must_tell=news is News.MEMBERS)
+        # ``IS_SUB_CHANGE``: the next heartbeat is to have all subscriptions, too.
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        return Reply(ClientResult.SYSTEM_ERROR if refusals else 0, "; ".join(refusals), ext_fields=fields)
+
+    def _unregister(self, connection: RemotingConnection, frame: Frame) -> Reply:
+        group = _group_of(frame)
+        if self.table.leave(connection, group):
+            self._note_changed(group)
+        return Reply()
+
+    def disconnected(self, connection: RemotingConnection) -> None:
+        """The link is closed."""
+        for group in self.table.close(connection):
+            self._note_changed(group)
+
+    def tick(self) -> None:
+        """Once a second: silent members, news that were held back, the end of a new master's grace."""
+        now_ms = self._now_ms()
+        self._note_role()
+        if now_ms - self._expired_ms >= EXPIRY_INTERVAL_MS:
+            self._expired_ms = now_ms
+            self._due.update(dict.fromkeys(self.table.expire(now_ms), True))
+        if self.table.left is not None and now_ms - self._role_since_ms >= TAKEOVER_GRACE_MS and self._log.follow():
+            told = {name: self._facts(name).members for name in self._log.known.groups}
+            self.table.left = None
+            self._due.update({name: True for name, members in told.items() if self._facts(name).members != members})
+        self._settled_ms = {name: at_ms for name, at_ms in self._settled_ms.items() if now_ms - at_ms < PACE_MS}
+        for group in [each for each in self._due if each not in self._settled_ms]:
+            self._settle(group)
+        while self._asking and (self._asking[0][0] <= now_ms or self._log.follow()):
+            _, connection, frame = self._asking.popleft()
+            self._list_now(frame).give(connection, frame)
+
+    def _note_role(self) -> bool:
+        is_master = self._standing.is_master
+        if is_master != self._was_master:
+            self._was_master = is_master
+            self._role_since_ms = self._now_ms()
+            self._locks = LockTimes(self._role_since_ms)
+            self.table.left = {} if is_master else None
+            self._due = dict.fromkeys(self.table.names, False) | self._due
+        return is_master
+
+    def _note_changed(self, group: str, *, must_tell: bool = True) -> None:
+        """The group is another one: its members and the log are to hear it (rule 2)."""
+        self._due[group] = must_tell or self._due.get(group, False)
+        if self._now_ms() - self._settled_ms.get(group, -PACE_MS) >= PACE_MS:
+            self._settle(group)
+
+    def _settle(self, group: str) -> None:
+        is_master = self._note_role()
+        self._settled_ms[group] = self._now_ms()
+        if self._due.pop(group):
+            self._tell(group)
+        if not is_master:
+            return
+        facts = self._facts(group)
+        if not self._log.follow():
+            self._retry(group, "not all is known")
+        elif facts != (self._log.newest(group, lambda change: change.facts)[0] or NO_FACTS):
+            refusal = self._log.note(group, GroupChange(facts=facts), lambda reason: self._retry(group, reason))
+            self._retry(group, refusal)
+
+    def _retry(self, group: str, reason: str) -> None:
+        """What the log is to remember is perhaps not in it; unless there is no reason."""
+        if reason:
+            self._due.setdefault(group, False)
+
+    def _tell(self, group: str) -> None:
+        # Each member of a broadcasting group has all queues, whoever else there is.
+        if self._facts(group).message_model == BROADCASTING:
+            return
+        fields = {"consumerGroup": group}
+        code = ClientCode.NOTIFY_CONSUMER_IDS_CHANGED
+        data = encode_frame(Frame(code=code, opaque=0, flag=FLAG_ONE_WAY, ext_fields=fields))
+        for link in self.table.members(group):
+            link.send_bytes(data)
+
+    # --- what is told of a group -------------------------------------------------------------------------------------
+
+    def _remembered(self, group: str) -> Facts:
+        """What the log has of the group: on a slave, and on a master during its grace."""
+        known = self._log.known.groups.get(group)
+        is_over = self._note_role() and self.table.left is None
+        return NO_FACTS if known is None or known.facts is None or is_over else known.facts
+
+    def _facts(self, group: str) -> Facts:
+        return self.table.facts(group, self._remembered(group))
+
+    def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
+        """As ``pulls.Subscriptions`` says."""
+        word = self.table.subscription(group, topic, self._remembered(group))
+        if word is None:
+            remark = f"group {group[:255]} has not subscribed to {topic[:255]} by a heartbeat; send one to this broker"
+            return Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, remark)
+        if age_ms(word.version) < age_ms(sub_version):
+            remark = f"subVersion {sub_version} is newer than {word.version}, that of the last heartbeat; send one"
+            return Refused(ClientResult.SUBSCRIPTION_NOT_LATEST, remark)
+        return make_filter(word.kind, word.text)
+
+    def _list(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        if self._log.follow() or len(self._asking) >= LIST_WAITERS_MAX:
+            return self._list_now(frame)
+        self._asking.append((self._now_ms() + LIST_WAIT_MS_MAX, connection, frame))
+        return None
+
+    def _list_now(self, frame: Frame) -> Reply:
+        group = _group_of(frame)
+        members = self._facts(group).members
+        if not members:
+            return Reply(ClientResult.SYSTEM_ERROR, f"group {group[:255]!r} has no member")
+        return Reply(body=encode({"consumerIdList": members}))
+
+    def _check(self, _: RemotingConnection, frame: Frame) -> Reply:
+        word = decode_check(frame.body).subscription_data.word()
+        found = make_filter(word.kind, word.text)
+        return Reply(found.code, found.remark) if isinstance(found, Refused) else Reply()
+
+    def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
+        group = _group_of(frame)
+        members, facts = self.table.members(group), self.table.facts(group, NO_FACTS)
+        if not members:
+            return Reply(ClientResult.CONSUMER_NOT_ONLINE, f"group {group[:255]!r} has no member at this broker")
+        told = {
+            "connectionSet": [
+                {
+                    "clientAddr": link.peer,
+                    "clientId": each.client_id,
+                    "language": each.language,
+                    "version": each.version,
+                }
+                for link, each in members.items()
+            ],
+            "consumeFromWhere": facts.consume_from,
+            "consumeType": facts.consume_type,
+            "messageModel": facts.message_model,
+            "subscriptionTable": subscription_table(facts.subscriptions),
+        }
+        return Reply(body=encode(told))
+
+    # --- locks -------------------------------------------------------------------------------------------------------
+
+    def _lock(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        asked = decode_lock(frame.body)
+        if not self._note_role() or not self._log.follow():
+            remark = "this replica is not the master, or does not know all locks yet; ask again in a moment"
+            return Reply(ClientResult.SYSTEM_BUSY, remark)
+        queues = [queue for queue in asked.mq_set if queue.broker_name == self._standing.broker_name]
+        act = self._grant if frame.code == ClientCode.LOCK_BATCH_MQ else self._release
+        change, answer = act(asked.consumer_group, asked.client_id, queues)
+
+        def give(reason: str) -> None:
+            answer(reason).give(connection, frame)
+
+        refusal = self._log.note(asked.consumer_group, change, give) if change.holders else ""
+        return answer(refusal) if refusal or not change.holders else None
+
+    def _grant(
+        self, group: str, client_id: str, queues: list[MessageQueue]
+    ) -> tuple[GroupChange, Callable[[str], Reply]]:
+        """What is to be written, and the answer once it is."""
+        held, free = [], []
+        for queue in queues:
+            holder, is_confirmed = self._holder(group, queue)
+            name = group, queue.topic, queue.queue_id
+            verdict = self._locks.judge(
+                name, holder, is_confirmed=is_confirmed, client_id=client_id, now_ms=self._now_ms()
+            )
+            if verdict is LockVerdict.HELD:
+                held.append(queue)
+            elif verdict is LockVerdict.FREE:
+                free.append(queue)
+
+        def answer(reason: str) -> Reply:
+            # Not confirmed, a grant may be taken back by a failover: its queue is not in the list.
+            granted = [] if reason else free
+            for queue in granted:
+                self._locks.hear((group, queue.topic, queue.queue_id), client_id, self._now_ms())
+            return Reply(remark=reason, body=encode({"lockOKMQSet": held + granted}))
+
+        return _holders(free, client_id), answer
+
+    def _release(
+        self, group: str, client_id: str, queues: list[MessageQueue]
+    ) -> tuple[GroupChange, Callable[[str], Reply]]:
+        own = [queue for queue in queues if self._holder(group, queue)[0] == client_id]
+        return _holders(own, ""), written
+
+    def _holder(self, group: str, queue: MessageQueue) -> tuple[str, bool]:
+        """Who has the lock, empty: nobody; and whether that is confirmed."""
+        topic, queue_id = queue.topic, queue.queue_id
+        holder, waiting = self._log.newest(group, lambda change: change.holders.get(topic, {}).get(queue_id))
+        return holder or "", waiting is None
+
+
+def _holders(queues: list[MessageQueue], client_id: str) -> GroupChange:
+    change = GroupChange()
+    for queue in queues:
+        change.holders.setdefault(queue.topic, {})[queue.queue_id] = client_id
+    return change
+
+
+def _group_of(frame: Frame) -> str:
+    return (frame.ext_fields or {}).get("consumerGroup", "")

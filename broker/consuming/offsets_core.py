@@ -1,0 +1,150 @@
+"""
+What a broker set remembers of its consumers: a fold of the records of one internal topic.
+
+Here: the form of a record, and the value that all of them make. Not here: reading and writing them (``offsets_log``),
+who asks for what is known (``offsets``, ``groups``).
+
+A record's body is JSON: what has changed of some groups, some groups told again, and ``since``.
+Rule 1: the fold is total: a body that is none of ours changes nothing and is counted.
+Rule 2: the records from the newest ``since`` on make the same value as all of them: every group that was known there
+has been told again behind it. So what lies before it may be deleted, and a rebuild begins there.
+Rule 3: what is told again fills gaps and replaces nothing. It is how things were some records earlier: a newer offset
+that was on its way meanwhile would be taken back by it.
+Rule 4: what has ended stays, as a row without a holder, or -1. Told again from before its end, it would be back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from rollcall_ha.broker.protocol.consumers import NONSENSE, Facts
+
+GROUPS_MAX: Final = 10_000
+ROWS_MAX: Final = 200_000
+"""Offsets, resets and locks of all groups; each is a number in memory for ever."""
+ROWS_PER_GROUP_MAX: Final = 20_000
+"""A group is told again in one record."""
+NO_RESET: Final = -1
+_encode = msgspec.json.Encoder().encode
+
+
+class GroupChange(msgspec.Struct, omit_defaults=True):
+    """What is new of a group, or all that is known of it. Rows are by topic and queue id."""
+
+    offsets: dict[str, dict[int, int]] = {}
+    resets: dict[str, dict[int, int]] = {}
+    """Where consumers are sent at their next pull; ``NO_RESET``: they were."""
+    holders: dict[str, dict[int, str]] = {}
+    """The client that has locked a queue; empty: none."""
+    facts: Facts | None = None
+
+    @property
+    def tables(self) -> tuple[dict[str, dict[int, Any]], ...]:
+        """All rows."""
+        return self.offsets, self.resets, self.holders
+
+    @property
+    def row_count(self) -> int:
+        return sum(len(rows) for table in self.tables for rows in table.values())
+
+    @property
+    def cost_bytes(self) -> int:
+        """How long it is in a record, at most: a character takes up to 6 bytes there, a number 20."""
+        cost = sum(6 * len(topic) + 40 * len(rows) for table in self.tables for topic, rows in table.items())
+        cost += sum(6 * len(client_id) for rows in self.holders.values() for client_id in rows.values())
+        return cost if self.facts is None else cost + len(_encode(self.facts))
+
+
+class Record(msgspec.Struct, omit_defaults=True):
+    """The body of one record."""
+
+    since: Annotated[int, msgspec.Meta(ge=0)]
+    """The queue offset that a rebuild begins at (rule 2)."""
+    groups: dict[str, GroupChange] = {}
+    again: dict[str, GroupChange] = {}
+
+
+encode_record = _encode
+_decode_record = msgspec.json.Decoder(Record).decode
+
+
+def decode_record(at: int, body: bytes | memoryview) -> Record | None:
+    """The record at the queue offset ``at``; None: none of ours."""
+    try:
+        record = _decode_record(body)
+    except NONSENSE:
+        return None
+    return record if record.since <= at else None
+
+
+class Consumers:
+    """The value. Driven by one thread: the loop of the broker."""
+
+    __slots__ = ("groups", "nonsense", "rows", "since")
+
+    def __init__(self, since: int = 0) -> None:
+        """Nothing is known; ``since`` is that of the newest record, for a rebuild that begins there."""
+        self.groups: dict[str, GroupChange] = {}
+        self.since = since
+        self.rows = 0
+        self.nonsense = 0
+
+    def fold(self, at: int, body: bytes | memoryview) -> None:
+        """The next record is the one at the queue offset ``at`` (rule 1)."""
+        record = decode_record(at, body)
+        if record is None:
+            self.nonsense += 1
+            return
+        self.since = max(self.since, record.since)
+        for name, change in record.groups.items():
+            self.rows += merge(self._group(name), change)
+        for name, told in record.again.items():
+            self.rows += fill(self._group(name), told)
+
+    def offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group goes on; None: it has never said."""
+        known = self.groups.get(group)
+        return None if known is None else known.offsets.get(topic, {}).get(queue_id)
+
+    def _group(self, name: str) -> GroupChange:
+        known = self.groups.get(name)
+        if known is None:
+            known = self.groups[name] = GroupChange()
+        return known
+
+
+def merge(known: GroupChange, change: GroupChange) -> int:
+    """``change`` is newer than what is ``known``; returns how many rows were not there."""
+    known.facts = change.facts or known.facts
+    added = 0
+    for table, news in zip(known.tables, change.tables, strict=True):
+        for topic, rows in news.items():
+            of_topic = table.setdefault(topic, {})
+            added -= len(of_topic)
+            of_topic.update(rows)
+            added += len(of_topic)
+    return added
+
+
+def fill(known: GroupChange, told: GroupChange) -> int:
+    """``told`` is older than what is ``known`` (rule 3); returns how many rows were not there."""
+    known.facts = known.facts or told.facts
+    added = 0
+    for table, old in zip(known.tables, told.tables, strict=True):
+        for topic, rows in old.items():
+            of_topic = table.get(topic, {})
+            table[topic] = rows | of_topic
+            added += len(table[topic]) - len(of_topic)
+    return added
+
+
+def brings_rows(known: GroupChange | None, change: GroupChange) -> bool:
+    """Whether ``change`` has a row that is not ``known``."""
+    tables = (known or GroupChange()).tables
+    return any(
+        rows.keys() - table.get(topic, {}).keys()
+        for table, news in zip(tables, change.tables, strict=True)
+        for topic, rows in news.items()
+    )

@@ -1,0 +1,328 @@
+"""
+The internal topic in which a broker set remembers its consumers: what is new is gathered and written, what is confirmed
+is read and known.
+
+Here: batches, rebuilds, telling groups again. Not here: the form of a record (``offsets_core``), what is worth writing
+(``offsets``, ``groups``).
+
+Rule 1: ``known`` is made of confirmed records only, those of other masters included. What is gathered or on its way is
+answered to nobody: a failover may take it back.
+Rule 2: one record is on its way at a time, and has all that came since the last one. So a slow set writes fewer and
+larger records, and who waits hears of its own record.
+Rule 3: ``follow`` says whether all that is confirmed is known. Before that there is no answer but "busy": a replica
+that has just started, or become master, would tell a group an offset that is too low, or that it has none.
+Rule 4: a cut is noticed by the last record that was taken: it is no longer there, or another one. All is built anew.
+Rule 5: a master tells all groups again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a rebuild is
+short, and what the topic lost by its age was told again long ago.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from rollcall_ha.broker.consuming.offsets_core import (
+    GROUPS_MAX,
+    ROWS_MAX,
+    ROWS_PER_GROUP_MAX,
+    Consumers,
+    GroupChange,
+    Record,
+    brings_rows,
+    decode_record,
+    encode_record,
+    merge,
+)
+from rollcall_ha.broker.consuming.ports import Appender, Standing
+from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey, Records
+from rollcall_ha.broker.log.record import RecordError, RecordView
+
+TOPIC: Final = b"ROLLCALL_SYS_CONSUMERS"
+COMMIT_INTERVAL_MS: Final = 50
+GATHERED_BYTES_MAX: Final = 1024 * 1024
+WAITING_MAX: Final = 10_000
+"""Requests that wait for one record."""
+UNITS_PER_READ: Final = 64
+TURN_BYTES_MAX: Final = 512 * 1024
+"""Records that one turn of the loop takes: 3 ms."""
+LOOK_BACK_RECORDS_MAX: Final = 64
+AGAIN_RECORDS: Final = 4_096
+AGAIN_MS: Final = 3_600_000
+AGAIN_BYTES: Final = 64 * 1024
+"""About so much of each record is groups that are told again, while that lasts."""
+Value = TypeVar("Value")
+OnOutcome = Callable[[str], None]
+"""Hears once: empty = confirmed, else why it is not known to be."""
+
+
+class _Batch(msgspec.Struct):
+    groups: dict[str, GroupChange] = {}
+    waiting: list[OnOutcome] = []
+    cost_bytes: int = 0
+
+
+class _Again(msgspec.Struct):
+    """All groups are being told again."""
+
+    begin: int
+    """The queue offset up to which records were known when it began."""
+    left: list[str]
+    under_way: int = 0
+    """So many of them, from the end, are in the record that is on its way."""
+
+
+class ConsumerLog:
+    """What is known of consumers, and the way to change it. On the loop thread."""
+
+    def __init__(
+        self,
+        *,
+        folds: Folds,
+        records: Records,
+        appender: Appender,
+        standing: Standing,
+        now_ms: Callable[[], int],
+        after: Callable[[int, Callable[[], None]], object],
+        again_bytes: int = AGAIN_BYTES,
+    ) -> None:
+        """``now_ms`` is monotonic; ``after`` runs a function so many ms later, on the loop, never at once."""
+        self.known = Consumers()
+        self.trouble = ""
+        """Why the topic cannot be read on; empty: it can."""
+        self._folds = folds
+        self._records = records
+        self._appender = appender
+        self._standing = standing
+        self._now_ms = now_ms
+        self._after = after
+        self._again_bytes = again_bytes
+        self._start = 0
+        self._next = 0
+        self._mark = b""
+        """The head of the last record that was taken: its place, CRC and times (rule 4)."""
+        self._is_going_on = False
+        self._gathered = _Batch()
+        self._on_way: _Batch | None = None
+        self._is_timed = self._is_due = False
+        self._again: _Again | None = None
+        self._told_again_ms = now_ms()
+        folds.subscribe_grown(self._note_grown)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``known`` is all that was ever said: a log that begins in the middle lacks groups (rule 5)."""
+        return self._start <= self.known.since
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def newest(
+        self, group: str, pick: Callable[[GroupChange], Value | None]
+    ) -> tuple[Value | None, list[OnOutcome] | None]:
+        """
+        What ``pick`` finds first in what is gathered, on its way, and known; None: in none of them.
+
+        The list is of those who hear the outcome of that record, None: it is confirmed, or there is none.
+        """
+        for batch in (self._gathered, self._on_way):
+            change = None if batch is None else batch.groups.get(group)
+            if batch is not None and change is not None and (found := pick(change)) is not None:
+                return found, batch.waiting
+        known = self.known.groups.get(group)
+        return (None if known is None else pick(known)), None
+
+    def follow(self) -> bool:
+        """Take in what is confirmed, within one budget; whether all of it is known (rule 3)."""
+        left_bytes = self._folds.catch_up()
+        queue = self._folds.queue(TOPIC, 0)
+        if queue is None:
+            # With bytes left, or while a cut goes on, it only is not there yet.
+            if not left_bytes and self._next:
+                self._begin_at(0, 0)
+            return not left_bytes
+        return self._take(queue) and not left_bytes
+
+    def _note_grown(self, keys: Sequence[QueueKey]) -> None:
+        queue = self._folds.queue(TOPIC, 0) if (TOPIC, 0) in keys else None
+        if queue is not None:
+            self._take(queue)
+
+    def _take(self, queue: Queue) -> bool:
+        try:
+            is_all = self._take_units(queue)
+        except (OSError, RecordError, struct.error) as error:
+            # Left out, the record might be the one with an offset that was acknowledged.
+            self.trouble = f"record {self._next} of {TOPIC.decode()}: {error}"
+            return False
+        self.trouble = ""
+        if not is_all and not self._is_going_on:
+            self._is_going_on = True
+            self._after(1, self._go_on)
+        return is_all
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        self.follow()
+
+    def _take_units(self, queue: Queue) -> bool:
+        """Raises ``OSError``, ``RecordError``."""
+        if self._next == self._start or not self._is_same(queue):
+            self._begin(queue)
+        room_bytes = TURN_BYTES_MAX
+        while self._next < queue.max_offset:
+            units = queue.units(self._next, UNITS_PER_READ)
+            if not units:
+                raise RecordError(f"the queue ends at {queue.max_offset} and has no unit {self._next}")
+            for place, size, _ in UNIT.iter_unpack(units):
+                body = self._read(place, size, self._next)
+                if body is None:
+                    # The log has lost it by age: as if the topic began behind it.
+                    self._begin_at(self._next + 1, self.known.since)
+                else:
+                    self.known.fold(self._next, body)
+                    self._next += 1
+                room_bytes -= size
+                if room_bytes <= 0:
+                    return self._next == queue.max_offset
+        return True
+
+    def _read(self, place: int, size: int, queue_offset: int) -> bytes | None:
+        """The body of one record; None: its place is below the log's beginning. Raises ``RecordError``."""
+        if place < self._records.min_offset:
+            return None
+        view = self._records.record(place, size)
+        if view is None:
+            raise RecordError(f"{size} bytes at {place} are not in the log")
+        with view:
+            record = RecordView(view)
+            if (record.topic, record.queue_id, record.queue_offset) != (TOPIC, 0, queue_offset):
+                raise RecordError(f"at {place} is record {record.queue_offset} of {record.topic!r}")
+            self._mark = bytes(view[:88])
+            return bytes(record.body)
+
+    def _is_same(self, queue: Queue) -> bool:
+        """Whether the last record that was taken is still in its place (rule 4). Raises ``OSError``."""
+        if not queue.min_offset <= self._next <= queue.max_offset:
+            return False
+        unit = queue.units(self._next - 1, 1) if self._next > queue.min_offset else b""
+        if not unit:
+            return True
+        place, size, _ = UNIT.unpack(unit)
+        view = self._records.record(place, size) if place >= self._records.min_offset else None
+        return view is None or bytes(view[:88]) == self._mark
+
+    def _begin(self, queue: Queue) -> None:
+        """Nothing is known, and is read from ``since`` of the newest record on. Raises ``OSError``, ``RecordError``."""
+        since, lowest = 0, max(queue.min_offset, queue.max_offset - LOOK_BACK_RECORDS_MAX)
+        for at in range(queue.max_offset - 1, lowest - 1, -1):
+            place, size, _ = UNIT.unpack(queue.units(at, 1))
+            body = self._read(place, size, at)
+            record = None if body is None else decode_record(at, body)
+            if record is not None:
+                since = record.since
+                break
+        self._begin_at(max(since, queue.min_offset), since)
+
+    def _begin_at(self, start: int, since: int) -> None:
+        self.known = Consumers(since)
+        self._start = self._next = start
+        self._again = None
+
+    # --- what is new -------------------------------------------------------------------------------------------------
+
+    def note(self, group: str, change: GroupChange, on_outcome: OnOutcome | None = None) -> str:
+        """Write ``change`` with the next record; returns why it will not be, empty: it is gathered."""
+        if not self._standing.is_master:
+            return f"this replica of {self._standing.broker_name} is not the master: ask the route, and retry there"
+        batch, known = self._gathered, self.known
+        waiting, cost_bytes = len(batch.waiting), batch.cost_bytes + change.cost_bytes
+        if cost_bytes > GATHERED_BYTES_MAX or waiting >= WAITING_MAX:
+            limits = f"{WAITING_MAX} requests and {GATHERED_BYTES_MAX} bytes may"
+            return f"{waiting} requests and {cost_bytes} bytes wait to be written, {limits}: retry"
+        old = known.groups.get(group)
+        if old is None and len(known.groups) + len(batch.groups) >= GROUPS_MAX:
+            return f"{len(known.groups)} groups are known, {GROUPS_MAX} can be: use one of them"
+        # One batch may go beyond it: its bytes are limited.
+        is_full = known.rows >= ROWS_MAX or (old is not None and old.row_count >= ROWS_PER_GROUP_MAX)
+        if is_full and brings_rows(old, change):
+            limits = f"{ROWS_MAX} can be, {ROWS_PER_GROUP_MAX} of one group"
+            return f"{known.rows} offsets and locks are known, {limits}: use a queue that is among them"
+        batch.cost_bytes = cost_bytes
+        merge(batch.groups.setdefault(group, GroupChange()), change)
+        if on_outcome is not None:
+            batch.waiting.append(on_outcome)
+        self._set_timer()
+        return ""
+
+    def tick(self) -> None:
+        """Once a second: whether it is time to tell all groups again (rule 5)."""
+        if not self._standing.is_master:
+            self._again = None
+        elif self.follow() and self._again is None and self._on_way is None and self._is_again_due():
+            self._again = _Again(self._next, sorted(self.known.groups, reverse=True))
+            self._set_timer()
+
+    def _is_again_due(self) -> bool:
+        is_old = bool(self._next) and self._now_ms() - self._told_again_ms >= AGAIN_MS
+        return is_old or not self.is_whole or self._next - self.known.since >= AGAIN_RECORDS
+
+    def _set_timer(self) -> None:
+        if not self._is_timed and not self._is_due:
+            self._is_timed = True
+            self._after(COMMIT_INTERVAL_MS, self._note_due)
+
+    def _note_due(self) -> None:
+        self._is_timed, self._is_due = False, True
+        self._write_due()
+
+    def _write_due(self) -> None:
+        if not self._is_due or self._on_way is not None:
+            return
+        self._is_due = False
+        if not self._gathered.groups and self._again is None:
+            return
+        batch, self._gathered = self._gathered, _Batch()
+        since, again = self._next_again()
+        body = encode_record(Record(since, batch.groups, again))
+        self._on_way = batch
+        self._appender.append(TOPIC, 0, body, b"", self._end_batch)
+
+    def _next_again(self) -> tuple[int, dict[str, GroupChange]]:
+        """``since`` of the next record, and the groups that it tells again."""
+        again = self._again
+        if again is None:
+            return self.known.since, {}
+        told: dict[str, GroupChange] = {}
+        room_bytes = self._again_bytes
+        for name in reversed(again.left):
+            told[name] = self.known.groups[name]
+            room_bytes -= told[name].cost_bytes
+            if room_bytes <= 0:
+                break
+        again.under_way = len(told)
+        return (again.begin if len(told) == len(again.left) else self.known.since), told
+
+    def _end_batch(self, reason: str) -> None:
+        """The record is confirmed, or will perhaps never be."""
+        batch, self._on_way = self._on_way, None
+        assert batch is not None, "one outcome for each record"
+        again = self._again
+        if again is not None:
+            again.left = again.left[: len(again.left) - again.under_way]
+            if not again.left and not reason:
+                self._told_again_ms = self._now_ms()
+            # Going on without its confirm, ``since`` would promise groups that no record has told again: the next tick
+            # begins anew.
+            if not again.left or reason:
+                self._again = None
+        self.follow()
+        for on_outcome in batch.waiting:
+            on_outcome(reason)
+        if self._is_due:
+            # Not within this call: it may come out of the put path, which is releasing other sends.
+            self._after(1, self._write_due)
+        elif self._gathered.groups or self._again is not None:
+            self._set_timer()

@@ -1,0 +1,302 @@
+"""
+Pulls of consumers, and questions about the ends of queues: codes 11, 361, and 29 to 32.
+
+Here: whether a pull is admitted, its look at the queue, its wait or its answer. Not here: what is found (``reading``),
+the table of those that wait (``waiting``), groups and their offsets (``groups``, ``offsets``).
+
+Rule 1: what moves a consumer, an offset that was asked for or code 21, is told only when all that is confirmed has been
+taken in. Told by folds that are behind, after a start or a failover, it would send a group back by thousands.
+Rule 2: a slave moves no consumer: its 21 is a 20 at the offset that was asked for, and names the master for the next
+pull.
+Rule 3: a waiting pull is admitted again when it is woken: its group may have subscribed to something else, this replica
+may read no more.
+Rule 4: a queue whose units name other records delivers nothing behind them: it is counted, and told to its owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from rollcall_ha.broker.consuming.filters import Filter, make_filter
+from rollcall_ha.broker.consuming.ports import Responder, Standing
+from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReader, nothing
+from rollcall_ha.broker.consuming.waiting import WaitingPull, WaitingPulls
+from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.pull import (
+    FLAG_COMMIT,
+    FLAG_SUBSCRIPTION,
+    QueueQuestion,
+    Refused,
+    parse_pull,
+    parse_question,
+    pull_answer,
+)
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+_SEEN_ALL: Final = (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_RETRY_IMMEDIATELY)
+_AT_AN_END: Final = (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_OFFSET_MOVED)
+MASTER_ID: Final = 0
+"""As routes name it."""
+
+
+class Subscriptions(Protocol):
+    """What groups have subscribed to, by their heartbeats."""
+
+    def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
+        """The filter of a pull without a subscription of its own."""
+        ...
+
+
+class GroupOffsets(Protocol):
+    """Where groups go on."""
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> object:
+        """The group goes on at ``offset``; left out while a reset is not told."""
+        ...
+
+    def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Where a pull at ``offset`` is to go on, told once after a reset; None: where it is."""
+        ...
+
+
+class LogEnds(Protocol):
+    """Queues by the log itself, records included that are not confirmed."""
+
+    def has(self, topic: bytes, queue_id: int) -> bool: ...
+
+    def max_offset(self, topic: bytes, queue_id: int) -> int: ...
+
+
+class PullCounters(msgspec.Struct):
+    """Since the start of the process."""
+
+    messages: int = 0
+    expired: int = 0
+    """Pulls that waited, and got nothing in their time."""
+    damaged: int = 0
+    """Looks at queues whose units name other records (rule 4)."""
+
+
+class Pulls:
+    """All pulls of one replica. On the loop thread."""
+
+    def __init__(
+        self,
+        *,
+        folds: Folds,
+        records: Records,
+        standing: Standing,
+        subscriptions: Subscriptions,
+        offsets: GroupOffsets,
+        log_ends: Callable[[], LogEnds],
+        on_damaged: Callable[[str], None],
+        near_bytes: int,
+        far_broker_id: Callable[[], int] = lambda: MASTER_ID,
+    ) -> None:
+        """
+        ``on_damaged`` hears at each look why a queue is damaged. Records further than ``near_bytes`` behind confirm are
+        not in memory: ``far_broker_id`` is the replica that their readers should ask next.
+        """
+        self.counters = PullCounters()
+        self.waiting = WaitingPulls(self._retry, self._expire)
+        self._folds = folds
+        self._records = records
+        self._standing = standing
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._log_ends = log_ends
+        self._on_damaged = on_damaged
+        self._near_bytes = near_bytes
+        self._far_broker_id = far_broker_id
+        folds.subscribe_grown(self.waiting.wake)
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            ClientCode.PULL_MESSAGE: self._pull,
+            ClientCode.LITE_PULL_MESSAGE: self._pull,
+            ClientCode.SEARCH_OFFSET_BY_TIMESTAMP: self._answer_question,
+            ClientCode.GET_MAX_OFFSET: self._answer_question,
+            ClientCode.GET_MIN_OFFSET: self._answer_question,
+            ClientCode.GET_EARLIEST_MSG_STORETIME: self._answer_question,
+        }
+
+    # --- pulls -------------------------------------------------------------------------------------------------------
+
+    def _pull(self, connection: RemotingConnection, frame: Frame) -> None:
+        if frame.is_one_way:
+            return  # nobody reads what it would find
+        request = parse_pull(frame)
+        if isinstance(request, Refused):
+            data = pull_answer(frame.opaque, frame.form, request.code, next_offset=0, remark=request.remark)
+            _write(connection, request.code, data)
+            return
+        key = (request.topic.encode(), request.queue_id)
+        pull = WaitingPull(connection, frame.opaque, frame.form, request, key, request.queue_offset)
+        found = self._look(pull)
+        if found.code == ClientResult.PULL_NOT_FOUND and request.wait_ms > 0:
+            full = self.waiting.hold(pull, request.wait_ms)
+            if not full:
+                return
+            # Told that there is nothing, its client would ask again at once, for ever; so it makes a pause first.
+            found.code, found.remark = ClientResult.SYSTEM_BUSY, full
+        self._answer(pull, found)
+
+    def _retry(self, pull: WaitingPull) -> bool:
+        """A queue has grown: whether the pull that waits at it has its answer."""
+        found = self._look(pull)
+        if found.code in _SEEN_ALL and found.next_offset >= found.max_offset:
+            pull.offset = found.next_offset
+            return False
+        self._answer(pull, found)
+        return True
+
+    def _expire(self, pull: WaitingPull) -> None:
+        self.counters.expired += 1
+        queue = self._folds.queue(*pull.key)
+        lowest, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._answer(pull, Found(ClientResult.PULL_NOT_FOUND, pull.offset, "", lowest, end))
+
+    def _look(self, pull: WaitingPull) -> Found:
+        """What the pull finds now, or why it may not look."""
+        request = pull.request
+        filter_ = self._admit(pull)
+        if isinstance(filter_, Refused):
+            return Found(filter_.code, request.queue_offset, filter_.remark)
+        place = (request.consumer_group, request.topic, request.queue_id)
+        # Before a reset is taken: behind it, the commit of a client that does not know of it would undo it.
+        if pull.filter is None and request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
+            self._offsets.commit(*place, request.commit_offset)
+        reset = self._offsets.take_reset(*place, request.queue_offset)
+        if reset is not None:
+            return Found(ClientResult.PULL_OFFSET_MOVED, reset, "the offset of the group was reset")
+        if pull.filter is None or pull.filter.text != filter_.text:
+            # The old filter has passed by what the new one may want.
+            pull.filter, pull.offset = filter_, request.queue_offset
+        found = self._look_once(pull, filter_)
+        # A pull that waits is woken by what is taken in.
+        is_end = found.code == ClientResult.PULL_NOT_FOUND and request.wait_ms <= 0
+        if is_end or found.code == ClientResult.PULL_OFFSET_MOVED:
+            behind_bytes = self._folds.catch_up()
+            found = self._look_once(pull, filter_)
+            if found.code in _AT_AN_END and behind_bytes:
+                found = Found(ClientResult.SYSTEM_BUSY, pull.offset, _behind(behind_bytes))
+            elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and self._records.min_offset > 0:
+                found = Found(ClientResult.SYSTEM_ERROR, pull.offset, self._unseen())
+        if found.damage:
+            self._tell_damage(found.damage)
+        return found
+
+    def _admit(self, pull: WaitingPull) -> Filter | Refused:
+        request, standing = pull.request, self._standing
+        if not standing.serves_reads:
+            remark = f"this replica of {standing.broker_name} may not be read from (slave_reads): pull from the master"
+            return Refused(ClientResult.SYSTEM_BUSY, remark)
+        if not 0 <= request.queue_id < standing.queue_count and self._folds.queue(*pull.key) is None:
+            remark = (
+                f"queueId {request.queue_id}: topic {request.topic[:255]} has {standing.queue_count} queues, from 0"
+            )
+            return Refused(ClientResult.INVALID_PARAMETER, remark)
+        if request.sys_flag & FLAG_SUBSCRIPTION:
+            return pull.filter or make_filter(request.expression_type, request.subscription)
+        return self._subscriptions.filter_of(request.consumer_group, request.topic, request.sub_version)
+
+    def _look_once(self, pull: WaitingPull, filter_: Filter) -> Found:
+        queue = self._folds.queue(*pull.key)
+        if queue is None:
+            return nothing(pull.offset)
+        reader, messages = QueueReader(queue, self._records, pull.key), pull.request.max_msg_nums
+        try:
+            return reader.look(pull.offset, filter_, messages=messages, near_bytes=self._near_bytes)
+        except OSError as error:
+            return Found(ClientResult.SYSTEM_ERROR, pull.offset, _unreadable(error))
+
+    def _answer(self, pull: WaitingPull, found: Found) -> None:
+        if found.code == ClientResult.PULL_OFFSET_MOVED and not self._standing.is_master:
+            found.code, found.next_offset = ClientResult.PULL_RETRY_IMMEDIATELY, pull.request.queue_offset
+        data = pull_answer(
+            pull.opaque,
+            pull.form,
+            found.code,
+            next_offset=found.next_offset,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            suggested_broker_id=self._far_broker_id() if found.is_far else MASTER_ID,
+            remark=found.remark,
+            records=found.records,
+        )
+        self.counters.messages += len(found.records)
+        for view in found.records:
+            view.release()
+        _write(pull.connection, found.code, data)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def _answer_question(self, connection: RemotingConnection, frame: Frame) -> None:
+        question = parse_question(frame)
+        try:
+            answer = question if isinstance(question, Refused) else self._find(frame.code, question)
+        except QueueDamaged as damaged:
+            self._tell_damage(str(damaged))
+            answer = Refused(ClientResult.SYSTEM_ERROR, f"the queue is damaged: {damaged}")
+        except OSError as error:
+            answer = Refused(ClientResult.SYSTEM_ERROR, _unreadable(error))
+        if isinstance(answer, Refused):
+            connection.respond(frame, answer.code, remark=answer.remark)
+        else:
+            name = "timestamp" if frame.code == ClientCode.GET_EARLIEST_MSG_STORETIME else "offset"
+            connection.respond(frame, SystemCode.SUCCESS, ext_fields={name: str(answer)})
+
+    def _find(self, code: int, question: QueueQuestion) -> int | Refused:
+        """Raises ``QueueDamaged``, ``OSError``."""
+        key = (question.topic.encode(), question.queue_id)
+        is_log_end = code == ClientCode.GET_MAX_OFFSET and question.committed == "false"
+        behind_bytes = 0 if is_log_end else self._folds.catch_up()
+        if behind_bytes:
+            return Refused(ClientResult.SYSTEM_BUSY, _behind(behind_bytes))
+        queue, ends = self._folds.queue(*key), self._log_ends()
+        # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
+        # queue that has thousands, and a consumer would begin there again.
+        if self._records.min_offset > 0 and not (ends.has(*key) if is_log_end else queue is not None):
+            return Refused(ClientResult.SYSTEM_ERROR, self._unseen())
+        if is_log_end:
+            return ends.max_offset(*key)
+        if code == ClientCode.SEARCH_OFFSET_BY_TIMESTAMP and question.timestamp is None:
+            return Refused(ClientResult.SYSTEM_ERROR, "header of the question: timestamp is needed, in ms")
+        if queue is None or queue.max_offset == 0:
+            return -1 if code == ClientCode.GET_EARLIEST_MSG_STORETIME else 0
+        if code == ClientCode.GET_MAX_OFFSET:
+            return queue.max_offset
+        if code == ClientCode.GET_MIN_OFFSET:
+            return queue.min_offset
+        reader = QueueReader(queue, self._records, key)
+        if code == ClientCode.GET_EARLIEST_MSG_STORETIME:
+            return reader.earliest_ms()
+        return reader.search(question.timestamp or 0, is_upper=question.boundary_type.lower() == "upper")
+
+    def _tell_damage(self, damage: str) -> None:
+        self.counters.damaged += 1
+        self._on_damaged(damage)
+
+    def _unseen(self) -> str:
+        return f"this replica's log begins at {self._records.min_offset}, behind all of that queue; ask the master"
+
+
+def _behind(behind_bytes: int) -> str:
+    return f"{behind_bytes} confirmed bytes are not in the queues yet; ask again in a moment"
+
+
+def _unreadable(error: OSError) -> str:
+    return f"the queue's files cannot be read: {error}"
+
+
+def _write(connection: RemotingConnection, code: int, data: bytes) -> None:
+    if connection.answers is not None:
+        connection.answers[code] += 1
+    connection.send_bytes(data)

@@ -1,0 +1,162 @@
+"""
+Single messages: by their place, of which a message id is made, or by a key: codes 33 and 12.
+
+Here: which records are the answer. Not here: where a key leads (``broker.folds.key_index``).
+
+Rule 1: no record is given that is not visible, or is not the one that was asked for: of its topic, with the very key.
+The index knows hashes, and "Aa" and "BB" have the same.
+Rule 2: work is bounded: so many places are looked at, so many records and bytes are an answer.
+Rule 3: slaves answer as well, as RocketMQ's do: what is below confirm is the same there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from rollcall_ha.broker.consuming.ports import Responder
+from rollcall_ha.broker.consuming.replies import Reply, responder
+from rollcall_ha.broker.folds.key_index import keys_of
+from rollcall_ha.broker.folds.ports import Records
+from rollcall_ha.broker.log.record import RECORD_BYTES_MIN, RecordError, RecordView
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.consumers import Int64, Name
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame
+
+MESSAGES_MAX: Final = 64
+UNIQUE_MESSAGES_MAX: Final = 32
+"""A message id is asked for with any number: RocketMQ takes this one."""
+PLACES_MAX: Final = 256
+"""More than an answer has: some are of other keys with the same hash, or of records that are gone."""
+BYTES_MAX: Final = 4 * 1024 * 1024
+RECORD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
+"""The largest frame has room for it, and for any header."""
+
+
+class Keys(Protocol):
+    """The key index, as far as questions go."""
+
+    @property
+    def last_ms(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    def find(self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Places that may be meant, newest first. Raises ``OSError``."""
+        ...
+
+
+class _ViewFields(msgspec.Struct):
+    offset: Int64
+
+
+class _QueryFields(msgspec.Struct, rename="camel"):
+    topic: Name
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    is_unique: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
+
+
+# Built at import: two threads that build a type of msgspec at once crash the interpreter.
+msgspec.json.Decoder(_ViewFields)
+msgspec.json.Decoder(_QueryFields)
+
+
+class Queries:
+    """Questions for messages to one replica. On the loop thread."""
+
+    def __init__(self, keys: Keys, records: Records) -> None:
+        self._keys = keys
+        self._records = records
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            ClientCode.VIEW_MESSAGE_BY_ID: responder(self._view),
+            ClientCode.QUERY_MESSAGE: responder(self._query),
+        }
+
+    def _view(self, _: RemotingConnection, frame: Frame) -> Reply | None:
+        if frame.is_one_way:
+            return None
+        offset = msgspec.convert(frame.ext_fields or {}, _ViewFields, strict=False).offset
+        record = self._copy(offset, lambda _: True)
+        if record is not None:
+            return Reply(body=record)
+        there = f"messages lie from {self._records.min_offset} to {self._records.confirm_offset} here"
+        return Reply(ClientResult.SYSTEM_ERROR, f"no message begins at {offset}; {there}")
+
+    def _query(self, _: RemotingConnection, frame: Frame) -> Reply | None:
+        if frame.is_one_way:
+            return None
+        asked = msgspec.convert(frame.ext_fields or {}, _QueryFields, strict=False)
+        count = UNIQUE_MESSAGES_MAX if asked.is_unique else min(asked.max_num, MESSAGES_MAX)
+        if count < 1:
+            return Reply(ClientResult.SYSTEM_ERROR, f"maxNum {asked.max_num}; 1 to {MESSAGES_MAX} are possible")
+        try:
+            records = self._found(asked, count)
+        except OSError as error:
+            return Reply(ClientResult.SYSTEM_ERROR, f"the key index cannot be read now: {error}; ask another replica")
+        fields = {
+            "indexLastUpdateTimestamp": str(self._keys.last_ms),
+            "indexLastUpdatePhyoffset": str(self._keys.last_offset),
+        }
+        if records:
+            return Reply(body=b"".join(records), ext_fields=fields)
+        span = f"stored from {asked.begin_timestamp} to {asked.end_timestamp}"
+        remark = f"no message of {asked.topic} with the key {asked.key[:99]!r}, {span}"
+        return Reply(ClientResult.QUERY_NOT_FOUND, remark, ext_fields=fields)
+
+    def _found(self, asked: _QueryFields, count: int) -> list[bytes]:
+        """The newest ``count`` records that are meant and fit into an answer, oldest first. Raises ``OSError``."""
+        topic, key = asked.topic.encode(), asked.key.encode()
+        begin_ms, end_ms = asked.begin_timestamp, asked.end_timestamp
+
+        def is_meant(record: RecordView) -> bool:
+            unique, words = keys_of(record.properties)
+            has_key = unique == key or (not asked.is_unique and key in words.split(b" "))
+            return has_key and record.topic == topic
+
+        found: list[bytes] = []
+        room_bytes = BYTES_MAX
+        for offset in (
+            self._keys.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=PLACES_MAX) if key else ()
+        ):
+            record = self._copy(offset, is_meant)
+            if record is None:
+                continue
+            room_bytes -= len(record)
+            # The first one is always taken: one that is larger than the limit would never be found.
+            if found and room_bytes < 0:
+                break
+            found.append(record)
+            if len(found) == count:
+                break
+        return found[::-1]
+
+    def _copy(self, offset: int, is_meant: Callable[[RecordView], bool]) -> bytes | None:
+        """The visible record that begins at ``offset`` (rule 1); None: none does, or it is not meant."""
+        records = self._records
+        room_bytes = min(records.confirm_offset - offset, RECORD_BYTES_MAX)
+        head = records.record(offset, 4) if records.min_offset <= offset and room_bytes >= RECORD_BYTES_MIN else None
+        if head is None:
+            return None
+        with head:
+            size = int.from_bytes(head, "big")
+        view = records.record(offset, size) if RECORD_BYTES_MIN <= size <= room_bytes else None
+        if view is None:
+            return None
+        with view:
+            try:
+                record = RecordView(view)
+            except RecordError:
+                return None
+            # A client may ask for any byte: in the body of a message something may look like a record.
+            is_there = record.physical_offset == offset and record.size_bytes == size
+            return bytes(view) if is_there and is_meant(record) else None

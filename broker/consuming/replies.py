@@ -1,0 +1,52 @@
+"""
+Answers about groups and offsets, now or later.
+
+Here: the value of an answer, and the responder that gives it. Not here: what is answered (``groups``, ``offsets``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rollcall_ha.broker.consuming.ports import Responder
+from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.consumers import NONSENSE
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """One answer; without arguments: it is done."""
+
+    code: int = 0
+    remark: str = ""
+    body: bytes = b""
+    ext_fields: dict[str, str] | None = None
+
+    def give(self, connection: RemotingConnection, frame: Frame) -> None:
+        """Answer ``frame``."""
+        remark = self.remark or None
+        connection.respond(frame, self.code, body=self.body, ext_fields=self.ext_fields, remark=remark)
+
+
+def written(reason: str) -> Reply:
+    """What a change became: ``reason`` as of ``ports.Appender``."""
+    return Reply(ClientResult.SYSTEM_BUSY, reason) if reason else Reply()
+
+
+def responder(
+    find: Callable[[RemotingConnection, Frame], Reply | None], nonsense: ClientResult = ClientResult.SYSTEM_ERROR
+) -> Responder:
+    """Gives what ``find`` finds, None: it will answer later; and the code ``nonsense`` if that is what was asked."""
+
+    def respond(connection: RemotingConnection, frame: Frame) -> None:
+        try:
+            reply = find(connection, frame)
+        except NONSENSE as error:
+            reply = Reply(nonsense, f"request {frame.code}: {error}")
+        if reply is not None:
+            reply.give(connection, frame)
+
+    return respond

@@ -1,0 +1,153 @@
+"""
+The room of consumers: what one replica answers to them, and how its parts hang together.
+
+Here: making the parts, their codes, their clock. Not here: what they do (``pulls``, ``queries``, ``groups``,
+``offsets``).
+
+Rule: the parts look at the replica's standing whenever they answer; those that wait look again when it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from rollcall_ha.broker.consuming.groups import Groups
+from rollcall_ha.broker.consuming.offsets import Offsets
+from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
+from rollcall_ha.broker.consuming.ports import Appender, Responder, Standing
+from rollcall_ha.broker.consuming.pulls import Pulls
+from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.folds.dispatcher import Dispatcher
+from rollcall_ha.broker.handlers.ports import Gate
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.node.remoting.connection import RemotingConnection
+
+TICK_MS: Final = 1_000
+NEAR_BYTES: Final = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
+"""Records so near to the end count as being in memory, as RocketMQ guesses it: 40 % of the machine's."""
+
+
+class GateStanding:
+    """The standing that the gate of sends says; implements ``ports.Standing``."""
+
+    def __init__(self, gate: Gate, set_key: SetKey) -> None:
+        self._gate = gate
+        self.broker_name = str(set_key.name)
+        self.queue_count = QUEUE_COUNT
+
+    @property
+    def is_master(self) -> bool:
+        return self._gate.state.is_serving
+
+    @property
+    def serves_reads(self) -> bool:
+        """As RocketMQ's ``slaveReadEnable`` = false."""
+        return self._gate.state.is_serving
+
+
+class ConsumerRoom:
+    """All that one replica does for consumers. On the loop thread."""
+
+    def __init__(
+        self,
+        *,
+        log: CommitLog,
+        folds: Dispatcher,
+        appender: Appender,
+        standing: Standing,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``now_ms`` is monotonic."""
+        self._folds = folds
+        self._standing = standing
+        self._was_serving = standing.is_master, standing.serves_reads
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._consumers = ConsumerLog(
+            folds=folds, records=folds, appender=appender, standing=standing, now_ms=now_ms, after=_after
+        )
+        self.offsets = Offsets(
+            self._consumers,
+            folds=folds,
+            records=folds,
+            standing=standing,
+            near_bytes=NEAR_BYTES,
+            wake=lambda keys: self.pulls.waiting.wake(keys),  # noqa: PLW0108 (pulls are made with these offsets)
+        )
+        self.groups = Groups(self._consumers, standing=standing, now_ms=now_ms)
+        self.pulls = Pulls(
+            folds=folds,
+            records=folds,
+            standing=standing,
+            subscriptions=self.groups,
+            offsets=self.offsets,
+            log_ends=lambda: log.queues,
+            on_damaged=folds.build_anew,
+            near_bytes=NEAR_BYTES,
+        )
+        folds.is_awaited = lambda: bool(self.pulls.waiting)
+        self._queries = Queries(folds.index, folds)
+
+    @property
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            **self.pulls.responders(),
+            **self.offsets.responders(),
+            **self.groups.responders(),
+            **self._queries.responders(),
+        }
+
+    @property
+    def values(self) -> list[tuple[str, str, float]]:
+        """For the health address: name, meaning, value."""
+        pulls, consumers = self.pulls, self._consumers
+        return [
+            ("folds_behind_bytes", "Confirmed, and not visible to readers yet.", self._folds.behind_bytes),
+            ("folds_stand_still", "1 if consume queues, index or offsets cannot be read or written.", self._is_stuck),
+            ("messages_pulled_total", "Given to consumers since the start.", pulls.counters.messages),
+            ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
+            ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
+            ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
+        ]
+
+    @property
+    def _is_stuck(self) -> bool:
+        return bool(self._folds.trouble or self._consumers.trouble)
+
+    def start(self) -> None:
+        """The clock of what expires."""
+        self._tick()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def disconnected(self, connection: RemotingConnection) -> None:
+        """A link is gone, and what waited on it."""
+        self.pulls.waiting.forget(connection)
+        self.groups.disconnected(connection)
+
+    def standing_moved(self) -> None:
+        """The replica leads now, or no more."""
+        serving = self._standing.is_master, self._standing.serves_reads
+        if serving != self._was_serving:
+            self._was_serving = serving
+            self.groups.tick()
+            self.pulls.waiting.wake_all()
+
+    def _tick(self) -> None:
+        if not self._is_closed:
+            self._consumers.tick()
+            self.groups.tick()
+            self._timer = _after(TICK_MS, self._tick)
+
+
+def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(delay_ms / 1000, call)

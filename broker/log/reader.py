@@ -1,0 +1,71 @@
+"""
+Reading a log's records where they lie: single ones for consumers, runs of them for the folds.
+
+Here: bytes by offset. Not here: what is done with them (``broker.folds``, ``broker.consuming``), how much of them may
+be read: what lies below confirm (``broker.folds.ports``, rule 1).
+
+Rule 1: on the loop thread, and not while a cut or a close is under way: the map of a segment that goes cannot be closed
+while somebody holds a view of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from rollcall_ha.broker.log.record import blank_bytes, walk
+from rollcall_ha.broker.log.segment import LogSegment
+
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+"""A run's reader tells the kernel so far ahead what it reads next: a cold log would stop the loop at each page."""
+
+
+class LogReader:
+    """The bytes of one log."""
+
+    def __init__(self, segments: Sequence[LogSegment]) -> None:
+        """``segments`` is the log's own list, which it changes in place."""
+        self._segments = segments
+        self._told_to = 0
+
+    def record(self, offset: int, size: int) -> memoryview | None:
+        """``size`` bytes from ``offset`` on, in place; None: they are not in one segment, or not there any more."""
+        segment = self._segment_of(offset)
+        if segment is None or offset + size > segment.end:
+            return None
+        return segment.view[offset - segment.base : offset - segment.base + size]
+
+    def run(self, start: int, end: int, budget_bytes: int) -> tuple[LogSegment, list[int], int]:
+        """
+        The whole records of ``[start, end)``, where ``start`` is a record boundary: their segment, their places in it,
+        and the offset behind the last one; that is ``start`` if not even one is whole. Padding is left out.
+
+        At most about ``budget_bytes``; a larger record comes alone. Raises ``RecordError``; ``LookupError``: ``start``
+        is outside of the log.
+        """
+        segment = self._segment_of(start)
+        if segment is None:
+            raise LookupError(f"the log has no byte {start}")
+        self._read_ahead(segment, start)
+        at, limit = start - segment.base, min(end - segment.base, segment.size)
+        starts: list[int] = []
+        stop = walk(segment.view, at, min(at + budget_bytes, limit), starts)
+        if stop == at and at < limit:
+            size = int.from_bytes(segment.view[at : at + 4], "big")
+            stop = walk(segment.view, at, min(at + size, limit), starts)
+        if starts and blank_bytes(segment.view, starts[-1]) is not None:
+            del starts[-1]
+        return segment, starts, segment.base + stop
+
+    def _read_ahead(self, segment: LogSegment, start: int) -> None:
+        if not start <= self._told_to <= start + READ_AHEAD_BYTES // 2:
+            return
+        at = max(start, self._told_to)
+        os.posix_fadvise(segment.fd, at - segment.base, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        self._told_to = min(at + READ_AHEAD_BYTES, segment.end)
+
+    def _segment_of(self, offset: int) -> LogSegment | None:
+        segments = self._segments
+        if not segments or not segments[0].base <= offset < segments[-1].end:
+            return None
+        return segments[(offset - segments[0].base) // segments[0].size]

@@ -1,0 +1,209 @@
+"""
+What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 41, 42,
+46, 203 and 222.
+
+Here: headers and bodies to values, answers to bytes. Not here: what is answered (``broker.consuming``).
+
+Rule 1: nonsense raises one of ``NONSENSE``. A value that is returned can be kept and told: names and texts are short,
+numbers fit their fields.
+Rule 2: what a heartbeat says twice is read once, from the text of the subscription. Go writes the codes of its tags as
+texts, and other hashes than Java's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from rollcall_ha.broker.protocol.java_hash import tags_code
+from rollcall_ha.node.remoting.frame import Frame
+
+SUBSCRIPTION_CHARS_MAX: Final = 4_096
+GROUPS_PER_CLIENT_MAX: Final = 256
+"""One heartbeat: each is some work on the loop."""
+QUEUES_PER_REQUEST_MAX: Final = 4_096
+_CONSUME_TYPES: Final = {"PULL": "CONSUME_ACTIVELY", "PUSH": "CONSUME_PASSIVELY"}
+"""Clients in Go wrote it so for some years."""
+_CONSUME_WORD: Final = re.compile(r"CONSUME_[A-Z_]{1,56}|BROADCASTING|CLUSTERING")
+NONSENSE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+GROUP_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]{1,255}\Z"
+GroupName = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+QueueId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a group wants of a topic."""
+
+    text: str = "*"
+    version: int = 0
+    """As its client says it: ms since 1970, or ns."""
+    kind: str = "TAG"
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the clients of a group say of it."""
+
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: dict[str, Subscription] = {}
+    members: tuple[str, ...] = ()
+    """Client ids, ascending."""
+
+
+# --- headers ---------------------------------------------------------------------------------------------------------
+
+
+class OffsetFields(msgspec.Struct, rename="camel"):
+    """Of 14 and 15."""
+
+    consumer_group: GroupName
+    topic: Name
+    queue_id: QueueId
+    set_zero_if_not_found: bool = True
+    commit_offset: Int64 | None = None
+
+
+class ResetFields(msgspec.Struct, rename="camel"):
+    """Of 222."""
+
+    group: GroupName
+    topic: Name
+    timestamp: Int64
+    """Below 0: to the end."""
+    queue_id: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)] = -1
+    """-1: all."""
+    offset: Int64 = -1
+    """Of one queue; -1: by time."""
+
+
+# Built at import: two threads that build a type of msgspec at once crash the interpreter.
+msgspec.json.Decoder(OffsetFields)
+msgspec.json.Decoder(ResetFields)
+
+
+_is_group = re.compile(GROUP_PATTERN).match
+
+
+def fits(group: str, topic: str, queue_id: int) -> bool:
+    """Whether these, of a pull, could be those of a 15."""
+    return _is_group(group) is not None and 0 < len(topic) <= 255 and 0 <= queue_id < 1 << 31
+
+
+def parse_offset(frame: Frame) -> OffsetFields:
+    """The header of a 14 or 15."""
+    return msgspec.convert(frame.ext_fields or {}, OffsetFields, strict=False)
+
+
+def parse_reset(frame: Frame) -> ResetFields:
+    """The header of a 222."""
+    return msgspec.convert(frame.ext_fields or {}, ResetFields, strict=False)
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+class SubscriptionData(msgspec.Struct, rename="camel"):
+    """RocketMQ's word for a subscription."""
+
+    topic: Name
+    sub_string: Annotated[str, msgspec.Meta(max_length=SUBSCRIPTION_CHARS_MAX)] | None = None
+    expression_type: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    sub_version: Int64 = 0
+
+    def word(self) -> Subscription:
+        return Subscription(self.sub_string or "*", self.sub_version, self.expression_type or "TAG")
+
+
+class ConsumerData(msgspec.Struct, rename="camel"):
+    """One group of a heartbeat."""
+
+    group_name: GroupName
+    consume_type: Any = None
+    message_model: Any = None
+    consume_from_where: Any = None
+    subscription_data_set: list[SubscriptionData] | None = None
+
+    def facts(self) -> Facts:
+        """Without members."""
+        usual = Facts()
+        return Facts(
+            consume_type=_word(self.consume_type, usual.consume_type),
+            message_model=_word(self.message_model, usual.message_model),
+            consume_from=_word(self.consume_from_where, usual.consume_from),
+            subscriptions={each.topic: each.word() for each in self.subscription_data_set or ()},
+        )
+
+
+class Heartbeat(msgspec.Struct, rename="camel"):
+    """Body of 34, as far as it is about consumers."""
+
+    client_id: Name = msgspec.field(name="clientID")
+    consumer_data_set: Annotated[list[ConsumerData], msgspec.Meta(max_length=GROUPS_PER_CLIENT_MAX)] | None = None
+    without_sub: bool = False
+    """Its subscriptions are those of the last one."""
+
+
+class Check(msgspec.Struct, rename="camel"):
+    """Body of 46."""
+
+    subscription_data: SubscriptionData
+
+
+class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
+    """RocketMQ's name of a queue; its keys in the order that Java writes."""
+
+    broker_name: str
+    queue_id: QueueId
+    topic: Name
+
+
+class LockRequest(msgspec.Struct, rename="camel"):
+    """Body of 41 and 42."""
+
+    client_id: Name
+    consumer_group: GroupName
+    mq_set: Annotated[list[MessageQueue], msgspec.Meta(max_length=QUEUES_PER_REQUEST_MAX)]
+
+
+decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
+decode_check = msgspec.json.Decoder(Check).decode
+decode_lock = msgspec.json.Decoder(LockRequest).decode
+encode = msgspec.json.Encoder().encode
+
+
+def subscription_table(words: Mapping[str, Subscription]) -> dict[str, dict[str, object]]:
+    """The subscriptions of 203, by topic, as RocketMQ's tools read them."""
+    return {topic: _data(topic, word) for topic, word in words.items()}
+
+
+def _data(topic: str, word: Subscription) -> dict[str, object]:
+    is_all = word.kind != "TAG" or word.text == "*"
+    tags = [] if is_all else sorted({tag.strip() for tag in word.text.split("||")} - {""})
+    return {
+        "classFilterMode": False,
+        "codeSet": [tags_code(tag.encode()) for tag in tags],
+        "expressionType": word.kind,
+        "subString": word.text,
+        "subVersion": word.version,
+        "tagsSet": tags,
+        "topic": topic,
+    }
+
+
+def encode_offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Body of a 222's answer: Java's JSON has objects as keys."""
+    rows = b",".join(b"%b:%d" % (encode(queue), offset) for queue, offset in offsets.items())
+    return b'{"offsetTable":{%b}}' % rows
+
+
+def _word(said: object, usual: str) -> str:
+    """A word of RocketMQ's, ``usual`` if it is none."""
+    word = said.upper() if isinstance(said, str) else ""
+    word = _CONSUME_TYPES.get(word, word)
+    return word if _CONSUME_WORD.fullmatch(word) else usual

@@ -1,0 +1,109 @@
+"""Consumers at a living fleet: what they are given, over the death of the master and a restart of everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollcall_ha.deploy.local.fleet import Fleet
+from tests.support.fleet_reads import ConsumerLink, Pulled
+from tests.support.fleet_story import counted, heal, judge, load, only_set, wait_row
+from tests.support.fleet_trials import kill_master
+
+pytestmark = pytest.mark.cluster
+
+TOPIC = "demo"
+QUEUES = 8
+
+
+def follow(link: ConsumerLink, queue_id: int, offset: int) -> tuple[list[tuple[int, bytes]], int]:
+    """All records of a queue from ``offset`` on, and where it ends."""
+    found: list[tuple[int, bytes]] = []
+    while True:
+        pulled = link.pull(TOPIC, queue_id, offset)
+        assert pulled.code in (0, 19, 20, 21), pulled
+        if pulled.code == 19:
+            return found, pulled.next_offset
+        found += pulled.records
+        offset = pulled.next_offset
+
+
+def pull_until_known(link: ConsumerLink, queue_id: int, offset: int, *, text: str | None) -> Pulled:
+    """A new master may be behind for a moment: it says so (2), and never moves a consumer (21)."""
+    while (pulled := link.pull(TOPIC, queue_id, offset, text=text)).code == 2:
+        pass
+    return pulled
+
+
+def test_a_group_reads_on_at_the_new_master_where_it_was(fleet: Fleet) -> None:
+    """Every queue from its committed offset: no message twice, none left out, no offset lower than acknowledged."""
+    key = only_set(fleet)
+    heal(fleet)
+    offsets: dict[int, int] = {}
+    seen: dict[int, list[tuple[int, bytes]]] = {}
+    with load(fleet) as work:
+        with ConsumerLink(fleet, fleet.master(key)) as link:
+            assert link.heartbeat(TOPIC).code == 0
+            assert link.members() == ["one"]
+            for queue_id in range(QUEUES):
+                seen[queue_id], end = follow(link, queue_id, 0)
+                assert link.commit(TOPIC, queue_id, end).code == 0
+                offsets[queue_id] = end
+        trial = kill_master(fleet)
+        work.wait_more()
+        with ConsumerLink(fleet, fleet.master(key), client="two") as link:
+            # Before any heartbeat: by the subscription that the log remembers.
+            assert pull_until_known(link, 0, offsets[0], text=None).code in (0, 19)
+            assert link.members() == ["one"]
+            assert link.heartbeat(TOPIC).code == 0
+            for queue_id in range(QUEUES):
+                assert link.committed(TOPIC, queue_id) == offsets[queue_id]
+    row = wait_row(fleet, trial.epoch)
+    found = judge(fleet)
+    with ConsumerLink(fleet, fleet.master(key), client="two") as link:
+        for queue_id in range(QUEUES):
+            rest, end = follow(link, queue_id, offsets[queue_id])
+            seen[queue_id] += rest
+            assert [offset for offset, _body in seen[queue_id]] == list(range(end))
+    messages = [body for records in seen.values() for _offset, body in records]
+    counted(messages=len(messages), before=sum(offsets.values()), grade=row.grade, audit=found)
+    assert len(messages) > sum(offsets.values()) > 0
+
+
+def test_a_pull_that_waits_is_answered_by_the_next_message(fleet: Fleet) -> None:
+    key = only_set(fleet)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        _, end = follow(link, 0, 0)
+        with load(fleet):
+            pulled = link.pull(TOPIC, 0, end, wait_ms=15_000)
+    assert pulled.code == 0
+    assert next(offset for offset, _body in pulled.records) == end
+
+
+def test_everything_is_there_again_after_a_restart_of_all(fleet: Fleet) -> None:
+    """Offsets of the group and the queues: from the log, and from the files that it was folded into."""
+    key = only_set(fleet)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        before = {queue_id: follow(link, queue_id, 0)[1] for queue_id in range(QUEUES)}
+        for queue_id, end in before.items():
+            assert link.commit(TOPIC, queue_id, end // 2).code == 0
+    for name in fleet.brokers:
+        fleet.kill(name)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        for queue_id, end in before.items():
+            assert pull_until_known(link, queue_id, end, text="*").code == 19
+            assert link.committed(TOPIC, queue_id) == end // 2
+            records, _ = follow(link, queue_id, 0)
+            assert len(records) == end
+
+
+def test_a_slave_gives_nothing_away(fleet: Fleet) -> None:
+    """As RocketMQ's by default: code 2."""
+    key = only_set(fleet)
+    heal(fleet)
+    master = fleet.master(key)
+    slave = next(name for name in fleet.brokers if name != master)
+    with ConsumerLink(fleet, slave) as link:
+        assert link.pull(TOPIC, 0, 0).code == 2

@@ -1,0 +1,81 @@
+"""
+Mutants of what readers see: consume queues over cuts, offsets and locks of groups over changes of master, waiting pulls.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rollcall_ha.broker.consuming.locks_core import LockVerdict
+from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME
+from tests.sim.mutation import Function, Mutation, constant
+
+
+def _cut_leaves_the_mark(original: Function) -> Function:
+    def mutated(files: Any, mark: Any) -> None:
+        path: Path = files.root / FOLDS_FILE_NAME
+        before = path.read_bytes() if path.exists() else None
+        original(files, mark)
+        if before is not None:
+            path.write_bytes(before)
+
+    return mutated
+
+
+FOLDS: tuple[Mutation, ...] = (
+    Mutation(
+        name="I12-cut-units",
+        what="a cut leaves the units of cut records in their queues",
+        target="rollcall_ha.broker.folds.consume_queue:ConsumeQueues.cut",
+        mutate=constant(None),
+        tests=("tests/unit/test_folds_dispatcher.py::test_a_cut_takes_back_the_units_of_cut_records", "tests/property/test_folds.py::test_folds_equal_a_fresh_build_over_marks_kills_and_cuts"),
+    ),
+    Mutation(
+        name="I12-mark-of-cut-units",
+        what="a cut leaves a mark that counts units of cut records",
+        target="rollcall_ha.broker.log.cut:_clamp_state",
+        mutate=_cut_leaves_the_mark,
+        tests=(
+            "tests/unit/test_folds_dispatcher.py::test_a_cut_takes_back_the_units_of_cut_records",
+            "tests/unit/test_folds_dispatcher.py::test_a_full_copy_begins_the_folds_anew",
+        ),
+    ),
+    Mutation(
+        name="I12-units-of-another-log",
+        what="a start believes files of queues whatever records they name",
+        target="rollcall_ha.broker.folds.dispatcher:_is_of_log",
+        mutate=constant(True),
+        tests=("tests/unit/test_folds_dispatcher.py::test_files_that_do_not_agree_are_built_anew[of another log]",
+               "tests/unit/test_folds_dispatcher.py::test_units_of_another_queue_are_not_believed"),
+    ),
+    Mutation(
+        name="I12-offsets-of-before",
+        what="a new master does not read the offsets that the log has",
+        target="rollcall_ha.broker.consuming.offsets_core:Consumers.fold",
+        mutate=constant(None),
+        tests=("tests/unit/test_consuming_offsets.py::test_an_acknowledged_offset_is_told_by_the_next_master", "tests/property/test_consumer_offsets.py::test_an_acknowledged_offset_is_never_told_lower_and_all_is_in_the_log"),
+    ),
+    Mutation(
+        name="I12-locks-of-others",
+        what="a queue is locked for a second client",
+        target="rollcall_ha.broker.consuming.locks_core:LockTimes.judge",
+        mutate=constant(LockVerdict.FREE),
+        tests=(
+            "tests/unit/test_consuming_locks.py::test_a_queue_is_locked_for_one_client_and_renewals_write_nothing",
+            "tests/unit/test_consuming_locks.py::test_a_new_master_honours_the_locks_of_its_predecessor",
+        ),
+    ),
+    Mutation(
+        name="I12-pulls-asleep",
+        what="a record wakes nobody who waits for it",
+        target="rollcall_ha.broker.consuming.waiting:WaitingPulls.wake",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_consuming_waiting.py::test_growth_wakes_who_waits_at_that_queue_and_nobody_else",
+            "tests/unit/test_consuming_pulls.py::test_a_pull_waits_for_its_message",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,281 @@
+"""
+A broker set as the room of consumers sees it: one log, replicas that read and write it, clients, and their time.
+
+``SetLog`` is the log; ``Member`` a replica with its groups and offsets; ``Client`` a link that keeps what it was told.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from rollcall_ha.broker.consuming.groups import Groups
+from rollcall_ha.broker.consuming.offsets import Offsets
+from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
+from rollcall_ha.broker.consuming.ports import Responder
+from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.ports import QueueKey
+from rollcall_ha.broker.log.record import Draft, pack, record_bytes
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame, decode_frame
+
+HOST = b"\x7f\0\0\1\0\0\0\0"
+NAME = "a"
+
+
+class Time:
+    """A clock that is moved by hand, and what it runs."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+
+    def after(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._due, (self.now_ms + max(delay_ms, 1), self._number, call))
+
+    def run(self, ms: int) -> None:
+        """All that is due within ``ms``."""
+        end = self.now_ms + ms
+        while self._due and self._due[0][0] <= end:
+            self.now_ms, _, call = heapq.heappop(self._due)
+            call()
+        self.now_ms = end
+
+
+class SetLog:
+    """Records in one buffer: a view that is kept too long lets the next append fail."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.records: list[tuple[QueueKey, int, int]] = []
+        """Queue, place and size."""
+        self.confirmed = 0
+        """So many of them are."""
+        self.min_offset = 0
+        self.waiting: list[tuple[int, Callable[[str], None]]] = []
+        self.readers: list[Member] = []
+        self.now_ms = 1
+
+    def append(self, key: QueueKey, body: bytes, properties: bytes = b"", stored_at_ms: int = 0) -> None:
+        draft = Draft(topic=key[0], queue_id=key[1], body=body, properties=properties)
+        size, place = record_bytes(draft, HOST), len(self.data)
+        self.data += bytes(size)
+        self.now_ms += 1
+        queue_offset = sum(each == key for each, _, _ in self.records)
+        with memoryview(self.data) as view:
+            pack(
+                view,
+                place,
+                draft,
+                total_bytes=size,
+                physical_offset=place,
+                queue_offset=queue_offset,
+                stored_at_ms=stored_at_ms or self.now_ms,
+                store_host=HOST,
+            )
+        self.records.append((key, place, size))
+
+    def confirm(self, count: int | None = None) -> None:
+        """``count`` more records, all of them by default; who waits for them hears it."""
+        more = len(self.records) - self.confirmed if count is None else count
+        new = self.records[self.confirmed : self.confirmed + more]
+        self.confirmed += len(new)
+        for reader in self.readers:
+            reader.grown({key for key, _, _ in new})
+        told = [each for each in self.waiting if each[0] <= self.confirmed]
+        self.waiting = [each for each in self.waiting if each[0] > self.confirmed]
+        for _, on_outcome in told:
+            on_outcome("")
+
+    def cut(self, keep: int) -> None:
+        """Only ``keep`` records are left."""
+        del self.data[sum(size for _, _, size in self.records[:keep]) :]
+        del self.records[keep:]
+        self.confirmed = min(self.confirmed, keep)
+
+    def end_epoch(self) -> None:
+        """Nobody hears of what is not confirmed any more."""
+        waiting, self.waiting = self.waiting, []
+        for _, on_outcome in waiting:
+            on_outcome("its masterEpoch ended")
+
+    def bodies(self, topic: bytes) -> list[bytes]:
+        """Of all records of a topic, confirmed or not."""
+        return [
+            bytes(self.data[place + 88 : place + 88 + int.from_bytes(self.data[place + 84 : place + 88], "big")])
+            for key, place, _ in self.records
+            if key[0] == topic
+        ]
+
+
+class SetQueue:
+    """One queue, as ``broker.folds.ports.Queue``."""
+
+    def __init__(self, log: SetLog, key: QueueKey) -> None:
+        visible = [(place, size) for each, place, size in log.records[: log.confirmed] if each == key]
+        self._units = [UNIT.pack(place, size, 0) for place, size in visible]
+        self.min_offset = sum(place < log.min_offset for place, _ in visible)
+
+    @property
+    def max_offset(self) -> int:
+        return len(self._units)
+
+    def units(self, start: int, count_max: int) -> bytes:
+        start = max(start, self.min_offset)
+        return b"".join(self._units[start : start + count_max])
+
+
+class Member:
+    """A replica: folds, records, standing and appender in one, with its groups and offsets."""
+
+    def __init__(self, log: SetLog, time: Time, *, is_master: bool = False) -> None:
+        self.log = log
+        self.is_master = is_master
+        self.broker_name = NAME
+        self.queue_count = 8
+        self.left_bytes = 0
+        """What the folds have not taken in; they show nothing meanwhile."""
+        self.refusal = ""
+        """Why appends are refused."""
+        self.woken: list[QueueKey] = []
+        self._on_grown: list[Callable[[Sequence[QueueKey]], None]] = []
+        log.readers.append(self)
+        self.consumers = ConsumerLog(
+            folds=self,
+            records=self,
+            appender=self,
+            standing=self,
+            now_ms=lambda: time.now_ms,
+            after=time.after,
+            again_bytes=1,  # one group per record: telling all of them takes several
+        )
+        self.groups = Groups(self.consumers, standing=self, now_ms=lambda: time.now_ms)
+        self.offsets = Offsets(
+            self.consumers, folds=self, records=self, standing=self, near_bytes=10_000_000, wake=self.woken.extend
+        )
+        self.responders: dict[int, Responder] = self.groups.responders() | self.offsets.responders()
+
+    @property
+    def serves_reads(self) -> bool:
+        return self.is_master
+
+    @property
+    def min_offset(self) -> int:
+        return self.log.min_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        return sum(size for _, _, size in self.log.records[: self.log.confirmed])
+
+    def record(self, offset: int, size: int) -> memoryview | None:
+        return memoryview(self.log.data)[offset : offset + size] if offset + size <= len(self.log.data) else None
+
+    def queue(self, topic: bytes, queue_id: int) -> SetQueue | None:
+        known = not self.left_bytes and queue_id in self.queue_ids(topic)
+        return SetQueue(self.log, (topic, queue_id)) if known else None
+
+    def queue_ids(self, topic: bytes) -> Sequence[int]:
+        visible = self.log.records[: self.log.confirmed]
+        return sorted({key[1] for key, _, _ in visible if key[0] == topic})
+
+    def catch_up(self) -> int:
+        return self.left_bytes
+
+    def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
+        self._on_grown.append(on_grown)
+
+    def grown(self, keys: set[QueueKey]) -> None:
+        if not self.left_bytes:
+            for on_grown in self._on_grown:
+                on_grown(sorted(keys))
+
+    def append(
+        self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
+    ) -> None:
+        if self.refusal or not self.is_master:
+            on_outcome(self.refusal or "not the master")
+            return
+        self.log.append((topic, queue_id), body, properties)
+        self.log.waiting.append((len(self.log.records), on_outcome))
+
+
+class Client:
+    """A client's link to one replica."""
+
+    def __init__(self, member: Member, client_id: str = "c1", peer: str = "10.0.0.1:4000") -> None:
+        self.member = member
+        self.client_id = client_id
+        self.peer = peer
+        self.answers: list[Frame] = []
+        self.news: list[str] = []
+        """Groups that it was told of by a 40."""
+
+    @property
+    def link(self) -> RemotingConnection:
+        return cast("RemotingConnection", self)
+
+    def respond(
+        self,
+        request: Frame,
+        code: int,
+        *,
+        body: bytes = b"",
+        ext_fields: dict[str, str] | None = None,
+        remark: str | None = None,
+    ) -> None:
+        if not request.is_one_way:
+            frame = Frame(code=code, opaque=request.opaque, body=body, ext_fields=ext_fields, remark=remark)
+            self.answers.append(frame)
+
+    def send_bytes(self, data: bytes) -> None:
+        frame = decode_frame(data[4:])
+        assert frame.code == 40
+        assert frame.is_one_way
+        self.news.append((frame.ext_fields or {})["consumerGroup"])
+
+    def ask(self, code: int, body: object = None, **fields: object) -> Frame | None:
+        """The answer, None: it has not come yet; ``flag`` is the frame's, all others are fields of the header."""
+        told = len(self.answers)
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        flag = int(str(fields.pop("flag", 0)))
+        texts = {name: str(value) for name, value in fields.items()}
+        self.member.responders[code](
+            self.link, Frame(code=code, opaque=1, flag=flag, body=data, ext_fields=texts, language="JAVA", version=479)
+        )
+        return self.answers[-1] if len(self.answers) > told else None
+
+    def beat(self, group: str = "g", topics: dict[str, tuple[str, int]] | None = None, **changed: Any) -> Frame:
+        """A heartbeat for one group; ``topics`` are texts and versions."""
+        words = {"T": ("*", 1)} if topics is None else topics
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [
+                {"topic": topic, "subString": text, "subVersion": version, "expressionType": "TAG", "codeSet": ["7"]}
+                for topic, (text, version) in words.items()
+            ],
+            "unitMode": False,
+        } | changed
+        answer = self.ask(34, {"clientID": self.client_id, "consumerDataSet": [consumer], "heartbeatFingerprint": 0})
+        assert answer is not None
+        return answer
+
+    def commit(self, offset: int, group: str = "g", topic: str = "T", queue: int = 0, *, flag: int = 0) -> Frame | None:
+        return self.ask(15, consumerGroup=group, topic=topic, queueId=queue, commitOffset=offset, flag=flag)
+
+    def query(self, group: str = "g", topic: str = "T", queue: int = 0, **more: object) -> Frame | None:
+        return self.ask(14, consumerGroup=group, topic=topic, queueId=queue, **more)
+
+    def list(self, group: str = "g") -> list[str] | int | None:
+        """Client ids, or the code of a refusal; None: no answer yet."""
+        answer = self.ask(38, consumerGroup=group)
+        if answer is None or answer.code:
+            return None if answer is None else answer.code
+        ids: list[str] = json.loads(answer.body)["consumerIdList"]
+        return ids

@@ -1,0 +1,491 @@
+"""Pulls and questions, from frame to frame: who is admitted, who waits, what a slave says, what must not be told yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from rollcall_ha.broker.consuming import waiting
+from rollcall_ha.broker.consuming.filters import Filter, make_filter
+from rollcall_ha.broker.consuming.pulls import Pulls
+from rollcall_ha.broker.log.record import RecordView
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, Refused
+from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm
+from tests.support.folded import T0, FoldedLink, FoldedLog, FoldedStanding, play
+from tests.support.sim_loop import SimLoop
+
+HOLD = FLAG_SUSPEND | FLAG_SUBSCRIPTION
+NOW = FLAG_SUBSCRIPTION
+Fields = dict[str, str | int]
+FIELDS: Fields = {
+    "consumerGroup": "g", "topic": "T", "queueId": 0, "maxMsgNums": 32, "suspendTimeoutMillis": 15_000,
+}  # fmt: skip
+
+
+class Broker:
+    """The room of pulls with everything around it made up."""
+
+    def __init__(self, log: FoldedLog | None = None) -> None:
+        self.log = log or FoldedLog()
+        self.link = FoldedLink()
+        self.standing = FoldedStanding()
+        self.filters: dict[tuple[str, str], Filter | Refused] = {}
+        self.commits: list[tuple[str, str, int, int]] = []
+        self.damages: list[str] = []
+        self.resets: list[int] = []
+        self.pulls = Pulls(
+            folds=self.log,
+            records=self.log,
+            standing=self.standing,
+            subscriptions=self,
+            offsets=self,
+            log_ends=lambda: self.log,
+            on_damaged=self.damages.append,
+            near_bytes=1_000,
+            far_broker_id=lambda: 7,
+        )
+        self.responders = self.pulls.responders()
+
+    def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
+        refused = Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, f"group {group} is not here ({sub_version})")
+        return self.filters.get((group, topic), refused)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        if not self.resets:
+            self.commits.append((group, topic, queue_id, offset))
+
+    def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        return self.resets.pop() if self.resets else None
+
+    def ask(self, code: int, fields: Fields, *, form: HeaderForm = HeaderForm.JSON, flag: int = 0) -> Frame | None:
+        """The answer, if it came at once."""
+        before = len(self.link.frames)
+        texts = {name: str(value) for name, value in fields.items()}
+        frame = Frame(code=code, opaque=before, flag=flag, ext_fields=texts, form=form)
+        self.responders[code](self.link.connection, frame)
+        return self.link.frames[-1] if len(self.link.frames) > before else None
+
+    def pull(self, offset: int, flags: int = NOW, **more: str | int) -> Frame | None:
+        return self.ask(ClientCode.PULL_MESSAGE, FIELDS | {"queueOffset": offset, "sysFlag": flags} | more)
+
+    def pulled(self, offset: int, flags: int = NOW, **more: str | int) -> Frame:
+        found = self.pull(offset, flags, **more)
+        assert found is not None
+        return found
+
+    def asked(self, code: int, **fields: str | int) -> Frame:
+        found = self.ask(code, fields)
+        assert found is not None
+        return found
+
+
+def place(frame: Frame) -> tuple[int, int, int, int]:
+    """Code, next offset, lowest, end."""
+    fields = frame.ext_fields or {}
+    assert len(fields) == 6
+    return frame.code, int(fields["nextBeginOffset"]), int(fields["minOffset"]), int(fields["maxOffset"])
+
+
+def bodies(frame: Frame) -> list[bytes]:
+    found, view, at = [], memoryview(frame.body), 0
+    while at < len(view):
+        record = RecordView(view, at)
+        found.append(bytes(record.body))
+        at += record.size_bytes
+    return found
+
+
+def a_log(*bodies_: bytes, first: int = 0, start: int = 0) -> FoldedLog:
+    log = FoldedLog(start)
+    log.grow(*bodies_, first=first)
+    return log
+
+
+# --- pulls -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", list(HeaderForm))
+@pytest.mark.parametrize("code", [ClientCode.PULL_MESSAGE, ClientCode.LITE_PULL_MESSAGE])
+def test_a_pull_is_answered_with_records_in_its_own_form(code: int, form: HeaderForm) -> None:
+    broker = Broker(a_log(b"one", b"two"))
+    found = broker.ask(code, FIELDS | {"queueOffset": 1, "sysFlag": NOW}, form=form)
+
+    assert found is not None
+    assert (place(found), bodies(found), found.form) == ((0, 2, 0, 2), [b"two"], form)
+    assert broker.link.answers == {0: 1}
+    assert broker.pulls.counters.messages == 1
+
+
+def test_nonsense_gets_an_answer_with_all_fields() -> None:
+    found = Broker().pulled(0, queueId="x")
+
+    assert place(found) == (ClientResult.SYSTEM_ERROR, 0, 0, 0)
+    assert "queueId" in (found.remark or "")
+
+
+def test_a_pull_that_nobody_waits_for_is_not_answered() -> None:
+    assert Broker(a_log(b"one")).ask(ClientCode.PULL_MESSAGE, {"topic": "T"}, flag=FLAG_ONE_WAY) is None
+
+
+@pytest.mark.parametrize(("queue_id", "code"), [(3, 19), (4, 29), (-1, 29), (9, 0)])
+def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: int) -> None:
+    """One with messages is read, be there more of them than the topic has now."""
+    log = FoldedLog()
+    log.grow(b"x", key=(b"T", 9))
+    found = Broker(log).pulled(0, queueId=queue_id)
+
+    assert found.code == code
+    if code == 29:
+        assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 4 queues, from 0", 0)
+
+
+def test_a_pull_without_a_subscription_has_that_of_its_group() -> None:
+    log = FoldedLog()
+    log.grow(b"a", properties=b"TAGS\x01a\x02")
+    log.grow(b"b", properties=b"TAGS\x01b\x02")
+    broker = Broker(log)
+
+    refused = broker.pulled(1, 0, subscription="a", subVersion=5)
+    assert (place(refused), refused.remark) == ((24, 1, 0, 0), "group g is not here (5)")
+    found = make_filter("TAG", "b")
+    broker.filters["g", "T"] = found
+    assert bodies(broker.pulled(0, 0, subscription="a")) == [b"b"]
+    assert bodies(broker.pulled(0, FLAG_SUBSCRIPTION, subscription="a", expressionType="TAG")) == [b"a"]
+    wrong = broker.pulled(0, FLAG_SUBSCRIPTION, subscription="a ==", expressionType="SQL92")
+    assert (wrong.code, "SQL92 expression" in (wrong.remark or "")) == (23, True)
+
+
+def test_a_pull_commits_once_and_only_if_it_is_admitted() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        broker.pulled(0, NOW | FLAG_COMMIT, commitOffset=5)
+        broker.pulled(0, NOW, commitOffset=6)
+        broker.pulled(0, NOW | FLAG_COMMIT, commitOffset=-1)
+        broker.pulled(0, FLAG_COMMIT, commitOffset=7)
+        assert broker.commits == [("g", "T", 0, 5)]
+        assert broker.pull(1, HOLD | FLAG_COMMIT, commitOffset=8) is None
+        broker.log.grow(b"two")
+        await asyncio.sleep(0.01)
+        assert (bodies(broker.link.last), broker.commits) == ([b"two"], [("g", "T", 0, 5), ("g", "T", 0, 8)])
+
+    play(story)
+
+
+def test_a_reset_is_told_once_and_not_undone_by_the_commit_of_the_pull_that_hears_it() -> None:
+    """At once to a pull that waits, too, when it is woken for it."""
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one", b"two"))
+        broker.resets.append(1)
+        assert place(broker.pulled(2, HOLD | FLAG_COMMIT, commitOffset=2))[:2] == (ClientResult.PULL_OFFSET_MOVED, 1)
+        assert broker.commits == []
+        assert broker.pull(2, HOLD) is None
+        broker.resets.append(0)
+        broker.pulls.waiting.wake([T0])
+        await asyncio.sleep(0.001)
+        assert place(broker.link.last)[:2] == (ClientResult.PULL_OFFSET_MOVED, 0)
+
+    play(story)
+
+
+def test_an_unknown_queue_is_empty() -> None:
+    broker = Broker()
+
+    assert place(broker.pulled(0)) == (ClientResult.PULL_NOT_FOUND, 0, 0, 0)
+    assert place(broker.pulled(3)) == (ClientResult.PULL_OFFSET_MOVED, 0, 0, 0)
+
+
+def test_a_log_that_begins_in_the_middle_says_nothing_of_queues_that_it_has_not_seen() -> None:
+    """0 would be told of a queue that has thousands, and its consumers would begin there again."""
+    broker = Broker(FoldedLog(start=1 << 30))
+    found = broker.pulled(3)
+
+    assert place(found) == (ClientResult.SYSTEM_ERROR, 3, 0, 0)
+    assert "begins at 1073741824" in (found.remark or "")
+    assert place(broker.pulled(0)) == (ClientResult.PULL_NOT_FOUND, 0, 0, 0), "this moves nobody"
+
+
+def test_folds_that_are_behind_move_no_consumer() -> None:
+    """After a start or a failover the end of a queue may be too low: a group was sent back by thousands."""
+    log = a_log(b"one", b"two")
+    for _ in range(2):
+        log.append(b"more")
+    log.catch_up_max = 1
+    broker = Broker(log)
+
+    busy = broker.pulled(5)
+    assert place(busy) == (ClientResult.SYSTEM_BUSY, 5, 0, 0)
+    assert "confirmed bytes are not in the queues yet" in (busy.remark or "")
+    assert place(broker.pulled(5)) == (ClientResult.PULL_OFFSET_MOVED, 4, 0, 4)
+
+
+def test_a_pull_that_does_not_wait_finds_what_was_confirmed_a_moment_ago() -> None:
+    broker = Broker(a_log(b"one"))
+    broker.log.append(b"two")
+
+    assert bodies(broker.pulled(1)) == [b"two"]
+
+    broker.log.catch_up_max = 0
+    broker.log.append(b"three")
+    assert place(broker.pulled(2))[0] == ClientResult.SYSTEM_BUSY, "not that there is nothing"
+
+
+def test_a_slave_serves_only_if_it_may_and_moves_nobody() -> None:
+    broker = Broker(a_log(b"one", first=10))
+    broker.standing.is_master = False
+
+    assert bodies(broker.pulled(10)) == [b"one"]
+    for offset in (3, 99):
+        found = broker.pulled(offset)
+        assert place(found) == (ClientResult.PULL_RETRY_IMMEDIATELY, offset, 10, 11)
+        assert (found.ext_fields or {})["suggestWhichBrokerId"] == "0"
+    broker.standing.serves_reads = False
+    refused = broker.pulled(10)
+    assert place(refused) == (ClientResult.SYSTEM_BUSY, 10, 0, 0)
+    assert "broker-a may not be read from (slave_reads)" in (refused.remark or "")
+
+
+def test_who_reads_far_behind_is_told_whom_to_ask_next() -> None:
+    broker = Broker(a_log(b"old", b"x" * 2_000))
+
+    assert (broker.pulled(0).ext_fields or {})["suggestWhichBrokerId"] == "7"
+    assert (broker.pulled(1).ext_fields or {})["suggestWhichBrokerId"] == "7"
+    assert (broker.pulled(2).ext_fields or {})["suggestWhichBrokerId"] == "0"
+
+
+def test_a_damaged_queue_is_told_to_its_owner_and_not_delivered() -> None:
+    broker = Broker(a_log(b"one", b"two", b"three"))
+    broker.log.queues[T0].put(1, 0, 95, 0)
+
+    assert bodies(broker.pulled(0)) == [b"one"]
+    refused = broker.pulled(1)
+    assert (place(refused), refused.body) == ((ClientResult.SYSTEM_ERROR, 1, 0, 3), b"")
+    assert refused.remark == f"the queue is damaged: {broker.damages[1]}"
+    assert broker.pulls.counters.damaged == len(broker.damages) == 2
+
+
+def test_a_disk_that_does_not_read_is_told() -> None:
+    broker = Broker(a_log(b"one"))
+    broker.log.queues[T0].broken = OSError(5, "Input/output error")
+
+    assert place(broker.pulled(0)) == (ClientResult.SYSTEM_ERROR, 0, 0, 0)
+    assert "cannot be read: [Errno 5]" in (broker.link.last.remark or "")
+    assert "cannot be read" in (broker.asked(ClientCode.GET_EARLIEST_MSG_STORETIME, topic="T", queueId=0).remark or "")
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_waits_for_its_message() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        broker.log.grow(b"elsewhere", key=(b"T", 1))
+        await asyncio.sleep(1)
+        assert broker.link.frames == []
+        broker.log.grow(b"two", b"three")
+        await asyncio.sleep(0.001)
+        assert len(broker.link.frames) == 1
+        assert (place(broker.link.last), bodies(broker.link.last)) == ((0, 3, 0, 3), [b"two", b"three"])
+        await asyncio.sleep(20)
+        assert len(broker.link.frames) == 1
+
+    play(story)
+
+
+def test_a_pull_waits_at_a_queue_that_has_no_message_yet() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker()
+        assert broker.pull(0, HOLD) is None
+        broker.log.grow(b"first")
+        await asyncio.sleep(0.001)
+        assert bodies(broker.link.last) == [b"first"]
+
+    play(story)
+
+
+def test_a_pull_that_waits_for_nothing_hears_so_in_time() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD, suspendTimeoutMillis=100) is None
+        await asyncio.sleep(0.2)
+        assert place(broker.link.last) == (ClientResult.PULL_NOT_FOUND, 1, 0, 1)
+        assert (broker.pulls.counters.expired, broker.link.answers) == (1, {19: 1})
+        assert broker.pulled(1, HOLD, suspendTimeoutMillis=0).code == ClientResult.PULL_NOT_FOUND
+
+    play(story)
+
+
+def test_messages_that_do_not_pass_are_scanned_once() -> None:
+    """The pull goes on waiting from behind them, and so does its consumer when it hears that there is nothing."""
+
+    async def story(_: SimLoop) -> None:
+        log = FoldedLog()
+        broker = Broker(log)
+        wants_b: Fields = {"subscription": "b = 1", "expressionType": "SQL92"}
+        assert broker.pull(0, HOLD, **wants_b) is None
+        for round_ in range(3):
+            log.grow(*[b"other"] * 5)
+            await asyncio.sleep(0.001)
+            assert len(log.reads) == 5 * (round_ + 1)
+        assert broker.link.frames == []
+        log.grow(b"wanted", properties=b"b\x011\x02")
+        await asyncio.sleep(0.001)
+        assert (place(broker.link.last), bodies(broker.link.last)) == ((0, 16, 0, 16), [b"wanted"])
+        assert broker.pull(16, HOLD, **wants_b) is None
+        log.grow(b"other")
+        await asyncio.sleep(16)
+        assert place(broker.link.last) == (ClientResult.PULL_NOT_FOUND, 17, 0, 17)
+
+    play(story)
+
+
+def test_a_subscription_that_changes_meanwhile_is_the_one_that_counts() -> None:
+    """What the old one has passed by is looked at again."""
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        broker.filters["g", "T"] = make_filter("TAG", "b")
+        assert broker.pull(1, FLAG_SUSPEND) is None
+        broker.log.grow(b"a", properties=b"TAGS\x01a\x02")
+        await asyncio.sleep(0.001)
+        broker.filters["g", "T"] = make_filter("TAG", "a")
+        broker.log.grow(b"c", properties=b"TAGS\x01c\x02")
+        await asyncio.sleep(0.001)
+        assert bodies(broker.link.last) == [b"a"]
+        assert broker.pull(3, FLAG_SUSPEND) is None
+        del broker.filters["g", "T"]
+        broker.log.grow(b"d")
+        await asyncio.sleep(0.001)
+        assert place(broker.link.last) == (ClientResult.SUBSCRIPTION_NOT_EXIST, 3, 0, 0)
+
+    play(story)
+
+
+def test_a_replica_that_may_not_be_read_from_any_more_tells_those_that_wait() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        broker.standing.serves_reads = broker.standing.is_master = False
+        broker.pulls.waiting.wake_all()
+        await asyncio.sleep(0.001)
+        assert place(broker.link.last) == (ClientResult.SYSTEM_BUSY, 1, 0, 0)
+
+    play(story)
+
+
+def test_a_link_that_closes_is_not_answered() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        broker.pulls.waiting.forget(broker.link.connection)
+        broker.log.grow(b"two")
+        await asyncio.sleep(20)
+        assert (broker.link.frames, len(broker.pulls.waiting)) == ([], 0)
+
+    play(story)
+
+
+def test_who_cannot_wait_is_told_to_make_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told that there is nothing, it would ask again at once, for ever."""
+    monkeypatch.setattr(waiting, "LINK_PULLS_MAX", 1)
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        busy = broker.pulled(1, HOLD)
+        assert place(busy) == (ClientResult.SYSTEM_BUSY, 1, 0, 1)
+        assert "1 of this link" in (busy.remark or "")
+
+    play(story)
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def answers(broker: Broker, *, topic: str = "T", queue_id: int = 0) -> Sequence[str | None]:
+    """To 31, 30, 30 of the log itself, 32 and 29."""
+    found = []
+    for code, committed in (
+        (ClientCode.GET_MIN_OFFSET, ""),
+        (ClientCode.GET_MAX_OFFSET, "true"),
+        (ClientCode.GET_MAX_OFFSET, "false"),
+        (ClientCode.GET_EARLIEST_MSG_STORETIME, ""),
+        (ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, ""),
+    ):
+        answer = broker.asked(code, topic=topic, queueId=queue_id, committed=committed, timestamp=150)
+        fields = answer.ext_fields or {}
+        found.append(fields.get("offset", fields.get("timestamp")) if answer.code == 0 else str(answer.code))
+    return found
+
+
+def test_ends_and_times_of_a_queue_are_told() -> None:
+    log = FoldedLog()
+    for at_ms in (100, 200):
+        log.grow(b"x", at_ms=at_ms, first=10)
+
+    assert answers(Broker(log)) == ["10", "12", "12", "100", "11"]
+
+
+def test_a_producer_that_was_acknowledged_finds_its_message() -> None:
+    """What is confirmed and not taken in yet counts."""
+    log = a_log(b"one")
+    log.append(b"two")
+
+    assert answers(Broker(log))[1] == "2"
+
+
+def test_an_end_that_is_too_low_is_not_told() -> None:
+    """Code 2, to all but the question for the log's own end, which needs no folds."""
+    log = a_log(b"one")
+    log.catch_up_max = 0
+    for _ in range(4):
+        log.append(b"more")
+
+    assert answers(Broker(log)) == ["2", "2", "5", "2", "2"]
+
+
+def test_an_unknown_queue_has_no_message() -> None:
+    assert answers(Broker()) == ["0", "0", "0", "-1", "0"]
+
+
+def test_a_replica_that_has_not_seen_a_queue_answers_no_question_about_it() -> None:
+    log = FoldedLog(start=1 << 30)
+    log.grow(b"x", key=(b"T", 1), first=500)
+
+    assert answers(Broker(log)) == ["1"] * 5
+    assert answers(Broker(log), queue_id=1) == ["500", "501", "501", "1", "501"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "offset"), [("lower", "1"), ("", "1"), ("nonsense", "1"), ("UPPER", "3"), ("upper", "3")]
+)
+def test_a_boundary_may_be_written_in_any_case(kind: str, offset: str) -> None:
+    log = FoldedLog()
+    for at_ms in (100, 200, 200, 200, 300):
+        log.grow(b"x", at_ms=at_ms)
+    answer = Broker(log).asked(
+        ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, topic="T", queueId=0, timestamp=200, boundaryType=kind
+    )
+
+    assert (answer.code, answer.ext_fields) == (0, {"offset": offset})
+
+
+@pytest.mark.parametrize("fields", [{}, {"topic": "T"}, {"topic": "T", "queueId": "x"}, {"topic": "T", "queueId": "0"}])
+def test_a_question_that_lacks_something_is_told_what(fields: Fields) -> None:
+    answer = Broker(a_log(b"one")).asked(ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, **fields)
+
+    assert answer.code == ClientResult.SYSTEM_ERROR
+    assert "header of the question" in (answer.remark or "")
+
+
+def test_a_question_about_a_damaged_queue_is_told_to_its_owner() -> None:
+    broker = Broker(a_log(b"one", b"two", b"three"))
+    broker.log.queues[T0].put(1, 0, 95, 0)
+    answer = broker.asked(ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, topic="T", queueId=0, timestamp=1)
+
+    assert (answer.code, answer.remark) == (ClientResult.SYSTEM_ERROR, f"the queue is damaged: {broker.damages[0]}")
