@@ -11,7 +11,7 @@ LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test prove parts test-pythons unit property sim cluster docs chaos-net cited-numbers spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
+.PHONY: help setup lock check test prove parts interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ prove: $(STAMP)  ## all that is long or drawn, into the ledger of docs/proof.md;
 chaos-net: $(STAMP)  ## faults of machines for as long as you like (root) [SCALE=field] [ROUNDS=1] [FLEETS=1] [SEED=]
 	@$(BIN)/python -m tests.chaos.net $(if $(filter field,$(SCALE)),--field --file tests/chaos/net/field.jsonl,--file tests/chaos/net/rounds.jsonl) \
 	    --rounds $(or $(ROUNDS),1) --fleets $(or $(FLEETS),1) $(if $(SEED),--seed $(SEED))
+
+interop-clients: $(STAMP)  ## RocketMQ's own producer and push consumer at our brokers, under faults
+	@$(BIN)/python -m tests.prove --parts interop-clients
 
 parts: $(STAMP)  ## what make prove proves, part by part, and how long each takes
 	@$(BIN)/python -m tests.prove --list

@@ -1,13 +1,14 @@
 """
 ``make prove PARTS=interop,interop-short,interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|short|signed|move|record|winners [--side rocketmq|rollcall]
+    python -m tests.interop_java failovers|admin|all|short|signed|move|record|winners|ours [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
 under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
 each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
 mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back;
+``ours``: RocketMQ's producer and push consumer at our brokers (``make interop-clients``);
 ``winners``: next masters that were master before in their process, beside those that were not (``--kills`` of each).
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
@@ -31,6 +32,7 @@ from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq
 from tests.interop_java.fleet import LIGHT_JVM, JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
+from tests.interop_java.ours import Ours, our_fleet
 from tests.interop_java.sides import JavaSide, RollcallSide, rollcall_side, sides
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, Winners, table, winners_table
 
@@ -137,6 +139,23 @@ def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
     return _complaints(audit)
 
 
+def clients_at_ours(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str]:
+    """RocketMQ's producer and push consumer at our brokers under faults; returns what did not hold."""
+    with our_fleet(directory / "ours") as fleet, JavaFleet(directory / "java", rocketmq) as java:
+        run = Ours(fleet, java, plan, admin.to_stderr)
+        try:
+            audit = run.run()
+        finally:
+            print(f"\nFaults of our brokers under a producer and a push consumer of RocketMQ {rocketmq.version}")
+            print(table(run.strikes), flush=True)
+    print(_audit_line(audit))
+    COUNTS.update(faults=len(run.strikes), offsets_asked=run.offsets_asked, offsets_fell=run.offsets_fell)
+    wrong = _complaints(audit)
+    if run.offsets_fell or not run.offsets_asked:
+        wrong.append(f"{run.offsets_fell} of {run.offsets_asked} offsets of the group fell")
+    return wrong
+
+
 def warm_winners(rocketmq: RocketMq, directory: Path, kills: int) -> None:
     """How soon a next master acknowledges that was master before in its process, and one that was not."""
     # As Java chooses for itself, but for the keys: what is compiled, and when, is what is looked at.
@@ -177,7 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.interop_java", description=(__doc__ or "").strip().splitlines()[0]
     )
-    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "signed", "move", "record", "winners"))
+    whats = ("failovers", "admin", "all", "short", "signed", "move", "record", "winners", "ours")
+    parser.add_argument("what", choices=whats)
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
     parser.add_argument("--few", action="store_true", help="failovers with the short form's few faults")
@@ -207,6 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += record(rocketmq, directory / "record")
         if options.what == "winners":
             warm_winners(rocketmq, directory / "winners", plan.kills)
+        if options.what == "ours":
+            wrong += clients_at_ours(rocketmq, directory / "clients", plan)
         if options.what == "move":
             wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:

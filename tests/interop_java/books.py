@@ -12,9 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 
 CONSUMED_FILE_NAME = "consumed.tsv"
+BEFORE_NS = 2_000_000_000
 _decode = msgspec.json.Decoder(Line).decode
 
 
@@ -80,6 +82,12 @@ class Books:
         """Acknowledgements from a moment on."""
         stamps = self.stamps
         return len(stamps) - bisect.bisect_left(stamps, at_ns)
+
+    def longest_gap_s(self, at_ns: int) -> float:
+        """The longest time between two acknowledgements from a moment on; NaN: there are too few."""
+        stamps = self.stamps
+        gap = ledger.interruption(stamps[bisect.bisect_left(stamps, at_ns - BEFORE_NS) :], at_ns)
+        return gap.gap_ms / 1000 if gap is not None else float("nan")
 
     def missing(self) -> set[str]:
         """Keys that were acknowledged and have not been consumed."""

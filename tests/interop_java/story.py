@@ -13,7 +13,6 @@ Rule 4: a client that ends on its own ends the run, with its log: an audit of wh
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import itertools
 import statistics
@@ -25,7 +24,6 @@ from pathlib import Path
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.controller.contract.commands import ElectMaster
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
-from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError, wait_until
 from rollcall_ha.node.remoting.asking import BlockingLink
 from tests.interop_java import asking
@@ -41,7 +39,6 @@ ELECTED_DEADLINE_S = 90.0
 RESUMED_DEADLINE_S = 180.0
 HEALED_DEADLINE_S = 300.0
 CONSUMED_DEADLINE_S = 180.0
-BEFORE_NS = 2_000_000_000
 PRODUCER, CONSUMER = "producer", "consumer"
 
 KILL, STOP, LEADER, EVERYTHING = "kill master", "stop master", "kill leading controller", "restart everything"
@@ -187,7 +184,7 @@ class Story:
         strike.epoch_after = whole.master_epoch
         self.epochs.append(whole.master_epoch)
         self.wait_acks(HEALTHY_ACKS)
-        strike.gap_s = self._gap_s(strike.at_ns)
+        strike.gap_s = self.books.longest_gap_s(strike.at_ns)
         elected = "" if strike.elected_s is None else f"next after {strike.elected_s:.2f} s, "
         self.say(
             f"{number}. {kind} ({strike.victim}): {elected}gap {strike.gap_s:.2f} s, masterEpoch {strike.epoch_before} -> "
@@ -254,11 +251,6 @@ class Story:
             deadline_s=RESUMED_DEADLINE_S,
             what=f"acknowledgements after {strike.kind} of {strike.victim}",
         )
-
-    def _gap_s(self, at_ns: int) -> float:
-        stamps = self.books.stamps
-        gap = ledger.interruption(stamps[bisect.bisect_left(stamps, at_ns - BEFORE_NS) :], at_ns)
-        return gap.gap_ms / 1000 if gap is not None else float("nan")
 
     def wait_acks(self, count: int) -> None:
         """``count`` more than now."""

@@ -89,6 +89,8 @@ PARTS = (
          _program(f"tests.chaos.net --rounds 1 --may-skip --seed {SEED}"), MACHINES),
     Part("chaos-field", "48 faults of a minute on the scale of RocketMQ's authors: up to all nodes, 80 % loss", 25,
          _program(f"tests.chaos.net --field --rounds 4 --fleets 4 --may-skip --seed {SEED}"), MACHINES),
+    Part("interop-clients", "RocketMQ's own producer and push consumer at our brokers: kills, stops, a restart of everything", 15,
+         _program("tests.interop_java ours"), JAVA),
     Part("interop", "real RocketMQ brokers, clients and mqadmin before our controllers", 30, _program("tests.interop_java all"), JAVA),
     Part("analytics-truth", "a million synthetic failovers through the pipeline, beside what really happened", 30,
          _program("tests.perf.analytics_truth")),
