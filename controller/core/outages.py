@@ -55,6 +55,9 @@ CLOCK_DIFFERENCE_MS = 1_000
 SAME_SIGN_MS = 5
 """Between a stamp of a leader and that of its own entry."""
 
+LATER_LIFE_LEVEL = 2
+"""Feature level from which a next leader's own signs of life count for rule 6."""
+
 US_PER_MS = 1_000
 
 
@@ -183,6 +186,16 @@ def _heard(event: AnyEvent, at_ms: int) -> list[int]:
     return [at_ms - age_us // US_PER_MS for age_us in ages if age_us is not None]
 
 
+def _knows_later_life(fleet: FleetState, own: DetectionStamps, first_us: int) -> bool:
+    """
+    Whether another leader than the one that found the outage saw the master alive behind its beginning.
+
+    One that knows no sign of life saw only that it began to look: its first sign may come long behind the end.
+    """
+    is_known = own.alive_age_us is not None and own.alive_age_us < first_us
+    return is_known and fleet.feature_level >= LATER_LIFE_LEVEL
+
+
 def _lived_on(set_state: SetState, outage: Outage, own: DetectionStamps) -> bool:
     """Whether the master served on until a later sign of the leader that found it silent: its slaves heard it."""
     # A winner that falls silent before it has entered has never served: the outage is that of the master before it.
@@ -284,7 +297,7 @@ def _detection(
         found_us = max(0, at_ms - outage.found_at_ms) * US_PER_MS
         own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
     elif own.first_sign_age_us < first_us - SAME_SIGN_MS * US_PER_MS and not (
-        is_same_leader and _lived_on(set_state, outage, own)
+        (is_same_leader or _knows_later_life(fleet, own, first_us)) and _lived_on(set_state, outage, own)
     ):
         own = replace(own, first_sign_age_us=first_us, alive_age_us=None)
     # A stopped master's own sign of life bounds its death alone: by it an hour without writes would be 20 ms.

@@ -349,6 +349,24 @@ def test_a_master_that_its_slaves_heard_after_it_was_found_silent_was_out_of_ser
     assert bounds_ms(fleet.event(MasterElected).detection)[0] == 100
 
 
+@pytest.mark.parametrize(("alive_us", "first_ms"), [(100_000, 100), (None, 4_000)])
+def test_the_next_leader_took_the_silence_of_a_cut_for_the_end_of_a_master_that_served_on(
+    alive_us: int | None, first_ms: int
+) -> None:
+    """
+    Cut off for 5 s with all controllers, and killed then: 4 s at the least were on record, felt were 100 ms.
+
+    A leader that knows no sign of life of its own has nothing better than what the one before it saw.
+    """
+    fleet = Fleet().serving()
+    fleet.silence(1, detection=NEVER_HEARD)
+    fleet.passed_ms += 5_000
+    next_leader(fleet)
+    fleet.elect(evidence=replace(fleet.evidence(), detection=replace(LATER, alive_age_us=alive_us)))
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] == pytest.approx(first_ms, abs=5)
+
+
 def test_a_winner_that_falls_silent_before_it_entered_begins_no_outage_by_a_later_sign() -> None:
     fleet = serving()
     fleet.silence(1, detection=NEVER_HEARD)
