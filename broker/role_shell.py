@@ -210,6 +210,9 @@ class RoleShell:
             _log.info("cut", plan=str(step.plan))
             await self._alone(lambda: self._cut(step.plan))
         elif isinstance(step, CloseLog):
+            # For good: to the folds all records of a closed log are gone, and a question by time would be answered with
+            # the end of its queue.
+            self._folds.rest(is_resting=True)
             return StepDone(step=step.step, offset=await self._alone(self._close))
         elif isinstance(step, WriteCleanMark):
             mark = CleanMark(nonce=self._parts.draw(), end_offset=step.end_offset)

@@ -25,7 +25,6 @@ from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.pull import Refused
 
-TAG_CHARS_MAX: Final = 4096
 FILTERS_KEPT_MAX: Final = 256
 
 
@@ -60,9 +59,6 @@ def make_filter(expression_type: str, expression: str) -> Filter | Refused:
 def _tag_filter(expression: str) -> Filter | Refused:
     if expression in ("", "*"):
         return ALL
-    if len(expression) > TAG_CHARS_MAX:
-        remark = f"a subscription of {len(expression)} characters; {TAG_CHARS_MAX} are possible"
-        return Refused(ClientResult.SUBSCRIPTION_PARSE_FAILED, remark)
     tags = frozenset(tag.encode() for part in expression.split("||") if (tag := part.strip()))
     # It would pass nothing, for ever, and look like a topic without messages.
     if not tags:

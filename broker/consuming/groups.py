@@ -27,13 +27,13 @@ from rollcall_ha.broker.consuming.groups_core import (
     GroupTable,
     Member,
     News,
-    age_ms,
+    version_ms,
 )
-from rollcall_ha.broker.consuming.locks_core import LockTimes, LockVerdict
+from rollcall_ha.broker.consuming.locks_core import LOCK_PROOF_MS, LockTimes, LockVerdict
 from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.ports import Responder, Standing
-from rollcall_ha.broker.consuming.replies import Reply, responder, written
+from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     Facts,
@@ -51,9 +51,13 @@ from rollcall_ha.node.remoting.frame import Frame, encode_frame
 
 PACE_MS: Final = 1_000
 EXPIRY_INTERVAL_MS: Final = 10_000
-LIST_WAIT_MS_MAX: Final = 2_000
-"""RocketMQ's clients wait for 3 s."""
+LIST_WAIT_MS_MAX: Final = 1_500
+"""RocketMQ's clients wait for 3 s, and the tick that ends the wait may come 1 s later than this."""
 LIST_WAITERS_MAX: Final = 10_000
+SETTLED_PER_TICK_MAX: Final = 256
+"""Groups; a new master has up to 10,000 of them to look at, and its loop sends meanwhile."""
+ROCKETMQ_VERSION: Final = 479
+"""5.3.3. A client in Java takes a broker without a number for one before 4.1, and subscribes by no SQL there."""
 
 
 class Groups:
@@ -71,7 +75,7 @@ class Groups:
         self._due: dict[str, bool] = {}
         """Groups that may be others than the log remembers, and whether their members must hear."""
         self._settled_ms: dict[str, int] = {}
-        self._asking: deque[tuple[int, RemotingConnection, Frame]] = deque()
+        self._asking: deque[tuple[int, RemotingConnection, Frame, str]] = deque()
 
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
@@ -101,7 +105,8 @@ class Groups:
                 self._note_changed(group, must_tell=news is News.MEMBERS)
         # ``IS_SUB_CHANGE``: the next heartbeat is to have all subscriptions, too.
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-        return Reply(ClientResult.SYSTEM_ERROR if refusals else 0, "; ".join(refusals), ext_fields=fields)
+        code = ClientResult.SYSTEM_ERROR if refusals else 0
+        return Reply(code, "; ".join(refusals), ext_fields=fields, version=ROCKETMQ_VERSION)
 
     def _unregister(self, connection: RemotingConnection, frame: Frame) -> Reply:
         group = _group_of(frame)
@@ -116,21 +121,24 @@ class Groups:
 
     def tick(self) -> None:
         """Once a second: silent members, news that were held back, the end of a new master's grace."""
-        now_ms = self._now_ms()
+        now_ms, is_known = self._now_ms(), self._log.follow()
         self._note_role()
         if now_ms - self._expired_ms >= EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
             self._due.update(dict.fromkeys(self.table.expire(now_ms), True))
-        if self.table.left is not None and now_ms - self._role_since_ms >= TAKEOVER_GRACE_MS and self._log.follow():
+        if self.table.left is not None and now_ms - self._role_since_ms >= TAKEOVER_GRACE_MS and is_known:
             told = {name: self._facts(name).members for name in self._log.known.groups}
             self.table.left = None
             self._due.update({name: True for name, members in told.items() if self._facts(name).members != members})
         self._settled_ms = {name: at_ms for name, at_ms in self._settled_ms.items() if now_ms - at_ms < PACE_MS}
-        for group in [each for each in self._due if each not in self._settled_ms]:
-            self._settle(group)
-        while self._asking and (self._asking[0][0] <= now_ms or self._log.follow()):
-            _, connection, frame = self._asking.popleft()
-            self._list_now(frame).give(connection, frame)
+        due = [each for each in self._due if each not in self._settled_ms]
+        # Behind all groups of a new master, members would hear of each other a minute late.
+        due.sort(key=self._due.__getitem__, reverse=True)
+        for group in due[:SETTLED_PER_TICK_MAX]:
+            self._settle(group, is_known=is_known)
+        while self._asking and (self._asking[0][0] <= now_ms or is_known):
+            _, connection, frame, group = self._asking.popleft()
+            self._list_now(group).give(connection, frame)
 
     def _note_role(self) -> bool:
         is_master = self._standing.is_master
@@ -146,9 +154,9 @@ class Groups:
         """The group is another one: its members and the log are to hear it (rule 2)."""
         self._due[group] = must_tell or self._due.get(group, False)
         if self._now_ms() - self._settled_ms.get(group, -PACE_MS) >= PACE_MS:
-            self._settle(group)
+            self._settle(group, is_known=self._log.follow())
 
-    def _settle(self, group: str) -> None:
+    def _settle(self, group: str, *, is_known: bool) -> None:
         is_master = self._note_role()
         self._settled_ms[group] = self._now_ms()
         if self._due.pop(group):
@@ -156,7 +164,7 @@ class Groups:
         if not is_master:
             return
         facts = self._facts(group)
-        if not self._log.follow():
+        if not is_known:
             self._retry(group, "not all is known")
         elif facts != (self._log.newest(group, lambda change: change.facts)[0] or NO_FACTS):
             refusal = self._log.note(group, GroupChange(facts=facts), lambda reason: self._retry(group, reason))
@@ -194,19 +202,20 @@ class Groups:
         if word is None:
             remark = f"group {group[:255]} has not subscribed to {topic[:255]} by a heartbeat; send one to this broker"
             return Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, remark)
-        if age_ms(word.version) < age_ms(sub_version):
+        if version_ms(word.version) < version_ms(sub_version):
             remark = f"subVersion {sub_version} is newer than {word.version}, that of the last heartbeat; send one"
             return Refused(ClientResult.SUBSCRIPTION_NOT_LATEST, remark)
         return make_filter(word.kind, word.text)
 
     def _list(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        group = _group_of(frame)
         if self._log.follow() or len(self._asking) >= LIST_WAITERS_MAX:
-            return self._list_now(frame)
-        self._asking.append((self._now_ms() + LIST_WAIT_MS_MAX, connection, frame))
+            return self._list_now(group)
+        # A longer name is no group's either.
+        self._asking.append((self._now_ms() + LIST_WAIT_MS_MAX, connection, kept(frame), group[:256]))
         return None
 
-    def _list_now(self, frame: Frame) -> Reply:
-        group = _group_of(frame)
+    def _list_now(self, group: str) -> Reply:
         members = self._facts(group).members
         if not members:
             return Reply(ClientResult.SYSTEM_ERROR, f"group {group[:255]!r} has no member")
@@ -243,15 +252,16 @@ class Groups:
 
     def _lock(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
         asked = decode_lock(frame.body)
-        if not self._note_role() or not self._log.follow():
-            remark = "this replica is not the master, or does not know all locks yet; ask again in a moment"
-            return Reply(ClientResult.SYSTEM_BUSY, remark)
+        self._note_role()
+        if busy := self._log.why_unknown():
+            return Reply(ClientResult.SYSTEM_BUSY, busy)
         queues = [queue for queue in asked.mq_set if queue.broker_name == self._standing.broker_name]
         act = self._grant if frame.code == ClientCode.LOCK_BATCH_MQ else self._release
         change, answer = act(asked.consumer_group, asked.client_id, queues)
+        request = kept(frame)
 
         def give(reason: str) -> None:
-            answer(reason).give(connection, frame)
+            answer(reason).give(connection, request)
 
         refusal = self._log.note(asked.consumer_group, change, give) if change.holders else ""
         return answer(refusal) if refusal or not change.holders else None
@@ -261,11 +271,12 @@ class Groups:
     ) -> tuple[GroupChange, Callable[[str], Reply]]:
         """What is to be written, and the answer once it is."""
         held, free = [], []
+        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS)
         for queue in queues:
             holder, is_confirmed = self._holder(group, queue)
             name = group, queue.topic, queue.queue_id
             verdict = self._locks.judge(
-                name, holder, is_confirmed=is_confirmed, client_id=client_id, now_ms=self._now_ms()
+                name, holder, is_confirmed=is_confirmed, is_proved=is_proved, client_id=client_id, now_ms=now_ms
             )
             if verdict is LockVerdict.HELD:
                 held.append(queue)

@@ -10,7 +10,7 @@ Rule 2: a group subscribes to what any member does, not to what the last heartbe
 different topics would take them from each other every 30 s.
 Rule 3: the newest word about a topic counts, by the time in its version: that is ms from Java and ns from Go, which
 compared as numbers would shut Java out of a mixed group for ever. A member replaces its own word by any, and that of a
-link that is gone.
+link that is gone; the version does not fall by it: pulls of members that have said the newer one would be refused.
 Rule 4: a group's members and subscriptions are remembered in the log. A new master tells them of those that it has not
 heard, for ``TAKEOVER_GRACE_MS``. Without that a client that missed itself in a list, or got an empty one, would give up
 all its queues, and one whose subscription is not known would get nothing, for the 30 s until its next heartbeat.
@@ -103,10 +103,12 @@ class GroupTable(Generic[Link]):
         """
         known = self._groups.get(group)
         old = None if known is None else known.members.get(link)
-        if old is not None and not has_subscriptions:
+        if old is not None:
+            # Whatever is refused of what it says, it is there: a member that counts as silent loses its queues.
             old.heard_ms = member.heard_ms
-            return News.NONE
-        if refusal := self._refusal(group, known, old, facts):
+            if not has_subscriptions:
+                return News.NONE
+        if refusal := self._refusal(group, known, link, facts):
             return refusal
         if known is None:
             known = self._groups[group] = _Group(facts)
@@ -125,31 +127,33 @@ class GroupTable(Generic[Link]):
             return News.MEMBERS
         return News.NONE if before == (known.facts, known.words) else News.FACTS
 
-    def _refusal(self, group: str, known: _Group | None, old: Member | None, facts: Facts) -> str:
-        words = {} if known is None else known.words
-        topics = len(words.keys() | facts.subscriptions.keys())
-        if topics > TOPICS_PER_GROUP_MAX:
-            return f"group {group} subscribes to {topics} topics; {TOPICS_PER_GROUP_MAX} are possible"
-        if self._chars + sum(_chars(each, facts) for each in facts.subscriptions if each not in words) > TEXT_CHARS_MAX:
-            return f"all subscriptions together have {self._chars} characters; {TEXT_CHARS_MAX} are possible"
+    def _refusal(self, group: str, known: _Group | None, link: Hashable, facts: Facts) -> str:
         if known is None and len(self._groups) >= GROUPS_MAX:
             return f"{len(self._groups)} groups have members; {GROUPS_MAX} can"
-        if old is None and known is not None and len(known.members) >= CLIENTS_PER_GROUP_MAX:
+        known = known or _Group(NO_FACTS)
+        topics = len(known.words.keys() | facts.subscriptions.keys())
+        if topics > TOPICS_PER_GROUP_MAX:
+            return f"group {group} subscribes to {topics} topics; {TOPICS_PER_GROUP_MAX} are possible"
+        growth = sum(_growth(known, link, topic, word) for topic, word in facts.subscriptions.items())
+        if growth > 0 and self._chars + growth > TEXT_CHARS_MAX:
+            return f"all subscriptions together have {self._chars} characters; {TEXT_CHARS_MAX} are possible"
+        if link in known.members:
+            return ""
+        if len(known.members) >= CLIENTS_PER_GROUP_MAX:
             return f"group {group} has {len(known.members)} members; {CLIENTS_PER_GROUP_MAX} are possible"
-        if old is None and self._members >= MEMBERS_MAX:
+        if self._members >= MEMBERS_MAX:
             return f"all groups together have {self._members} members; {MEMBERS_MAX} are possible"
         return ""
 
     def _subscribe(self, known: _Group, link: Hashable, topic: str, word: Subscription) -> None:
-        """The words of one member on its topics (rule 3)."""
+        """The word of one member on one of its topics (rule 3)."""
+        if not _counts(known, link, topic, word):
+            return
+        self._chars += _growth(known, link, topic, word)
         old = known.words.get(topic)
         if old is not None:
-            is_newer = age_ms(word.version) > age_ms(old[0].version)
-            if not is_newer and old[1] != link and old[1] in known.members:
-                return
-            self._chars -= len(topic) + len(old[0].text)
+            word = replace(word, version=max(word.version, old[0].version, key=version_ms))
         known.words[topic] = word, link
-        self._chars += len(topic) + len(word.text)
 
     def leave(self, link: Link, group: str) -> bool:
         """The link is no member any more; whether it was one, which the others must hear."""
@@ -212,10 +216,22 @@ class GroupTable(Generic[Link]):
         return replace(base, subscriptions=subscriptions, members=tuple(sorted(heard | unheard)))
 
 
-def age_ms(version: int) -> int:
+def _counts(known: _Group, link: Hashable, topic: str, word: Subscription) -> bool:
+    """Whether a member's word becomes that of its group (rule 3)."""
+    old = known.words.get(topic)
+    if old is None or old[1] == link or old[1] not in known.members:
+        return True
+    return version_ms(word.version) > version_ms(old[0].version)
+
+
+def _growth(known: _Group, link: Hashable, topic: str, word: Subscription) -> int:
+    """So many characters more the group's subscriptions have by the word, perhaps below 0."""
+    old = known.words.get(topic)
+    if old is None:
+        return len(topic) + len(word.text)
+    return len(word.text) - len(old[0].text) if _counts(known, link, topic, word) else 0
+
+
+def version_ms(version: int) -> int:
     """The time in a subscription's version: ms, or ns (rule 3)."""
     return version // 1_000_000 if version >= 10**16 else version
-
-
-def _chars(topic: str, facts: Facts) -> int:
-    return len(topic) + len(facts.subscriptions[topic].text)

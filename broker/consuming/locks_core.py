@@ -6,9 +6,12 @@ answers (``groups``).
 
 Rule 1: a lock is its holder's until it gives it back, or has not asked for it for ``LOCK_MS_MAX`` by this broker's
 clock.
-Rule 2: renewals are in memory only. A new master has heard none, and counts from when it became master: it honours the
-locks of its predecessor, whose holders would otherwise read on beside new ones.
-Rule 3: a lock that is granted and not confirmed yet is nobody else's.
+Rule 2: renewals are in memory, as long as a record of this master was confirmed within ``LOCK_PROOF_MS``. A new master
+has heard none, and counts from when it became master: it honours the locks of its predecessor, whose holders would
+otherwise read on beside new ones.
+Rule 3: without that proof a lock is written again, and told when that is confirmed. A master that was cut off would
+renew it for ever, beside the holder that its successor has found meanwhile.
+Rule 4: a lock that is granted and not confirmed yet is nobody else's.
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ from typing import Final
 
 LOCK_MS_MAX: Final = 60_000
 """RocketMQ's clients believe in a lock for 30 s, and renew it every 20."""
+LOCK_PROOF_MS: Final = 20_000
+"""
+What was renewed at its end is believed until 50 s after the proof: the next master, which came later, frees no lock for
+``LOCK_MS_MAX``.
+"""
 QueueName = tuple[str, str, int]
 """Group, topic and queue id."""
 
@@ -40,9 +48,13 @@ class LockTimes:
         self._since_ms = now_ms
         self._heard: dict[QueueName, tuple[str, int]] = {}
 
-    def judge(self, queue: QueueName, holder: str, *, is_confirmed: bool, client_id: str, now_ms: int) -> LockVerdict:
-        """``holder`` is empty if there is none. A holder that asks is heard by this."""
-        if holder == client_id and is_confirmed:
+    def judge(
+        self, queue: QueueName, holder: str, *, is_confirmed: bool, is_proved: bool, client_id: str, now_ms: int
+    ) -> LockVerdict:
+        """
+        ``holder`` is empty if there is none; ``is_proved`` is the proof of rule 2. A holder that asks is heard by this.
+        """
+        if holder == client_id and is_confirmed and is_proved:
             self.hear(queue, client_id, now_ms)
             return LockVerdict.HELD
         if holder in ("", client_id):
@@ -57,7 +69,3 @@ class LockTimes:
     def hear(self, queue: QueueName, client_id: str, now_ms: int) -> None:
         """The holder has asked, or was granted the lock."""
         self._heard[queue] = client_id, now_ms
-
-    def forget(self, queue: QueueName) -> None:
-        """Its holder gave it back."""
-        self._heard.pop(queue, None)

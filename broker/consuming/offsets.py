@@ -17,12 +17,13 @@ would be of what it read before. That, too, outlives the master.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, OnOutcome
 from rollcall_ha.broker.consuming.ports import Responder, Standing
 from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
-from rollcall_ha.broker.consuming.replies import Reply, responder, written
+from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -31,12 +32,14 @@ from rollcall_ha.broker.protocol.consumers import (
     OffsetFields,
     ResetFields,
     encode_offset_table,
-    fits,
     parse_offset,
     parse_reset,
 )
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
+
+RESET_QUEUES_MAX: Final = 64
+"""Searched by time in one request: each is some reads from the disk, on the loop."""
 
 
 class Offsets:
@@ -72,14 +75,13 @@ class Offsets:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A pull says where its group goes on; nobody waits for it to be written."""
-        if fits(group, topic, queue_id):
-            self._commit(group, topic, queue_id, offset, None)
+        self._commit(group, topic, queue_id, offset, None)
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int, on_outcome: OnOutcome | None) -> str:
         """
         Why an offset will not be written, empty: it will, or need not; then ``on_outcome`` hears what became of it.
         """
-        log, is_known = self._log, not self._why_unknown()
+        log, is_known = self._log, not self._log.why_unknown()
         newest, waiting = log.newest(group, lambda change: change.offsets.get(topic, {}).get(queue_id))
         is_ignored = offset < 0 or (is_known and self._reset_of(group, topic, queue_id)[0] is not None)
         # Clients repeat all their offsets every 5 s. Known by folds that are behind, "the same" may be an old one.
@@ -97,11 +99,25 @@ class Offsets:
 
     def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Where a pull at ``offset`` is to go on, told once after a reset; None: where it is."""
-        reset, is_confirmed = self._reset_of(group, topic, queue_id)
-        if reset is None or not is_confirmed or not self._standing.is_master:
+        place = (group, topic, queue_id)
+        # Half of the log may have a reset whose end is in the other half: told again, it would take the group back.
+        if self._reset_of(*place)[0] is None or self._log.why_unknown():
             return None
-        self._log.note(group, GroupChange(resets={topic: {queue_id: NO_RESET}}))
+        reset, is_confirmed = self._reset_of(*place)
+        # Told without that its end is noted, it would be told twice.
+        if reset is None or not is_confirmed or self._end_reset(*place, reset):
+            return None
         return None if reset == offset else reset
+
+    def _end_reset(self, group: str, topic: str, queue_id: int, reset: int) -> str:
+        """It is told: why that will not be written, empty: it will."""
+
+        def note_again(reason: str) -> None:
+            # The next pull would be sent there once more, and commits would count for nothing until then.
+            if reason and self._reset_of(group, topic, queue_id) == (reset, True):
+                self._end_reset(group, topic, queue_id, reset)
+
+        return self._log.note(group, GroupChange(resets={topic: {queue_id: NO_RESET}}), note_again)
 
     def _reset_of(self, group: str, topic: str, queue_id: int) -> tuple[int | None, bool]:
         """Where consumers of the queue are to go on, None: where they are; and whether that is confirmed."""
@@ -113,10 +129,18 @@ class Offsets:
         if asked.commit_offset is None:
             return Reply(ClientResult.INVALID_PARAMETER, "commitOffset of a group is needed")
         if not self._standing.is_master:
-            return Reply(ClientResult.SYSTEM_BUSY, self._why_unknown())
+            return Reply(ClientResult.SYSTEM_BUSY, self._log.why_unknown())
+        queue_count = self._standing.queue_count
+        # Any number would be a row for ever; folds that are not whole may lack a queue that is there.
+        if asked.queue_id >= queue_count and self._folds.queue(asked.topic.encode(), asked.queue_id) is None:
+            if busy := self._log.why_unknown():
+                return Reply(ClientResult.SYSTEM_BUSY, busy)
+            remark = f"queueId {asked.queue_id}: topic {asked.topic} has {queue_count} queues, from 0"
+            return Reply(ClientResult.INVALID_PARAMETER, remark)
+        request = kept(frame)
 
         def give(reason: str) -> None:
-            written(reason).give(connection, frame)
+            written(reason).give(connection, request)
 
         on_outcome = None if frame.is_one_way else give
         refusal = self._commit(asked.consumer_group, asked.topic, asked.queue_id, asked.commit_offset, on_outcome)
@@ -131,11 +155,12 @@ class Offsets:
         if waiting is None or len(waiting) >= WAITING_MAX:
             return self._find(asked)
         # Whoever takes a queue over asks just when its last owner has committed.
-        waiting.append(lambda _: self._find(asked).give(connection, frame))
+        request = kept(frame)
+        waiting.append(lambda _: self._find(asked).give(connection, request))
         return None
 
     def _find(self, asked: OffsetFields) -> Reply:
-        busy = self._why_unknown()
+        busy = self._log.why_unknown()
         if busy:
             return Reply(ClientResult.SYSTEM_BUSY, busy)
         offset = self._log.known.offset(asked.consumer_group, asked.topic, asked.queue_id)
@@ -163,13 +188,6 @@ class Offsets:
         unit = queue.units(0, 1) if queue is not None and queue.min_offset == 0 else b""
         return bool(unit) and self._records.confirm_offset - UNIT.unpack(unit)[0] <= self._near_bytes
 
-    def _why_unknown(self) -> str:
-        if not self._standing.is_master:
-            return f"this replica of {self._standing.broker_name} is not the master: ask the route, and retry there"
-        if not self._log.follow():
-            return self._log.trouble or "this replica does not know all that is confirmed yet; ask again in a moment"
-        return ""
-
     # --- 222 ---------------------------------------------------------------------------------------------------------
 
     def _reset(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
@@ -180,11 +198,11 @@ class Offsets:
             targets = Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         if isinstance(targets, Reply):
             return targets
-        name = self._standing.broker_name
+        name, request = self._standing.broker_name, kept(frame)
         body = encode_offset_table({MessageQueue(name, queue_id, asked.topic): to for queue_id, to in targets.items()})
 
         def give(reason: str) -> None:
-            (Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply(body=body)).give(connection, frame)
+            (Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply(body=body)).give(connection, request)
             self._wake([(asked.topic.encode(), queue_id) for queue_id in targets])
 
         change = GroupChange(offsets={asked.topic: targets}, resets={asked.topic: dict(targets)})
@@ -193,16 +211,20 @@ class Offsets:
 
     def _targets(self, asked: ResetFields) -> dict[int, int] | Reply:
         """The new offset of each queue. Raises ``OSError``, ``QueueDamaged``."""
-        busy = self._why_unknown()
+        busy = self._log.why_unknown()
         if busy:
             return Reply(ClientResult.SYSTEM_ERROR, busy)
         if self._log.newest(asked.group, lambda change: change)[0] is None:
             remark = f"group {asked.group} has neither members nor offsets: nothing to reset"
             return Reply(ClientResult.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         topic, targets = asked.topic.encode(), {}
-        for queue_id in self._folds.queue_ids(topic):
+        queue_ids = [each for each in self._folds.queue_ids(topic) if asked.queue_id in (-1, each)]
+        if len(queue_ids) > RESET_QUEUES_MAX:
+            remark = f"{asked.topic} has {len(queue_ids)} queues; {RESET_QUEUES_MAX} are reset at once: name a queueId"
+            return Reply(ClientResult.INVALID_PARAMETER, remark)
+        for queue_id in queue_ids:
             queue = self._folds.queue(topic, queue_id)
-            if queue is None or asked.queue_id not in (-1, queue_id):
+            if queue is None:
                 continue
             to = asked.offset if asked.queue_id == queue_id else -1
             if to == -1 and asked.timestamp < 0:

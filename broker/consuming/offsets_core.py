@@ -24,8 +24,13 @@ from rollcall_ha.broker.protocol.consumers import NONSENSE, Facts
 GROUPS_MAX: Final = 10_000
 ROWS_MAX: Final = 200_000
 """Offsets, resets and locks of all groups; each is a number in memory for ever."""
-ROWS_PER_GROUP_MAX: Final = 20_000
-"""A group is told again in one record."""
+GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
+"""
+A group is told again in one record, beside what is gathered and a few other groups: larger, that would be no message
+(4 MiB), no group behind it would be told again, and the topic's age would take their offsets.
+"""
+NAME_BYTES_MAX: Final = 340
+"""The name of a group in a record, and the words around its tables."""
 NO_RESET: Final = -1
 _encode = msgspec.json.Encoder().encode
 
@@ -46,12 +51,11 @@ class GroupChange(msgspec.Struct, omit_defaults=True):
         return self.offsets, self.resets, self.holders
 
     @property
-    def row_count(self) -> int:
-        return sum(len(rows) for table in self.tables for rows in table.values())
-
-    @property
     def cost_bytes(self) -> int:
-        """How long it is in a record, at most: a character takes up to 6 bytes there, a number 20."""
+        """
+        How long it is in a record, at most, without ``NAME_BYTES_MAX``: a character takes up to 6 bytes there, a number
+        20.
+        """
         cost = sum(6 * len(topic) + 40 * len(rows) for table in self.tables for topic, rows in table.items())
         cost += sum(6 * len(client_id) for rows in self.holders.values() for client_id in rows.values())
         return cost if self.facts is None else cost + len(_encode(self.facts))

@@ -12,6 +12,7 @@ larger records, and who waits hears of its own record.
 Rule 3: ``follow`` says whether all that is confirmed is known. Before that there is no answer but "busy": a replica
 that has just started, or become master, would tell a group an offset that is too low, or that it has none.
 Rule 4: a cut is noticed by the last record that was taken: it is no longer there, or another one. All is built anew.
+A unit that names no record of the topic is told to the queue's owner, and tried again until it does.
 Rule 5: a master tells all groups again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a rebuild is
 short, and what the topic lost by its age was told again long ago.
 """
@@ -25,9 +26,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from rollcall_ha.broker.consuming.offsets_core import (
+    GROUP_BYTES_MAX,
     GROUPS_MAX,
+    NAME_BYTES_MAX,
     ROWS_MAX,
-    ROWS_PER_GROUP_MAX,
     Consumers,
     GroupChange,
     Record,
@@ -87,9 +89,13 @@ class ConsumerLog:
         standing: Standing,
         now_ms: Callable[[], int],
         after: Callable[[int, Callable[[], None]], object],
+        on_damaged: Callable[[str], None] = lambda _: None,
         again_bytes: int = AGAIN_BYTES,
     ) -> None:
-        """``now_ms`` is monotonic; ``after`` runs a function so many ms later, on the loop, never at once."""
+        """
+        ``now_ms`` is monotonic; ``after`` runs a function so many ms later, on the loop, never at once. ``on_damaged``
+        hears once why the topic's queue names other records: it is to be built anew.
+        """
         self.known = Consumers()
         self.trouble = ""
         """Why the topic cannot be read on; empty: it can."""
@@ -99,6 +105,9 @@ class ConsumerLog:
         self._standing = standing
         self._now_ms = now_ms
         self._after = after
+        self._on_damaged = on_damaged
+        self._damage = ""
+        """The one that was told; empty: all could be read since then."""
         self._again_bytes = again_bytes
         self._start = 0
         self._next = 0
@@ -110,12 +119,15 @@ class ConsumerLog:
         self._is_timed = self._is_due = False
         self._again: _Again | None = None
         self._told_again_ms = now_ms()
+        self._written_ms = 0
+        self._proved_ms: int | None = None
         folds.subscribe_grown(self._note_grown)
 
     @property
     def is_whole(self) -> bool:
         """Whether ``known`` is all that was ever said: a log that begins in the middle lacks groups (rule 5)."""
-        return self._start <= self.known.since
+        # Without any record of the topic, such a log would look as if there had never been a group.
+        return self._start <= self.known.since and (self._next > 0 or self._records.min_offset <= 0)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -136,6 +148,24 @@ class ConsumerLog:
 
     def follow(self) -> bool:
         """Take in what is confirmed, within one budget; whether all of it is known (rule 3)."""
+        is_all = self._follow()
+        if is_all:
+            self._damage = ""
+        return is_all
+
+    def why_unknown(self) -> str:
+        """Why what is known may be told to nobody (rule 3); empty: it may, and can be changed."""
+        if not self._standing.is_master:
+            return f"this replica of {self._standing.broker_name} is not the master: ask the route, and retry there"
+        if not self.follow():
+            return self.trouble or "this replica does not know all that is confirmed yet; ask again in a moment"
+        return ""
+
+    def is_proved(self, within_ms: int) -> bool:
+        """Whether a record that was written ``within_ms`` was confirmed: another master came later, if at all."""
+        return self._proved_ms is not None and self._now_ms() - self._proved_ms <= within_ms
+
+    def _follow(self) -> bool:
         left_bytes = self._folds.catch_up()
         queue = self._folds.queue(TOPIC, 0)
         if queue is None:
@@ -156,6 +186,11 @@ class ConsumerLog:
         except (OSError, RecordError, struct.error) as error:
             # Left out, the record might be the one with an offset that was acknowledged.
             self.trouble = f"record {self._next} of {TOPIC.decode()}: {error}"
+            # Told once: if the queue is no better when it was built anew, it would be built for ever.
+            if not isinstance(error, OSError) and self._damage != self.trouble:
+                self._damage = damage = self.trouble
+                # Not within this call: it may come out of the folds, which are taking in other records.
+                self._after(1, lambda: self._on_damaged(damage))
             return False
         self.trouble = ""
         if not is_all and not self._is_going_on:
@@ -236,20 +271,25 @@ class ConsumerLog:
     def note(self, group: str, change: GroupChange, on_outcome: OnOutcome | None = None) -> str:
         """Write ``change`` with the next record; returns why it will not be, empty: it is gathered."""
         if not self._standing.is_master:
-            return f"this replica of {self._standing.broker_name} is not the master: ask the route, and retry there"
+            return self.why_unknown()
         batch, known = self._gathered, self.known
         waiting, cost_bytes = len(batch.waiting), batch.cost_bytes + change.cost_bytes
+        cost_bytes += 0 if group in batch.groups else NAME_BYTES_MAX
         if cost_bytes > GATHERED_BYTES_MAX or waiting >= WAITING_MAX:
             limits = f"{WAITING_MAX} requests and {GATHERED_BYTES_MAX} bytes may"
             return f"{waiting} requests and {cost_bytes} bytes wait to be written, {limits}: retry"
         old = known.groups.get(group)
         if old is None and len(known.groups) + len(batch.groups) >= GROUPS_MAX:
             return f"{len(known.groups)} groups are known, {GROUPS_MAX} can be: use one of them"
+        has_new_rows = brings_rows(old, change)
         # One batch may go beyond it: its bytes are limited.
-        is_full = known.rows >= ROWS_MAX or (old is not None and old.row_count >= ROWS_PER_GROUP_MAX)
-        if is_full and brings_rows(old, change):
-            limits = f"{ROWS_MAX} can be, {ROWS_PER_GROUP_MAX} of one group"
-            return f"{known.rows} offsets and locks are known, {limits}: use a queue that is among them"
+        if has_new_rows and known.rows >= ROWS_MAX:
+            return f"{known.rows} offsets and locks are known, {ROWS_MAX} can be: use a queue that is among them"
+        is_longer = has_new_rows or change.holders or change.facts is not None
+        group_bytes = self._group_bytes(group, change) if is_longer else 0
+        if group_bytes > GROUP_BYTES_MAX:
+            there = f"group {group} would have {group_bytes} bytes of offsets, locks and subscriptions"
+            return f"{there}, {GROUP_BYTES_MAX} can be: use fewer topics"
         batch.cost_bytes = cost_bytes
         merge(batch.groups.setdefault(group, GroupChange()), change)
         if on_outcome is not None:
@@ -257,11 +297,26 @@ class ConsumerLog:
         self._set_timer()
         return ""
 
+    def _group_bytes(self, group: str, change: GroupChange) -> int:
+        """What the group is in a record, at most, once all that is gathered and on its way is known, and ``change``."""
+        tables = (self.known.groups, self._on_way.groups if self._on_way else {}, self._gathered.groups)
+        parts = [*(table[group] for table in tables if group in table), change]
+        cost_bytes = sum(each.cost_bytes for each in parts)
+        if cost_bytes <= GROUP_BYTES_MAX:
+            return cost_bytes
+        # Rows that replace others were counted with them.
+        whole = GroupChange()
+        for each in parts:
+            merge(whole, each)
+        return whole.cost_bytes
+
     def tick(self) -> None:
-        """Once a second: whether it is time to tell all groups again (rule 5)."""
+        """Once a second: what is confirmed, and whether it is time to tell all groups again (rule 5)."""
+        # On slaves too: one that has started again would begin to read when it is elected, while clients wait.
+        is_known = self.follow()
         if not self._standing.is_master:
             self._again = None
-        elif self.follow() and self._again is None and self._on_way is None and self._is_again_due():
+        elif is_known and self._again is None and self._on_way is None and self._is_again_due():
             self._again = _Again(self._next, sorted(self.known.groups, reverse=True))
             self._set_timer()
 
@@ -287,7 +342,7 @@ class ConsumerLog:
         batch, self._gathered = self._gathered, _Batch()
         since, again = self._next_again()
         body = encode_record(Record(since, batch.groups, again))
-        self._on_way = batch
+        self._on_way, self._written_ms = batch, self._now_ms()
         self._appender.append(TOPIC, 0, body, b"", self._end_batch)
 
     def _next_again(self) -> tuple[int, dict[str, GroupChange]]:
@@ -299,7 +354,7 @@ class ConsumerLog:
         room_bytes = self._again_bytes
         for name in reversed(again.left):
             told[name] = self.known.groups[name]
-            room_bytes -= told[name].cost_bytes
+            room_bytes -= told[name].cost_bytes + NAME_BYTES_MAX
             if room_bytes <= 0:
                 break
         again.under_way = len(told)
@@ -309,6 +364,8 @@ class ConsumerLog:
         """The record is confirmed, or will perhaps never be."""
         batch, self._on_way = self._on_way, None
         assert batch is not None, "one outcome for each record"
+        if not reason:
+            self._proved_ms = self._written_ms
         again = self._again
         if again is not None:
             again.left = again.left[: len(again.left) - again.under_way]

@@ -33,7 +33,7 @@ class Standing(Protocol):
 
     @property
     def serves_reads(self) -> bool:
-        """A master, or a slave that may be read from (setting ``slave_reads``)."""
+        """Whether consumers may read here."""
         ...
 
 

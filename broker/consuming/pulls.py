@@ -23,6 +23,7 @@ import msgspec
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.ports import Responder, Standing
 from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReader, nothing
+from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.waiting import WaitingPull, WaitingPulls
 from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -31,18 +32,23 @@ from rollcall_ha.broker.protocol.pull import (
     FLAG_SUBSCRIPTION,
     QueueQuestion,
     Refused,
+    decode_question,
     parse_pull,
-    parse_question,
     pull_answer,
 )
-from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
 _SEEN_ALL: Final = (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_RETRY_IMMEDIATELY)
+_QUESTIONS: Final = (
+    ClientCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    ClientCode.GET_MAX_OFFSET,
+    ClientCode.GET_MIN_OFFSET,
+    ClientCode.GET_EARLIEST_MSG_STORETIME,
+)
 _AT_AN_END: Final = (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_OFFSET_MOVED)
-MASTER_ID: Final = 0
-"""As routes name it."""
+UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of answers that a client has not read; with so much, and one answer more, it is far from being thrown out."""
 
 
 class Subscriptions(Protocol):
@@ -77,8 +83,6 @@ class PullCounters(msgspec.Struct):
     """Since the start of the process."""
 
     messages: int = 0
-    expired: int = 0
-    """Pulls that waited, and got nothing in their time."""
     damaged: int = 0
     """Looks at queues whose units name other records (rule 4)."""
 
@@ -97,11 +101,10 @@ class Pulls:
         log_ends: Callable[[], LogEnds],
         on_damaged: Callable[[str], None],
         near_bytes: int,
-        far_broker_id: Callable[[], int] = lambda: MASTER_ID,
     ) -> None:
         """
         ``on_damaged`` hears at each look why a queue is damaged. Records further than ``near_bytes`` behind confirm are
-        not in memory: ``far_broker_id`` is the replica that their readers should ask next.
+        not in memory.
         """
         self.counters = PullCounters()
         self.waiting = WaitingPulls(self._retry, self._expire)
@@ -113,7 +116,6 @@ class Pulls:
         self._log_ends = log_ends
         self._on_damaged = on_damaged
         self._near_bytes = near_bytes
-        self._far_broker_id = far_broker_id
         folds.subscribe_grown(self.waiting.wake)
 
     def responders(self) -> dict[int, Responder]:
@@ -121,10 +123,7 @@ class Pulls:
         return {
             ClientCode.PULL_MESSAGE: self._pull,
             ClientCode.LITE_PULL_MESSAGE: self._pull,
-            ClientCode.SEARCH_OFFSET_BY_TIMESTAMP: self._answer_question,
-            ClientCode.GET_MAX_OFFSET: self._answer_question,
-            ClientCode.GET_MIN_OFFSET: self._answer_question,
-            ClientCode.GET_EARLIEST_MSG_STORETIME: self._answer_question,
+            **dict.fromkeys(_QUESTIONS, responder(self._answer_question)),
         }
 
     # --- pulls -------------------------------------------------------------------------------------------------------
@@ -158,7 +157,6 @@ class Pulls:
         return True
 
     def _expire(self, pull: WaitingPull) -> None:
-        self.counters.expired += 1
         queue = self._folds.queue(*pull.key)
         lowest, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self._answer(pull, Found(ClientResult.PULL_NOT_FOUND, pull.offset, "", lowest, end))
@@ -186,7 +184,10 @@ class Pulls:
             behind_bytes = self._folds.catch_up()
             found = self._look_once(pull, filter_)
             if found.code in _AT_AN_END and behind_bytes:
-                found = Found(ClientResult.SYSTEM_BUSY, pull.offset, _behind(behind_bytes))
+                # Told that this is busy, Java makes a pause of 1 s, Go of 3 s; held, they hear when there is more.
+                is_held = request.wait_ms > 0 and pull.offset >= found.max_offset
+                code = ClientResult.PULL_NOT_FOUND if is_held else ClientResult.SYSTEM_BUSY
+                found = Found(code, pull.offset, _behind(behind_bytes))
             elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and self._records.min_offset > 0:
                 found = Found(ClientResult.SYSTEM_ERROR, pull.offset, self._unseen())
         if found.damage:
@@ -196,8 +197,13 @@ class Pulls:
     def _admit(self, pull: WaitingPull) -> Filter | Refused:
         request, standing = pull.request, self._standing
         if not standing.serves_reads:
-            remark = f"this replica of {standing.broker_name} may not be read from (slave_reads): pull from the master"
-            return Refused(ClientResult.SYSTEM_BUSY, remark)
+            replica = f"this replica of {standing.broker_name} is not its master, nor one that may be read from"
+            return Refused(ClientResult.SYSTEM_BUSY, f"{replica}; pull from the master")
+        unread_bytes = pull.connection.unread_bytes
+        # Answered on and on, a client with a backlog would lose its link at 64 MiB, and pull the same again, for ever.
+        if unread_bytes > UNREAD_BYTES_MAX:
+            remark = f"{unread_bytes} bytes of answers to this link are not read; {UNREAD_BYTES_MAX} may be: read them"
+            return Refused(ClientResult.FLOW_CONTROL, remark)
         if not 0 <= request.queue_id < standing.queue_count and self._folds.queue(*pull.key) is None:
             remark = (
                 f"queueId {request.queue_id}: topic {request.topic[:255]} has {standing.queue_count} queues, from 0"
@@ -227,7 +233,6 @@ class Pulls:
             next_offset=found.next_offset,
             min_offset=found.min_offset,
             max_offset=found.max_offset,
-            suggested_broker_id=self._far_broker_id() if found.is_far else MASTER_ID,
             remark=found.remark,
             records=found.records,
         )
@@ -238,37 +243,36 @@ class Pulls:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    def _answer_question(self, connection: RemotingConnection, frame: Frame) -> None:
-        question = parse_question(frame)
+    def _answer_question(self, _: RemotingConnection, frame: Frame) -> Reply:
+        question = decode_question(frame)
         try:
-            answer = question if isinstance(question, Refused) else self._find(frame.code, question)
+            answer = self._find(frame.code, question)
         except QueueDamaged as damaged:
             self._tell_damage(str(damaged))
-            answer = Refused(ClientResult.SYSTEM_ERROR, f"the queue is damaged: {damaged}")
+            return Reply(ClientResult.SYSTEM_ERROR, f"the queue is damaged: {damaged}")
         except OSError as error:
-            answer = Refused(ClientResult.SYSTEM_ERROR, _unreadable(error))
-        if isinstance(answer, Refused):
-            connection.respond(frame, answer.code, remark=answer.remark)
-        else:
-            name = "timestamp" if frame.code == ClientCode.GET_EARLIEST_MSG_STORETIME else "offset"
-            connection.respond(frame, SystemCode.SUCCESS, ext_fields={name: str(answer)})
+            return Reply(ClientResult.SYSTEM_ERROR, _unreadable(error))
+        if isinstance(answer, Reply):
+            return answer
+        name = "timestamp" if frame.code == ClientCode.GET_EARLIEST_MSG_STORETIME else "offset"
+        return Reply(ext_fields={name: str(answer)})
 
-    def _find(self, code: int, question: QueueQuestion) -> int | Refused:
+    def _find(self, code: int, question: QueueQuestion) -> int | Reply:
         """Raises ``QueueDamaged``, ``OSError``."""
         key = (question.topic.encode(), question.queue_id)
         is_log_end = code == ClientCode.GET_MAX_OFFSET and question.committed == "false"
         behind_bytes = 0 if is_log_end else self._folds.catch_up()
         if behind_bytes:
-            return Refused(ClientResult.SYSTEM_BUSY, _behind(behind_bytes))
+            return Reply(ClientResult.SYSTEM_BUSY, _behind(behind_bytes))
         queue, ends = self._folds.queue(*key), self._log_ends()
         # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
         # queue that has thousands, and a consumer would begin there again.
         if self._records.min_offset > 0 and not (ends.has(*key) if is_log_end else queue is not None):
-            return Refused(ClientResult.SYSTEM_ERROR, self._unseen())
+            return Reply(ClientResult.SYSTEM_ERROR, self._unseen())
         if is_log_end:
             return ends.max_offset(*key)
         if code == ClientCode.SEARCH_OFFSET_BY_TIMESTAMP and question.timestamp is None:
-            return Refused(ClientResult.SYSTEM_ERROR, "header of the question: timestamp is needed, in ms")
+            return Reply(ClientResult.SYSTEM_ERROR, f"request {code}: timestamp is needed, in ms")
         if queue is None or queue.max_offset == 0:
             return -1 if code == ClientCode.GET_EARLIEST_MSG_STORETIME else 0
         if code == ClientCode.GET_MAX_OFFSET:

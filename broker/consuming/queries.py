@@ -7,6 +7,7 @@ Rule 1: no record is given that is not visible, or is not the one that was asked
 The index knows hashes, and "Aa" and "BB" have the same.
 Rule 2: work is bounded: so many places are looked at, so many records and bytes are an answer.
 Rule 3: slaves answer as well, as RocketMQ's do: what is below confirm is the same there.
+Rule 4: nothing is said to be nowhere while something confirmed is not taken in: to its sender that would be a loss.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import msgspec
 
 from rollcall_ha.broker.consuming.ports import Responder
 from rollcall_ha.broker.consuming.replies import Reply, responder
-from rollcall_ha.broker.folds.key_index import keys_of
-from rollcall_ha.broker.folds.ports import Records
+from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
+from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.log.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import Int64, Name
@@ -36,18 +37,8 @@ RECORD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
 """The largest frame has room for it, and for any header."""
 
 
-class Keys(Protocol):
-    """The key index, as far as questions go."""
-
-    @property
-    def last_ms(self) -> int: ...
-
-    @property
-    def last_offset(self) -> int: ...
-
-    def find(self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Places that may be meant, newest first. Raises ``OSError``."""
-        ...
+class FoldedRecords(Folds, Records, Protocol):
+    """The records, and whether all that is confirmed is among them."""
 
 
 class _ViewFields(msgspec.Struct):
@@ -71,7 +62,7 @@ msgspec.json.Decoder(_QueryFields)
 class Queries:
     """Questions for messages to one replica. On the loop thread."""
 
-    def __init__(self, keys: Keys, records: Records) -> None:
+    def __init__(self, keys: KeyIndex, records: FoldedRecords) -> None:
         self._keys = keys
         self._records = records
 
@@ -86,9 +77,12 @@ class Queries:
         if frame.is_one_way:
             return None
         offset = msgspec.convert(frame.ext_fields or {}, _ViewFields, strict=False).offset
+        behind_bytes = self._records.catch_up()
         record = self._copy(offset, lambda _: True)
         if record is not None:
             return Reply(body=record)
+        if behind_bytes:
+            return _behind(behind_bytes)
         there = f"messages lie from {self._records.min_offset} to {self._records.confirm_offset} here"
         return Reply(ClientResult.SYSTEM_ERROR, f"no message begins at {offset}; {there}")
 
@@ -99,6 +93,9 @@ class Queries:
         count = UNIQUE_MESSAGES_MAX if asked.is_unique else min(asked.max_num, MESSAGES_MAX)
         if count < 1:
             return Reply(ClientResult.SYSTEM_ERROR, f"maxNum {asked.max_num}; 1 to {MESSAGES_MAX} are possible")
+        behind_bytes = self._records.catch_up() or self._records.confirm_offset - self._keys.taken_offset
+        if behind_bytes > 0:
+            return _behind(behind_bytes)
         try:
             records = self._found(asked, count)
         except OSError as error:
@@ -160,3 +157,8 @@ class Queries:
             # A client may ask for any byte: in the body of a message something may look like a record.
             is_there = record.physical_offset == offset and record.size_bytes == size
             return bytes(view) if is_there and is_meant(record) else None
+
+
+def _behind(behind_bytes: int) -> Reply:
+    remark = f"{behind_bytes} confirmed bytes are not taken in yet; ask again in a moment, or another replica"
+    return Reply(ClientResult.SYSTEM_BUSY, remark)

@@ -51,8 +51,6 @@ class Found(msgspec.Struct, gc=False):
     remark: str = ""
     min_offset: int = 0
     max_offset: int = 0
-    is_far: bool = False
-    """The records lie far behind the end of the log."""
     damage: str = ""
     """Why the queue is not read behind ``next_offset``; empty: it is sound, as far as was read."""
     records: list[memoryview] = []
@@ -123,8 +121,8 @@ class QueueReader:
                 if views and (len(views) >= messages_max or size > room_bytes):
                     return
                 if not is_limited:
-                    is_limited, found.is_far = True, self._records.confirm_offset - place > near_bytes
-                    if found.is_far:
+                    is_limited = True
+                    if self._records.confirm_offset - place > near_bytes:
                         room_bytes, messages_max = FAR_BYTES_MAX, min(messages_max, FAR_MESSAGES_MAX)
                 record = self._record(found.next_offset, unit)
                 if record is not None and (passes is None or passes(record[1])):

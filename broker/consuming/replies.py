@@ -1,7 +1,8 @@
 """
 Answers about groups and offsets, now or later.
 
-Here: the value of an answer, and the responder that gives it. Not here: what is answered (``groups``, ``offsets``).
+Here: the value of an answer, the responder that gives it, what is kept of a request that waits for it. Not here: what
+is answered (``groups``, ``offsets``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.broker.consuming.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientResult
@@ -24,11 +26,20 @@ class Reply(msgspec.Struct, frozen=True):
     remark: str = ""
     body: bytes = b""
     ext_fields: dict[str, str] | None = None
+    version: int = 0
+    """The frame's: RocketMQ's clients judge by it what a broker can do."""
 
     def give(self, connection: RemotingConnection, frame: Frame) -> None:
         """Answer ``frame``."""
         remark = self.remark or None
-        connection.respond(frame, self.code, body=self.body, ext_fields=self.ext_fields, remark=remark)
+        connection.respond(
+            frame, self.code, body=self.body, ext_fields=self.ext_fields, remark=remark, version=self.version
+        )
+
+
+def kept(frame: Frame) -> Frame:
+    """What an answer needs of its request: 10,000 that wait with their bodies would be gigabytes."""
+    return replace(frame, body=b"", ext_fields=None, remark=None)
 
 
 def written(reason: str) -> Reply:

@@ -46,8 +46,8 @@ class GateStanding:
 
     @property
     def serves_reads(self) -> bool:
-        """As RocketMQ's ``slaveReadEnable`` = false."""
-        return self._gate.state.is_serving
+        """A master that hands over still has all that is confirmed, and there is no other yet. Slaves serve none."""
+        return self._gate.state.is_serving or self._gate.state.is_draining
 
 
 class ConsumerRoom:
@@ -69,7 +69,13 @@ class ConsumerRoom:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._consumers = ConsumerLog(
-            folds=folds, records=folds, appender=appender, standing=standing, now_ms=now_ms, after=_after
+            folds=folds,
+            records=folds,
+            appender=appender,
+            standing=standing,
+            now_ms=now_ms,
+            after=_after,
+            on_damaged=folds.build_anew,
         )
         self.offsets = Offsets(
             self._consumers,
@@ -91,6 +97,7 @@ class ConsumerRoom:
             near_bytes=NEAR_BYTES,
         )
         folds.is_awaited = lambda: bool(self.pulls.waiting)
+        folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
 
     @property
@@ -144,9 +151,10 @@ class ConsumerRoom:
 
     def _tick(self) -> None:
         if not self._is_closed:
+            # First: a fault of one tick would end the clock for good.
+            self._timer = _after(TICK_MS, self._tick)
             self._consumers.tick()
             self.groups.tick()
-            self._timer = _after(TICK_MS, self._tick)
 
 
 def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:

@@ -29,7 +29,7 @@ from rollcall_ha.node.remoting.frame import HeaderForm
 WAITING_PULLS_MAX: Final = 16_384
 LINK_PULLS_MAX: Final = 4_096
 WAITING_CHARS_MAX: Final = 1 << 20
-"""Of subscriptions in headers of pulls that wait: each may be another one, and its filter is kept."""
+"""Of texts in headers of pulls that wait: each subscription may be another one, and its filter is kept."""
 WAIT_MS_MAX: Final = 60_000
 """A client that asks for more gets its answer then, and asks again."""
 STEP_MS: Final = 10
@@ -87,16 +87,14 @@ class WaitingPulls:
         of_link = self._of_link.get(pull.connection, ())
         if self._count >= WAITING_PULLS_MAX or len(of_link) >= LINK_PULLS_MAX or self._chars >= WAITING_CHARS_MAX:
             limits = f"{WAITING_PULLS_MAX}, {LINK_PULLS_MAX} and {WAITING_CHARS_MAX} may"
-            there = (
-                f"{self._count} pulls wait here, {len(of_link)} of this link, with {self._chars} characters of filters"
-            )
-            return f"{there}; {limits}: pull fewer queues at a time"
+            there = f"{self._count} pulls wait here, {len(of_link)} of this link"
+            return f"{there}, with {self._chars} characters of names and filters; {limits}: pull fewer queues at a time"
         loop = asyncio.get_running_loop()
         due_ms = loop.time() * 1000 + min(wait_ms, WAIT_MS_MAX)
         # Up, never down: answered before its time, a client's wait would be shorter than it asked for.
         pull.step = step = int(due_ms // STEP_MS) + 1
         self._count += 1
-        self._chars += len(pull.request.subscription)
+        self._chars += _chars(pull.request)
         self._of_link.setdefault(pull.connection, {})[pull] = None
         self._of_queue.setdefault(pull.key, {})[pull] = None
         if step not in self._of_step:
@@ -142,7 +140,7 @@ class WaitingPulls:
             return
         pull.is_over = True
         self._count -= 1
-        self._chars -= len(pull.request.subscription)
+        self._chars -= _chars(pull.request)
         self._of_step[pull.step].pop(pull)
         _drop(self._of_link, pull.connection, pull)
         _drop(self._of_queue, pull.key, pull)
@@ -173,6 +171,10 @@ class WaitingPulls:
             self._expire(pull)
         if self._steps:
             self._set_timer(loop)
+
+
+def _chars(request: PullRequest) -> int:
+    return sum(map(len, (request.consumer_group, request.topic, request.subscription, request.expression_type)))
 
 
 def _drop(table: dict[Key, dict[WaitingPull, None]], key: Key, pull: WaitingPull) -> None:

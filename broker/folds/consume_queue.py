@@ -38,7 +38,6 @@ TAIL_UNITS_MAX: Final = 204
 _TAIL_BYTES_MAX: Final = TAIL_UNITS_MAX * UNIT_BYTES
 DESCRIPTORS_MAX: Final = 128
 """Files of queues that are open: a replica with 10,000 queues has a usual limit of 1,024 for everything."""
-GAP_UNITS_MAX: Final = 100_000
 _BLANK_SIZE: Final = 0x7FFFFFFF
 _BLANK: Final = UNIT.pack(0, _BLANK_SIZE, 0)
 _PLAIN_TOPIC: Final = re.compile(rb"[%|a-zA-Z0-9_-]{1,127}")
@@ -52,6 +51,10 @@ def queue_folder(root: Path, topic: bytes, queue_id: int) -> Path:
     """
     name = topic.decode() if _PLAIN_TOPIC.fullmatch(topic) else f"~{hashlib.sha256(topic).hexdigest()}"
     return root / QUEUES_FOLDER_NAME / name / str(queue_id)
+
+
+class GapError(Exception):
+    """A queue lacks units of records that were taken in."""
 
 
 class StaleError(Exception):
@@ -143,10 +146,9 @@ class QueueFiles:
         path = folder / segment_name(base)
         if is_new:
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o644)
+        descriptor = self._open[key, base] = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o644)
         if is_new and os.fstat(descriptor).st_size < self._file_bytes:
             os.ftruncate(descriptor, self._file_bytes)
-        self._open[key, base] = descriptor
         if len(self._open) > DESCRIPTORS_MAX:
             os.close(self._open.popitem(last=False)[1])
         return descriptor
@@ -174,18 +176,14 @@ class ConsumeQueue:
         """
         Take the unit of a record; one that is here already is left out.
 
-        A gap in front of it, which no log of ours has (R19), is filled with blanks. Raises ``OSError``: nothing was
-        taken. ``ValueError``: a gap of more than ``GAP_UNITS_MAX``.
+        Raises ``OSError``: nothing was taken. ``GapError``: a unit in front of it is not here.
         """
         tail = self._tail
         if queue_offset != self.max_offset:
-            gap = queue_offset - self.max_offset
-            if gap < 0:
+            if queue_offset < self.max_offset:
                 return
-            if gap > GAP_UNITS_MAX:
-                raise ValueError(f"queue {self._key} ends at {self.max_offset}, a record says {queue_offset}")
-            tail += _BLANK * gap
-            self.max_offset = queue_offset
+            # No log has a gap (R19): units were lost here. Filled with blanks, their messages would be given to nobody.
+            raise GapError(f"queue {self._key} ends at {self.max_offset}, the next record says {queue_offset}")
         if len(tail) >= _TAIL_BYTES_MAX:
             self.write()
         tail += unit
@@ -203,6 +201,14 @@ class ConsumeQueue:
         blanks = self.min_offset % self._files.file_units
         if blanks:
             self._files.write(self._key, (self.min_offset - blanks) * UNIT_BYTES, _BLANK * blanks)
+
+    def note_marked(self, written: int, tail_bytes: int) -> None:
+        """A mark counts the units up to ``written`` and ``tail_bytes`` of those that were in memory behind it."""
+        self.marked = written + tail_bytes // UNIT_BYTES
+        # They are in the files by now: kept, the tails of 100,000 queues would take 400 MB.
+        if self.written == written:
+            del self._tail[:tail_bytes]
+            self.written = self.marked
 
     def unmarked(self) -> tuple[QueueKey, int, int, bytes]:
         """What the next mark needs on disk: key, first unit that no mark counts, place and bytes of those in memory."""
@@ -255,9 +261,6 @@ class ConsumeQueues:
         self.files = QueueFiles(root, file_units)
         self._table: dict[QueueKey, ConsumeQueue] = {}
         self._ids: dict[bytes, list[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._table)
 
     def __iter__(self) -> Iterator[tuple[QueueKey, ConsumeQueue]]:
         return iter(self._table.items())
@@ -318,7 +321,7 @@ class ConsumeQueues:
         """Folders of queues that were begun behind the mark: their records may be gone for ever."""
         known = {queue_folder(self.files.root, *key) for key in self._table}
         for folder in (self.files.root / QUEUES_FOLDER_NAME).glob("*/*"):
-            if folder not in known:
+            if folder not in known and folder.is_dir():
                 shutil.rmtree(folder)
 
     def cut(self, end: int) -> None:
@@ -338,13 +341,18 @@ class ConsumeQueues:
             del self._ids[key[0]]
         self.files.erase_from(key, 0)
 
-    def clear(self) -> None:
-        """*Blocking*. No queue, no file. Raises ``OSError``."""
+    def forget(self) -> None:
+        """No queue; what their files hold is written over, and erased by the next start behind its mark."""
         with self.files.lock:
             self.files.generation += 1
             self.files.close()
             self._table.clear()
             self._ids.clear()
+
+    def clear(self) -> None:
+        """*Blocking*. No queue, no file. Raises ``OSError``."""
+        with self.files.lock:
+            self.forget()
             if (folder := self.files.root / QUEUES_FOLDER_NAME).exists():
                 shutil.rmtree(folder)
 

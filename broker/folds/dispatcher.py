@@ -4,8 +4,8 @@ The dispatcher: follows the log up to confirm, and hands its records to the fold
 Here: turns and their budget, what is told to readers, the mark on disk, rest during cuts. Not here: the folds
 themselves (``consume_queue``, ``key_index``), reading (``broker.consuming``).
 
-Rule 1: the folds are a function of the records below ``dispatched_offset``, which is never above confirm. It lies
-behind confirm by what one turn of the loop takes, after a start by what was written since the last mark.
+Rule 1: the folds are a function of the records below ``dispatched_offset``, which were confirmed. It lies behind
+confirm by what one turn of the loop takes, after a start by what was written since the last mark.
 Rule 2: queues first, then those who wait for them, then the key index.
 Rule 3: a mark counts what was durable before it. A start takes the mark, and dispatches what lies behind it again.
 Files that do not agree with the mark, or with the log, are removed, and all is dispatched again.
@@ -15,13 +15,23 @@ Rule 4: while a thread cuts or closes the log the folds rest: nothing is read, a
 from __future__ import annotations
 
 import asyncio
+import errno
+import struct
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from rollcall_ha.broker.folds.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue, ConsumeQueues, StaleError
+from rollcall_ha.broker.folds.consume_queue import (
+    UNIT,
+    UNIT_BYTES,
+    ConsumeQueue,
+    ConsumeQueues,
+    GapError,
+    StaleError,
+)
 from rollcall_ha.broker.folds.index_file import Shape
 from rollcall_ha.broker.folds.key_index import MARK_FILE_NAME, Keyed, KeyIndex
 from rollcall_ha.broker.folds.ports import FoldSizes, QueueKey
@@ -30,6 +40,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.log_index import Indexed
 from rollcall_ha.broker.log.record import RecordError, RecordView, index_fields
 from rollcall_ha.broker.protocol.java_hash import tags_code
+from rollcall_ha.broker.protocol.properties import last_value
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import durable_unlink, is_full_disk
 from rollcall_ha.node.telemetry import get_logger
@@ -44,11 +55,15 @@ RETRY_MS: Final = 1_000
 """After a full disk."""
 PROGRESS_BYTES: Final = 1024 * 1024 * 1024
 """A rebuild writes a line for each."""
+TAGS_BYTES_MAX: Final = 64
 TAGS_CODES_MAX: Final = 4_096
 """Remembered: tags are few, and computing a code costs more than all else of a record."""
 _TAGS: Final = b"TAGS\x01"
 _KEY: Final = b"KEY"
 """In every record that the key index takes: UNIQ_KEY, KEYS."""
+
+_UNREADABLE: Final = (OSError, LookupError, ValueError, OverflowError)
+"""Of a run: the disk refuses, or records or numbers in them are damaged."""
 
 _log = get_logger("folds")
 _Unmarked = list[tuple[QueueKey, int, int, bytes]]
@@ -61,8 +76,8 @@ class Dispatcher:
         """Made by ``open``; ``at``: where the queues are."""
         self.index = index
         self.dispatched_offset = at
-        self.trouble = ""
-        """Why nothing is taken in; empty: nothing hinders it."""
+        self.trouble = self.index_trouble = ""
+        """Why queues, or the key index, take nothing in; empty: nothing hinders it."""
         self._root = root
         self._commit_log = log
         self._queues = queues
@@ -73,10 +88,14 @@ class Dispatcher:
         self._was_built_anew = False
         self._resting = 0
         """So many want the folds to rest."""
-        self._is_due = self._is_gathering = False
+        self._is_due = self._is_gathering = self._is_spent = False
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether a reader waits for the next record."""
+        self.on_whole: Callable[[], object] = lambda: None
+        """Called when all is in, behind a time in which it was not: who was not answered for that may be."""
+        self._was_whole = False
         self._next_progress = at + PROGRESS_BYTES
+        self._mark_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._disk: Executor | None = None
 
@@ -85,7 +104,7 @@ class Dispatcher:
         """*Blocking*. What a mark says, or nothing: then ``start`` builds it all. Raises ``OSError``."""
         queues = ConsumeQueues(root, sizes.queue_units)
         mark = read_small_or_none(root / FOLDS_FILE_NAME, FoldsMark)
-        amiss = "there is no mark of them"
+        amiss = "there is no mark of them in this log"
         at = log.min_offset
         if mark is not None and at <= mark.offset:
             end = min(mark.offset, log.whole_offset)
@@ -97,6 +116,8 @@ class Dispatcher:
                     # as soon as the log has grown past it again.
                     write_small(root / FOLDS_FILE_NAME, FoldsMark(offset=end, queues=queues.rows()))
         if amiss:
+            # Before the files go: killed while they are built, the next start would take zeros for units of a cut.
+            durable_unlink(root / FOLDS_FILE_NAME)
             queues.clear()
             if log.whole_offset > at:
                 _log.warning("folds_are_built_anew", reason=amiss, start_offset=at, end_offset=log.whole_offset)
@@ -142,8 +163,20 @@ class Dispatcher:
 
     def catch_up(self) -> int:
         """As ``ports.Folds`` says."""
+        log = self._commit_log
+        last = log.history.last
+        # The master before may have confirmed everything in front of this epoch, and sent consumers there. By less, a
+        # new one would move them back, and forget offsets and locks that were acknowledged (R19).
+        unproved_bytes = 0 if last is None else max(0, last.start_offset - log.confirm_offset)
+        return self._catch_up() or unproved_bytes
+
+    def _catch_up(self) -> int:
+        """Take in what is confirmed; returns how many bytes of it are left."""
         if self._resting:
             return max(1, self.behind_bytes)
+        # Hundreds ask in one turn of the loop; a run for each of them would stop it for a second.
+        if self._is_spent:
+            return self.behind_bytes
         while self.behind_bytes and not self.trouble:
             start = self.dispatched_offset
             self._take()
@@ -152,6 +185,9 @@ class Dispatcher:
                 return 0
             if self.behind_bytes > TURN_BYTES:
                 break
+        if self.behind_bytes and self._loop is not None:
+            self._is_spent = True
+            self._note_due()
         return self.behind_bytes
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -179,31 +215,41 @@ class Dispatcher:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_due = False
+        self._is_due = self._is_spent = False
         if self._resting:
+            self._was_whole = False
             return
         was_in_trouble, self.trouble = self.trouble, ""
-        left = self.catch_up()
+        left = self._catch_up()
         if self.trouble:
             if not was_in_trouble:
                 _log.error("folds_stand_still", reason=self.trouble, dispatched_offset=self.dispatched_offset)
             self._note_due(RETRY_MS)
-        elif left or self.index.taken_offset < self.dispatched_offset:
-            self._index_behind()
-            self._note_due()
+            return
+        was_whole, self._was_whole = self._was_whole, not left and not self.catch_up()
+        if self._was_whole and not was_whole:
+            self.on_whole()
+        is_behind = self._index_behind()
+        if left or is_behind:
+            # An index that is built anew leaves the loop to others: no reader waits for it.
+            self._note_due(0 if left else GATHER_MS)
 
     def _take(self) -> None:
         start = self.dispatched_offset
         try:
             grown, keyed = self._take_run(start)
-        except (OSError, LookupError, ValueError) as error:
+        except GapError as error:
+            self.trouble = str(error)
+            self.build_anew(self.trouble)
+            return
+        except _UNREADABLE as error:
             # What was taken of the run stays: taken again, it is left out. The log goes on without readers.
             self.trouble = f"{type(error).__name__}: {error}"
             return
         if grown:
             for on_grown in self._on_grown:
                 on_grown(grown)
-        if self.index.taken_offset == start:
+        if self.index.taken_offset == start and not self.index_trouble:
             self._index(keyed, self.dispatched_offset)
         if self.dispatched_offset >= self._next_progress:
             self._next_progress = self.dispatched_offset + PROGRESS_BYTES
@@ -251,27 +297,46 @@ class Dispatcher:
     def _code_of(self, tags: bytes) -> int:
         if len(self._codes) >= TAGS_CODES_MAX:
             self._codes = {b"": 0}
-        code = self._codes[tags] = tags_code(tags)
+        code = tags_code(tags)
+        # A client may send as many as it likes, of 32 KB each.
+        if len(tags) <= TAGS_BYTES_MAX:
+            self._codes[tags] = code
         return code
 
     def _index(self, keyed: Sequence[Keyed], end: int) -> None:
         try:
             self.index.take_all(keyed, end)
         except OSError as error:
-            self.trouble = f"key index: {error}"
+            self._index_failed(error)
 
-    def _index_behind(self) -> None:
-        """One run for a key index that is behind the queues: it was damaged, or refused by a full disk."""
+    def _index_failed(self, error: Exception) -> None:
+        """The queues go on without it."""
+        _log.error("key_index_stands_still", reason=str(error), taken_offset=self.index.taken_offset)
+        self.index_trouble = f"key index: {type(error).__name__}: {error}"
+        if self._loop is not None:
+            self._loop.call_later(RETRY_MS / 1000, self._index_again)
+
+    def _index_again(self) -> None:
+        self.index_trouble = ""
+        self._note_due()
+
+    def _index_behind(self) -> bool:
+        """One run for a key index that is behind the queues (it was damaged, or refused by a disk); whether it is."""
         start = self.index.taken_offset
-        if start >= self.dispatched_offset:
-            return
-        segment, starts, stop = self._commit_log.reader.run(start, self.dispatched_offset, TURN_BYTES)
-        view, base = segment.view, segment.base
-        keyed: list[Keyed] = []
-        for at in starts:
-            topic, _, _, is_queued, properties, stored_at_ms, size = index_fields(view, at)
-            keyed.append((topic, properties, base + at, size, stored_at_ms, is_queued))
-        self._index(keyed, stop)
+        if self.index_trouble or start >= self.dispatched_offset:
+            return False
+        try:
+            segment, starts, stop = self._commit_log.reader.run(start, self.dispatched_offset, TURN_BYTES)
+            view, base = segment.view, segment.base
+            keyed: list[Keyed] = []
+            for at in starts:
+                topic, _, _, is_queued, properties, stored_at_ms, size = index_fields(view, at)
+                keyed.append((topic, properties, base + at, size, stored_at_ms, is_queued))
+            self.index.take_all(keyed, stop)
+        except _UNREADABLE as error:
+            self._index_failed(error)
+            return False
+        return self.index.taken_offset < self.dispatched_offset
 
     # --- marks -------------------------------------------------------------------------------------------------------
 
@@ -296,7 +361,8 @@ class Dispatcher:
         for key, marked, written, tail in unmarked:
             files.write(key, written * UNIT_BYTES, tail, generation)
             files.sync(key, marked * UNIT_BYTES, written * UNIT_BYTES + len(tail))
-        with files.lock:
+        # Not that of the files: the loop would wait for two syncs at its next unit.
+        with self._mark_lock:
             # A cut has begun: its mark is lower, and this one would count units of bytes that are gone.
             if generation != files.generation:
                 raise StaleError
@@ -311,16 +377,17 @@ class Dispatcher:
         if (error := work.exception()) is not None:
             # Tried again a step later; until then a start dispatches more again.
             _log.warning("folds_not_marked", reason=str(error))
-            if not is_full_disk(error):
+            if not is_full_disk(error) and getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
                 self._distrust()
             return
         for key, _, written, tail in unmarked:
             if (queue := self._queues.find(key)) is not None:
-                queue.marked = written + len(tail) // UNIT_BYTES
+                queue.note_marked(written, len(tail))
 
     def _distrust(self) -> None:
         """A sync has failed: again it would succeed, without the pages that it lost. The next start builds all anew."""
         self._is_marking = True
+        self.index.is_trusted = False
         assert self._disk is not None, "a mark was being made"
         for name in (FOLDS_FILE_NAME, MARK_FILE_NAME):
             self._disk.submit(durable_unlink, self._root / name)
@@ -335,27 +402,46 @@ class Dispatcher:
 
     def before_cut(self) -> None:
         """*Blocking*, while the folds rest: a mark that is being made is not written any more, or was written."""
-        files = self._queues.files
-        with files.lock:
-            files.generation += 1
+        # Written behind the cut's own, it would count units of bytes that are gone.
+        with self._mark_lock:
+            self._queues.files.generation += 1
 
     def cut(self, end: int, *, is_new: bool = False) -> None:
         """
         *Blocking*, behind the log's own cut, while the folds rest. Take back the records at or behind ``end``.
 
-        ``is_new``: nothing of what was taken in is in the log, which begins at ``end``. Raises ``OSError``.
+        ``is_new``: nothing of what was taken in is in the log, which begins at ``end``.
         """
+        if not is_new and end >= self.dispatched_offset:
+            return
         with self._queues.files.lock:
-            if is_new:
-                self._queues.clear()
-                self.index.clear(end)
-            elif end < self.dispatched_offset:
-                self._queues.cut(end)
-                self.index.cut(end)
-            else:
-                return
+            # The log is cut already, whatever comes next: left above its end, this would leave out all that follows.
             self.dispatched_offset = end
-            self._marked_offset = min(self._marked_offset, end)
+            try:
+                if is_new:
+                    self._queues.clear()
+                else:
+                    self._queues.cut(end)
+                    # Files of queues that are gone would be missed by the next start.
+                    if end < self._marked_offset:
+                        mark = FoldsMark(offset=LogOffset(end), queues=self._queues.rows())
+                        write_small(self._root / FOLDS_FILE_NAME, mark)
+            except (OSError, struct.error) as error:
+                _log.error(
+                    "folds_are_built_anew", reason=f"a cut of them failed: {error}", start_offset=self.min_offset
+                )
+                self._queues.forget()
+                durable_unlink(self._root / FOLDS_FILE_NAME)
+                self.dispatched_offset = self._commit_log.min_offset
+            self._marked_offset = min(self._marked_offset, self.dispatched_offset)
+        try:
+            if is_new:
+                self.index.clear(end)
+            else:
+                self.index.cut(end)
+        except OSError as error:
+            # It is taken back; the disk hears of it before the next record is taken.
+            _log.warning("key_index_not_cut", reason=str(error))
 
     def build_anew(self, reason: str) -> None:
         """A reader found units that name other records: none is believed any more. Once: the record may be damaged."""
@@ -364,22 +450,21 @@ class Dispatcher:
         self._was_built_anew = True
         _log.error("folds_are_built_anew", reason=reason, start_offset=self.min_offset, end_offset=self.confirm_offset)
         self.rest(is_resting=True)
-
-        def cleared(work: asyncio.Future[None]) -> None:
-            if not work.cancelled() and (error := work.exception()) is not None:
-                self.trouble = f"files of consume queues cannot be removed: {error}"
-            self.rest(is_resting=False)
-
-        self._loop.run_in_executor(self._disk, self._clear).add_done_callback(cleared)
+        self._next_progress = PROGRESS_BYTES
+        work = self._loop.run_in_executor(self._disk, self._clear)
+        work.add_done_callback(lambda _work: self.rest(is_resting=False))
 
     def _clear(self) -> None:
         durable_unlink(self._root / FOLDS_FILE_NAME)
         self.cut(self._commit_log.min_offset, is_new=True)
 
     def close(self) -> None:
-        """*Blocking*, while the folds rest: mark all, and close the files. Raises ``OSError``: there is no new mark."""
+        """*Blocking*, while the folds rest, for good: mark all, close the files. Raises ``OSError``: no new mark."""
         try:
-            if not self._is_marking:
+            if self._is_marking:
+                # The thread stops at its next queue.
+                self.before_cut()
+            else:
                 self._write_mark(*self._gather())
         finally:
             self._queues.files.close()
@@ -388,14 +473,7 @@ class Dispatcher:
 
 def tags_of(properties: bytes) -> bytes:
     """The property TAGS; empty: there is none."""
-    at = properties.find(_TAGS)
-    # ``MYTAGS`` is another property.
-    while at > 0 and properties[at - 1] != 2:
-        at = properties.find(_TAGS, at + 1)
-    if at < 0:
-        return b""
-    end = properties.find(b"\x02", at)
-    return properties[at + len(_TAGS) : end if end >= 0 else len(properties)]
+    return last_value(properties, _TAGS) if _TAGS in properties else b""
 
 
 def _is_of_log(log: CommitLog, key: QueueKey, queue_offset: int, place: int, size: int) -> bool:

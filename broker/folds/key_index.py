@@ -31,19 +31,22 @@ import msgspec
 
 from rollcall_ha.broker.folds.index_file import INT_MAX, Draft, Header, IndexDamagedError, IndexFile, Shape
 from rollcall_ha.broker.protocol.java_hash import java_hash
+from rollcall_ha.broker.protocol.properties import last_value
 from rollcall_ha.node.files import atomic_replace, fsync_directory
 
 FOLDER_NAME: Final = "index"
 MARK_FILE_NAME: Final = "key-index-mark"
-LINKS_MAX: Final = 4_096
-"""A question follows so many links of chains, 6 ms from memory: of a key that very many records have, the newest."""
+LINKS_MAX: Final = 512
+"""A question follows so many links of chains, 1 ms from memory: of a key that very many records have, the newest."""
+WORDS_MAX: Final = 128
+"""Of one record's KEYS; a message of 32 KB of them would hold the loop for milliseconds, and the disk for more."""
 HELD_FILES_MAX: Final = 3
 """Files with slots in memory, 20 MB each: the one that grows, and full ones until the next flush."""
 NAMED_MS_MAX: Final = 200_000_000_000_000
 """A store time of the year 8307; names of files end before the year 10,000."""
 _NAME: Final = re.compile(r"[0-9]{17}\Z")
-_UNIQUE: Final = b"\x02UNIQ_KEY\x01"
-_KEYS: Final = b"\x02KEYS\x01"
+_UNIQUE: Final = b"UNIQ_KEY\x01"
+_KEYS: Final = b"KEYS\x01"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROCKETMQ: Final = Shape()
 
@@ -88,6 +91,8 @@ class KeyIndex:
         self._shape = shape
         self._point = self._marked = _Point(0)
         self._is_unsettled = True
+        self.is_trusted = True
+        """False: a sync has failed, nothing that this process says of the disk is to be believed by the next one."""
         self._lock = threading.Lock()
 
     @classmethod
@@ -166,7 +171,11 @@ class KeyIndex:
             if before is None:
                 before = topics[topic] = java_hash(topic + b"#")
             unique, words = keys_of(properties)
-            found += [(_hash(key, before), offset, stored_at_ms) for key in (unique, *words.split(b" ")) if key]
+            found += [
+                (_hash(key, before), offset, stored_at_ms)
+                for key in (unique, *words.split(b" ", WORDS_MAX)[:WORDS_MAX])
+                if key
+            ]
         return found
 
     def _drafts(self, keys: list[tuple[int, int, int]]) -> list[Draft]:
@@ -219,6 +228,8 @@ class KeyIndex:
             file.detach()
 
     def _write_mark(self, point: _Point) -> None:
+        if not self.is_trusted:
+            return
         if point.files != self._marked.files:
             fsync_directory(self._folder)
         names = tuple(file.path.name for file in point.files)
@@ -238,6 +249,8 @@ class KeyIndex:
         with self._lock:
             for file in self._point.files:
                 file.detach()
+            # A flush that was ordered before does nothing: without slots in memory it would count them unwritten.
+            self._point = self._marked
 
     # --- taking back -------------------------------------------------------------------------------------------------
 
@@ -352,20 +365,7 @@ def _hash(key: bytes, before: int) -> int:
 
 def keys_of(properties: bytes) -> tuple[bytes, bytes]:
     """The properties UNIQ_KEY and KEYS; empty: there is none."""
-    text = b"\x02" + properties
-    return _last_value(text, _UNIQUE), _last_value(text, _KEYS)
-
-
-def _last_value(text: bytes, name: bytes) -> bytes:
-    # As RocketMQ reads them: of two the last one counts, and one without a value is none.
-    at = text.rfind(name)
-    while at >= 0:
-        start = at + len(name)
-        end = text.find(b"\x02", start)
-        if value := text[start : end if end >= 0 else len(text)]:
-            return value
-        at = text.rfind(name, 0, at)
-    return b""
+    return last_value(properties, _UNIQUE), last_value(properties, _KEYS)
 
 
 def _name_for(stored_at_ms: int, before: str) -> str:

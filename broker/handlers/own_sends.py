@@ -1,12 +1,15 @@
 """
 Messages that the broker itself writes, such as the offsets of consumers.
 
-Implements ``consuming.ports.Appender``. Rule: they go the way of all sends, through gate, log and waiting
-acknowledgements (``put``): what is confirmed of them is on every required member.
+Here: one sender among the others (``consuming.ports.Appender``). Not here: what it writes (``broker.consuming``).
+
+Rule 1: its messages go the way of all sends, through gate, log and waiting acknowledgements (``put``): what is
+confirmed of them is on every required member.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -50,5 +53,6 @@ class OwnSends:
             end = at + 4 + int.from_bytes(view[at : at + 4], "big")
             answer = decode_frame(view[at + 4 : end])
             at = end
-            on_outcome = self._waiting.pop(answer.opaque)
-            on_outcome("" if answer.code == ClientResult.PUT_OK else answer.remark or f"code {answer.code}")
+            outcome = "" if answer.code == ClientResult.PUT_OK else answer.remark or f"code {answer.code}"
+            # In a turn of its own: here others wait for their acknowledgements.
+            asyncio.get_running_loop().call_soon(self._waiting.pop(answer.opaque), outcome)

@@ -216,7 +216,8 @@ class PutPath:
         self.waits.note((written_at_us - released[0].appended_us) / 1_000_000)
         for sink, answers in by_sink.values():
             self._write(sink, answers)
-        if self._is_first_ack:
+        # The broker's own sends come first at times. By them the record would say that no producer had waited.
+        if self._is_first_ack and any(one.sink.peer_host != self._store_host for one in released):
             self._is_first_ack = False
             since_us = min((one.waits_since_us for one in released if one.waits_since_us is not None), default=None)
             waited_us = None if since_us is None else written_at_us - since_us
@@ -420,7 +421,8 @@ class PutPath:
             raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN_TOPICS.decode()}")
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
-        if len(queues) >= self._limits.queues_max and not queues.has(topic, queue_id):
+        is_full = len(queues) >= self._limits.queues_max and host != self._store_host
+        if is_full and not queues.has(topic, queue_id):
             raise SendError(
                 f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "
                 f"no new one for topic {fields.b!r}, queue {queue_id}; use one that is there"

@@ -68,6 +68,8 @@ class ClientResult(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
+    FLOW_CONTROL = 215
+    """Java's consumer pulls again after 20 ms, and a second after any other refusal."""
 
 
 class SendOutcome(StrEnum):

@@ -87,14 +87,6 @@ msgspec.json.Decoder(OffsetFields)
 msgspec.json.Decoder(ResetFields)
 
 
-_is_group = re.compile(GROUP_PATTERN).match
-
-
-def fits(group: str, topic: str, queue_id: int) -> bool:
-    """Whether these, of a pull, could be those of a 15."""
-    return _is_group(group) is not None and 0 < len(topic) <= 255 and 0 <= queue_id < 1 << 31
-
-
 def parse_offset(frame: Frame) -> OffsetFields:
     """The header of a 14 or 15."""
     return msgspec.convert(frame.ext_fields or {}, OffsetFields, strict=False)

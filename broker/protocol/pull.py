@@ -3,7 +3,7 @@ Pulls, questions about queues, and their answers (docs/wire.md, client codes): c
 
 Here: a header to one value, an answer to bytes. Not here: what a queue has (``broker.consuming``).
 
-Rule 1: nonsense is a value, ``Refused``, never an error.
+Rule 1: a pull that is nonsense is a value, ``Refused``, never an error.
 Rule 2: every answer to a pull has all header fields, a refusal too. Without the next offset a client in Go begins again
 at 0, and one in Java fails on the answer instead of telling its reason.
 Rule 3: an answer in JSON is formatted without an object per answer, and records are copied once, from where they lie.
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from rollcall_ha.broker.protocol.codes import ClientResult
-from rollcall_ha.broker.protocol.consumers import GroupName, Int64, Name
+from rollcall_ha.broker.protocol.consumers import SUBSCRIPTION_CHARS_MAX, GroupName, Int64, Name
 from rollcall_ha.node.remoting.codes import FLAG_RESPONSE
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 
@@ -26,9 +26,10 @@ FLAG_COMMIT: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 _WORDS = struct.Struct(">iI")
+_FIELDS: Final = ("groupSysFlag", "maxOffset", "minOffset", "nextBeginOffset", "suggestWhichBrokerId", "topicSysFlag")
 _ANSWER: Final = (
-    b'{"code":%d,"extFields":{"groupSysFlag":"0","maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
-    b'"suggestWhichBrokerId":"%d","topicSysFlag":"0"},"flag":1,"language":"PYTHON","opaque":%d,%b"version":0}'
+    b'{"code":%d,"extFields":{' + ",".join(f'"{name}":"%d"' for name in _FIELDS).encode() + b"},"
+    b'"flag":1,"language":"PYTHON","opaque":%d,%b"version":0}'
 )
 _quote = msgspec.json.Encoder().encode
 
@@ -51,9 +52,9 @@ class PullRequest(msgspec.Struct, rename="camel", gc=False):
     sys_flag: int = 0
     commit_offset: Int64 = -1
     suspend_timeout_millis: int = 0
-    subscription: str = ""
+    subscription: Annotated[str, msgspec.Meta(max_length=SUBSCRIPTION_CHARS_MAX)] = ""
     sub_version: int = 0
-    expression_type: str = ""
+    expression_type: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     @property
     def wait_ms(self) -> int:
@@ -87,12 +88,9 @@ def parse_pull(frame: Frame) -> PullRequest | Refused:
         return Refused(ClientResult.SYSTEM_ERROR, f"header of the pull: {error}")
 
 
-def parse_question(frame: Frame) -> QueueQuestion | Refused:
-    """The header of a 29, 30, 31 or 32, of either form."""
-    try:
-        return msgspec.convert(frame.ext_fields or {}, QueueQuestion, strict=False)
-    except msgspec.MsgspecError as error:
-        return Refused(ClientResult.SYSTEM_ERROR, f"header of the question: {error}")
+def decode_question(frame: Frame) -> QueueQuestion:
+    """Raises ``msgspec.ValidationError``."""
+    return msgspec.convert(frame.ext_fields or {}, QueueQuestion, strict=False)
 
 
 def pull_answer(
@@ -103,24 +101,17 @@ def pull_answer(
     next_offset: int,
     min_offset: int = 0,
     max_offset: int = 0,
-    suggested_broker_id: int = 0,
     remark: str = "",
     records: Sequence[memoryview] = (),
 ) -> bytes:
-    """The frame that answers one pull."""
+    """The frame that answers one pull; it names the master, 0, for the next one."""
+    values = (0, max_offset, min_offset, next_offset, 0, 0)
     if form is HeaderForm.JSON:
         said = b'"remark":%b,' % _quote(remark) if remark else b""
-        header = _ANSWER % (code, max_offset, min_offset, next_offset, suggested_broker_id, opaque, said)
+        header = _ANSWER % (code, *values, opaque, said)
         length = 4 + len(header) + sum(map(len, records))
         return b"".join((_WORDS.pack(length, len(header)), header, *records))
-    fields = {
-        "groupSysFlag": "0",
-        "maxOffset": str(max_offset),
-        "minOffset": str(min_offset),
-        "nextBeginOffset": str(next_offset),
-        "suggestWhichBrokerId": str(suggested_broker_id),
-        "topicSysFlag": "0",
-    }
+    fields = dict(zip(_FIELDS, map(str, values), strict=True))
     body = b"".join(records)
     return encode_frame(
         Frame(

@@ -246,6 +246,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         body: bytes = b"",
         ext_fields: dict[str, str] | None = None,
         remark: str | None = None,
+        version: int = 0,
     ) -> None:
         """Answer ``request`` in its own header form; nothing for a one-way."""
         if not request.is_one_way:
@@ -259,6 +260,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
                     body=body,
                     ext_fields=ext_fields,
                     remark=remark,
+                    version=version,
                     form=request.form,
                 )
             )

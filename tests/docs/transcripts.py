@@ -28,7 +28,7 @@ PROGRAMS = frozenset([
     "sleep", "tail", "until", "while",
 ])  # fmt: skip
 """First words of commands; whatever begins otherwise was printed by one. Assignments before them do not count."""
-SOURCES = frozenset(["haproxy", "ini", "properties", "python", "sql", "toml", "yaml"])
+SOURCES = frozenset(["haproxy", "ini", "java", "properties", "python", "sql", "toml", "yaml"])
 """Languages of what is written, not printed: settings, programs, queries."""
 PICTURES = ("ARCHITECTURE.md", "README.md")
 """Pages with drawings, of the language ``text``."""

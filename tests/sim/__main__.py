@@ -95,6 +95,8 @@ EXPECTED = (
     "acks compared",
     "logs compared at cuts",
     "pulls of legal offsets",
+    "ends of queues not told yet",
+    "units of consume queues compared",
     "brokers killed",
     "brokers power losses",
     "clean stops",

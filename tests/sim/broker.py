@@ -43,6 +43,7 @@ from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.files import DataDirectory
 from rollcall_ha.node.process import ExitCode
+from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 from tests.sim.log import ReplicaDisk
@@ -299,8 +300,15 @@ class BrokerNode:
         answer = replica.listen._responders[ClientCode.GET_MAX_OFFSET]
 
         def pulled(connection: RemotingConnection, frame: Frame) -> None:
-            self._pulled(replica, frame)
+            respond = connection.respond
+
+            def told(request: Frame, code: int, **named: Any) -> None:
+                self._pulled(replica, frame, code, named.get("ext_fields"))
+                respond(request, code, **named)
+
+            connection.respond = told  # type: ignore[method-assign]
             answer(connection, frame)
+            del connection.respond
 
         replica.listen._responders[ClientCode.GET_MAX_OFFSET] = pulled
 
@@ -509,21 +517,20 @@ class BrokerNode:
 
         put.release = released
 
-    def _pulled(self, replica: Replica, frame: Frame) -> None:
-        """R19: until confirm reaches the own epoch's start, an offset up to the log's end is legal."""
+    def _pulled(self, replica: Replica, frame: Frame, code: int, answer: dict[str, str] | None) -> None:
+        """R19: until confirm reaches the own epoch's start, the end of a queue is not told: a consumer asks again."""
         fields, reign = frame.ext_fields or {}, self.reign
         if reign is None or not replica.gate.state.is_serving or "asked" not in fields:
             return
         key, epoch, asked = self.plan.set_key, reign.master_epoch, LogOffset(int(fields["asked"]))
-        ends, end = replica._log, replica._log.confirm_offset
         self._folded(replica)
-        top = LogOffset(ends.queues.max_offset(b"t", 0))
-        pending = [record for record in self.disk.records() if record.is_queued and record.end > end]
-        confirmed = LogOffset(pending[0].queue_offset if pending else top)
-        is_legal = asked <= top
-        self._look(lambda: self.oracle.pulled(key, epoch, asked, is_legal=is_legal, max_offset=top))
-        if is_legal:
-            self._look(lambda: self.oracle.legal(key, max(asked, confirmed), epoch))
+        if code != SystemCode.SUCCESS:
+            self.counts.add("ends of queues not told yet")
+            return
+        told = LogOffset(int((answer or {})["offset"]))
+        self._look(lambda: self.oracle.pulled(key, epoch, asked, is_legal=asked <= told, max_offset=told))
+        if asked <= told:
+            self._look(lambda: self.oracle.legal(key, told, epoch))
 
     def count(self) -> None:
         """At the end of this life: what its clients heard."""

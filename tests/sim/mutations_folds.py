@@ -25,7 +25,23 @@ def _cut_leaves_the_mark(original: Function) -> Function:
     return mutated
 
 
+def _by_confirm_alone(_original: Function) -> Function:
+    def mutated(self: Any) -> Any:
+        return self._catch_up()
+
+    return mutated
+
+
 FOLDS: tuple[Mutation, ...] = (
+    Mutation(
+        name="R19-end-of-before",
+        what="a new master tells the end of a queue below what the one before had confirmed",
+        target="rollcall_ha.broker.folds.dispatcher:Dispatcher.catch_up",
+        mutate=_by_confirm_alone,
+        tests=(
+            "tests/unit/test_handlers_listen.py::test_a_new_master_told_the_end_of_a_queue_that_the_one_before_had_moved_on",
+        ),
+    ),
     Mutation(
         name="I12-cut-units",
         what="a cut leaves the units of cut records in their queues",

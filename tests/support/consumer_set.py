@@ -1,7 +1,8 @@
 """
 A broker set as the room of consumers sees it: one log, replicas that read and write it, clients, and their time.
 
-``SetLog`` is the log; ``Member`` a replica with its groups and offsets; ``Client`` a link that keeps what it was told.
+``SetLog`` is the log; ``Member`` a replica with its groups and offsets; ``Client`` a link that keeps what it was told;
+``SmallSet`` one of each.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
-from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
+from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
 from rollcall_ha.broker.consuming.ports import Responder
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import QueueKey
@@ -142,6 +143,8 @@ class Member:
         self.refusal = ""
         """Why appends are refused."""
         self.woken: list[QueueKey] = []
+        self.damage: list[str] = []
+        """Why its queues are to be built anew."""
         self._on_grown: list[Callable[[Sequence[QueueKey]], None]] = []
         log.readers.append(self)
         self.consumers = ConsumerLog(
@@ -151,6 +154,7 @@ class Member:
             standing=self,
             now_ms=lambda: time.now_ms,
             after=time.after,
+            on_damaged=self.damage.append,
             again_bytes=1,  # one group per record: telling all of them takes several
         )
         self.groups = Groups(self.consumers, standing=self, now_ms=lambda: time.now_ms)
@@ -226,10 +230,19 @@ class Client:
         body: bytes = b"",
         ext_fields: dict[str, str] | None = None,
         remark: str | None = None,
+        version: int = 0,
     ) -> None:
         if not request.is_one_way:
-            frame = Frame(code=code, opaque=request.opaque, body=body, ext_fields=ext_fields, remark=remark)
-            self.answers.append(frame)
+            self.answers.append(
+                Frame(
+                    code=code,
+                    opaque=request.opaque,
+                    body=body,
+                    ext_fields=ext_fields,
+                    remark=remark,
+                    version=version,
+                )
+            )
 
     def send_bytes(self, data: bytes) -> None:
         frame = decode_frame(data[4:])
@@ -279,3 +292,46 @@ class Client:
             return None if answer is None else answer.code
         ids: list[str] = json.loads(answer.body)["consumerIdList"]
         return ids
+
+
+class SmallSet:
+    """A master, its log, its time, one client of it."""
+
+    def __init__(self) -> None:
+        self.time, self.log = Time(), SetLog()
+        self.master = Member(self.log, self.time, is_master=True)
+        self.client = Client(self.master)
+
+    def settle(self) -> None:
+        """What was gathered is written and confirmed."""
+        self.time.run(COMMIT_INTERVAL_MS)
+        self.log.confirm()
+        self.time.run(COMMIT_INTERVAL_MS)
+        self.log.confirm()
+
+    def messages(self, count: int, key: QueueKey = (b"T", 0)) -> None:
+        """``count`` messages, stored at 1000, 2000, ... ms."""
+        for number in range(count):
+            self.log.append(key, b"x", stored_at_ms=1_000 * (number + 1))
+        self.log.confirm()
+
+    def take_over(self) -> Client:
+        """Another replica is master, and has what is confirmed; a client of it."""
+        self.log.cut(self.log.confirmed)
+        self.master.is_master = False
+        self.log.end_epoch()
+        self.master = Member(self.log, self.time, is_master=True)
+        return Client(self.master)
+
+    def records(self) -> list[dict[str, object]]:
+        return [json.loads(body) for body in self.log.bodies(TOPIC)]
+
+
+def code(answer: Frame | None) -> int | None:
+    return None if answer is None else answer.code
+
+
+def offset(answer: Frame | None) -> int:
+    assert answer is not None
+    assert answer.code == 0, answer.remark
+    return int((answer.ext_fields or {})["offset"])

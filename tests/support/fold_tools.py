@@ -34,7 +34,9 @@ def take_all(folds: Dispatcher) -> None:
 
 def mark(folds: Dispatcher) -> None:
     """What the thread of marks does."""
-    folds._write_mark(*folds._gather())
+    gathered = folds._gather()
+    folds._write_mark(*gathered)
+    folds._marked_offset = gathered[1].offset
 
 
 def units_of(folds: Dispatcher) -> Units:

@@ -60,6 +60,8 @@ class FoldedLog:
         self.queues: dict[QueueKey, FoldedQueue] = {}
         self.catch_up_max = 1_000_000
         """So many records are taken in by one ``catch_up``."""
+        self.missing_bytes = 0
+        """Of a log that is not whole yet: ``catch_up`` says so, whatever was taken in."""
         self.catch_ups = 0
         self.reads: list[int] = []
         """Places that were read, in order."""
@@ -109,7 +111,7 @@ class FoldedLog:
         if taken:
             for on_grown in self._on_grown:
                 on_grown(list(dict.fromkeys(key for key, *_ in taken)))
-        return sum(size for _, _, size, _ in self._pending)
+        return self.missing_bytes + sum(size for _, _, size, _ in self._pending)
 
     def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
         self._on_grown.append(on_grown)
@@ -147,6 +149,8 @@ class FoldedLink:
         self.peer = "192.0.2.1:5000"
         self.answers: Counter[int] | None = Counter()
         self.frames: list[Frame] = []
+        self.is_reading = True
+        self.unread_bytes = 0
 
     @property
     def connection(self) -> RemotingConnection:
@@ -154,6 +158,8 @@ class FoldedLink:
 
     def send_bytes(self, data: bytes) -> None:
         self.frames.append(decode_frame(data[4:]))
+        if not self.is_reading:
+            self.unread_bytes += len(data)
 
     def respond(
         self,
@@ -163,11 +169,12 @@ class FoldedLink:
         body: bytes = b"",
         ext_fields: dict[str, str] | None = None,
         remark: str | None = None,
+        version: int = 0,
     ) -> None:
         assert not request.is_one_way
         answer = Frame(
             code=code, opaque=request.opaque, flag=FLAG_RESPONSE, body=body, ext_fields=ext_fields, remark=remark,
-            form=request.form,
+            form=request.form, version=version,
         )  # fmt: skip
         self.send_bytes(encode_frame(answer))
 

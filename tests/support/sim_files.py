@@ -48,6 +48,8 @@ class _File:
     """As of its syncs."""
     dropped: dict[int, bytes] = field(default_factory=dict)
     """Pages that a failed sync called clean, as they were then (rule 3)."""
+    is_sparse: bool = False
+    """It was made longer without blocks: each write needs one."""
 
     def rewritten_from(self, offset: int) -> None:
         """The file was made shorter or longer there: its pages behind are dirty again."""
@@ -158,6 +160,8 @@ class SimFiles:
             return current
         random = self._kernel.random
         size = max(len(durable), len(current))
+        # Of a file that was made shorter: a sector of nothing would move those behind it.
+        current = current.ljust(size, b"\0")
         changed = [
             at
             for at in range(0, size, SECTOR_BYTES)
@@ -480,7 +484,8 @@ class FileCalls:
         found = self._open.get(descriptor)
         if found is not None:
             found[0].changes(f"write {found[2]}")
-            if offset + len(data) > os.fstat(descriptor).st_size:
+            is_sparse = found[1] is not None and found[1].is_sparse
+            if is_sparse or offset + len(data) > os.fstat(descriptor).st_size:
                 found[0].takes_room(found[2])
             if found[1] is not None:
                 found[0].rewritten(found[1], offset, len(data))
@@ -559,6 +564,7 @@ class FileCalls:
             if found[1] is not None:
                 size = os.fstat(descriptor).st_size
                 found[1].rewritten_from(min(length, size))
+                found[1].is_sparse |= length > size
         self._real["ftruncate"](descriptor, length)
 
     def _on_dup(self, descriptor: int) -> int:

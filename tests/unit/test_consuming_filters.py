@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollcall_ha.broker.consuming.filters import ALL, FILTERS_KEPT_MAX, TAG_CHARS_MAX, Filter, make_filter
+from rollcall_ha.broker.consuming.filters import ALL, FILTERS_KEPT_MAX, Filter, make_filter
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.pull import Refused
@@ -70,7 +70,6 @@ def test_a_subscription_to_no_tag_is_refused(text: str) -> None:
     [
         ("CLASS", "x", "'CLASS' is not known; TAG and SQL92 are"),
         ("SQL92", "a >", "SQL92 expression"),
-        ("TAG", "a" * (TAG_CHARS_MAX + 1), f"{TAG_CHARS_MAX + 1} characters; {TAG_CHARS_MAX} are possible"),
     ],
 )
 def test_what_cannot_be_a_filter_is_refused_with_its_reason(kind: str, text: str, why: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from rollcall_ha.broker.consuming import groups_core
 from rollcall_ha.broker.consuming.filters import ALL, Filter
-from rollcall_ha.broker.consuming.groups import LIST_WAIT_MS_MAX
-from rollcall_ha.broker.consuming.groups_core import SILENT_MS_MAX, TAKEOVER_GRACE_MS, GroupTable, News, age_ms
+from rollcall_ha.broker.consuming.groups import LIST_WAIT_MS_MAX, SETTLED_PER_TICK_MAX
+from rollcall_ha.broker.consuming.groups_core import SILENT_MS_MAX, TAKEOVER_GRACE_MS, GroupTable, News, version_ms
 from rollcall_ha.broker.consuming.groups_core import Member as GroupMember
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC
 from rollcall_ha.broker.protocol.consumers import Facts, Subscription
@@ -80,6 +80,7 @@ def test_a_heartbeat_makes_a_member_and_is_answered_as_clients_expect(world: Wor
     answer = one.beat()
 
     assert (answer.code, answer.ext_fields) == (0, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+    assert answer.version == 479, "Java takes a broker without a number for one that knows no SQL"
     assert one.list() == ["c1"]
 
 
@@ -292,8 +293,8 @@ def test_members_of_one_group_that_want_different_topics_take_none_from_each_oth
     assert refused(world.master.groups.filter_of("g", "U", 1)) == 24
 
 
-def hear(table: GroupTable[str], link: str, text: str, version: int) -> News | str:
-    member = GroupMember(link, "JAVA", 1, 0)
+def hear(table: GroupTable[str], link: str, text: str, version: int, now_ms: int = 0) -> News | str:
+    member = GroupMember(link, "JAVA", 1, now_ms)
     return table.hear(link, "g", member, Facts(subscriptions={"T": Subscription(text, version)}))
 
 
@@ -310,7 +311,7 @@ def test_the_newest_word_counts_whether_its_time_is_in_ms_or_ns() -> None:
     assert text(table) == "b"
     hear(table, "go", "a", GO_VERSION)
     assert text(table) == "b"
-    assert age_ms(GO_VERSION) == 1_700_000_000_000
+    assert version_ms(GO_VERSION) == 1_700_000_000_000
 
 
 def test_a_member_replaces_its_own_word_and_that_of_a_link_that_is_gone() -> None:
@@ -324,6 +325,25 @@ def test_a_member_replaces_its_own_word_and_that_of_a_link_that_is_gone() -> Non
     assert text(table) == "c", "until the others are heard"
     hear(table, "c2", "b", 5)
     assert text(table) == "b"
+
+
+def test_the_version_does_not_fall_when_the_word_of_a_link_that_is_gone_is_replaced(world: World) -> None:
+    """Members that have said the newer one would have their pulls refused until their next heartbeat."""
+    one, two, three = (world.client(f"c{number}") for number in (1, 2, 3))
+    one.beat(topics={"T": ("*", 9)})
+    two.beat(topics={"T": ("*", 5)})
+    three.beat(topics={"T": ("*", 9)})
+    disconnect(one)
+    for _ in range(2):
+        two.beat(topics={"T": ("a", 5)})
+
+        found = world.master.groups.filter_of("g", "T", 9)
+        assert isinstance(found, Filter)
+        assert found.text == "TAG a"
+    three.beat(topics={"T": ("b", GO_VERSION)})
+    disconnect(three)
+    two.beat(topics={"T": ("a", 5)})
+    assert not isinstance(world.master.groups.filter_of("g", "T", GO_VERSION), Refused)
 
 
 def test_a_filter_that_cannot_be_is_refused_where_it_is_asked_for(world: World) -> None:
@@ -363,6 +383,22 @@ def test_who_is_one_too_many_is_refused_and_members_go_on(
     assert reason in (answer.remark or "")
     assert one.beat().code == 0
     assert one.list() == ["c1"]
+
+
+def test_texts_are_limited_by_how_much_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    table: GroupTable[str] = GroupTable()
+    hear(table, "c1", "abcd", 9)
+    hear(table, "c2", "abcdefgh", 5)
+    monkeypatch.setattr(groups_core, "TEXT_CHARS_MAX", 5)
+
+    assert hear(table, "c1", "abcd", 9) is News.NONE
+    assert hear(table, "c2", "abcdefgh", 5) is News.NONE, "its word does not count: it brings no character"
+    assert "have 5 characters; 5 are" in str(hear(table, "c1", "abcde", 10, 1))
+    assert table.expire(SILENT_MS_MAX + 1) == ["g"]
+    assert list(table.members("g")) == ["c1"], "who is refused is there nevertheless"
+    assert hear(table, "c1", "efgh", 10) is News.FACTS
+    assert hear(table, "c1", "a", 11) is News.FACTS
+    assert table._chars == 2
 
 
 def test_what_is_too_long_in_a_heartbeat_is_refused(world: World) -> None:
@@ -504,3 +540,45 @@ def test_what_could_not_be_written_of_a_group_is_tried_again(world: World) -> No
     facts = world.slave.consumers.known.groups["g"].facts
     assert facts is not None
     assert facts.members == ("c1",)
+
+
+def test_a_list_that_waits_keeps_no_body_and_is_answered_within_the_3_s_of_its_client(world: World) -> None:
+    world.master.left_bytes = 10
+    one = world.client("c1")
+    one.beat()
+    world.time.run(901)
+    one.ask(38, b"x" * 1_000, consumerGroup="g")
+    assert [frame.body for _, _, frame, _ in world.master.groups._asking] == [b""]
+    world.tick(2)
+    assert len(one.answers) == 2
+
+    assert LIST_WAIT_MS_MAX + 1_000 < 3_000
+
+
+def test_a_new_master_settles_a_few_groups_in_a_tick(world: World) -> None:
+    """Looking at 10,000 at once, its loop would send nothing meanwhile."""
+    for number in range(SETTLED_PER_TICK_MAX + 10):
+        world.client("c1", world.slave).beat(f"g{number}")
+    world.tick()
+    world.take_over()
+    written = []
+    for _ in range(3):
+        world.settle()
+        written.append(len(world.master.consumers.known.groups))
+        world.time.run(1_000)
+        world.master.groups.tick()
+
+    assert written == [SETTLED_PER_TICK_MAX, SETTLED_PER_TICK_MAX + 10, SETTLED_PER_TICK_MAX + 10]
+
+
+def test_members_of_a_group_hear_of_each_other_before_a_new_master_looks_at_all_groups(world: World) -> None:
+    for number in range(SETTLED_PER_TICK_MAX + 10):
+        world.client("c1", world.slave).beat(f"g{number}")
+    one = world.client("c1", world.slave)
+    one.beat("h")
+    world.client("c2", world.slave).beat("h")
+    one.news.clear()
+    world.time.run(1_000)
+    world.take_over()
+
+    assert one.news == ["h"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.broker.consuming.locks_core import LOCK_MS_MAX, LockTimes, LockVerdict
+from rollcall_ha.broker.consuming.locks_core import LOCK_MS_MAX, LOCK_PROOF_MS, LockTimes, LockVerdict
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.consumer_set import Client, Member, SetLog, Time
@@ -66,7 +66,7 @@ def world() -> World:
 
 
 def judge(times: LockTimes, holder: str, client_id: str, now_ms: int, *, is_confirmed: bool = True) -> LockVerdict:
-    return times.judge(QUEUE, holder, is_confirmed=is_confirmed, client_id=client_id, now_ms=now_ms)
+    return times.judge(QUEUE, holder, is_confirmed=is_confirmed, is_proved=True, client_id=client_id, now_ms=now_ms)
 
 
 def test_a_lock_is_free_held_or_foreign() -> None:
@@ -104,20 +104,45 @@ def test_the_word_of_an_earlier_holder_does_not_prolong_the_lock_of_a_later_one(
     times.hear(QUEUE, "c1", 500_000)
 
     assert judge(times, "c2", "c3", 500_001) is LockVerdict.FREE
-    times.forget(QUEUE)
-    assert judge(times, "c1", "c3", 500_001) is LockVerdict.FREE
+    assert judge(times, "c1", "c3", 500_001) is LockVerdict.FOREIGN
 
 
 def test_a_queue_is_locked_for_one_client_and_renewals_write_nothing(world: World) -> None:
     assert world.locked(world.first, 0, 1) == [0, 1]
     assert world.locked(world.second, 0, 2) == [2]
     written = world.records()
-    for _ in range(5):
-        world.time.run(20_000)
+    for _ in range(4):
+        world.time.run(LOCK_PROOF_MS // 5)
         assert world.locked(world.first, 0, 1) == [0, 1]
         assert world.locked(world.second, 0) == []
 
     assert world.records() == written
+
+
+def test_renewals_of_all_holders_write_one_record_in_an_interval(world: World) -> None:
+    for queue in range(4):
+        assert world.locked(Client(world.master, f"c{queue}"), queue) == [queue]
+    written = world.records()
+    for _ in range(5):
+        world.time.run(LOCK_PROOF_MS + 1)
+        for queue in range(4):
+            assert world.locked(Client(world.master, f"c{queue}"), queue) == [queue]
+
+    assert world.records() == written + 5
+
+
+def test_a_master_that_is_cut_off_renews_no_lock(world: World) -> None:
+    """The next master may have found another holder by the time that such renewals end."""
+    assert world.locked(world.first, 0) == [0]
+    world.time.run(LOCK_PROOF_MS + 1)
+    told = len(world.first.answers)
+    ask = {"clientId": "c1", "consumerGroup": "g", "mqSet": [{"brokerName": "a", "queueId": 0, "topic": "T"}]}
+    world.first.ask(41, ask)
+    world.time.run(COMMIT_INTERVAL_MS)
+    assert world.first.answers[told:] == [], "its record is confirmed by nobody"
+    world.log.end_epoch()
+
+    assert [json.loads(answer.body) for answer in world.first.answers[told:]] == [{"lockOKMQSet": []}]
 
 
 def test_a_lock_is_told_when_it_is_confirmed(world: World) -> None:

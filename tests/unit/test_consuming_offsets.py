@@ -1,84 +1,30 @@
-"""Offsets of consumers: what is told and taken (codes 14, 15, 222), and how it is remembered in the log."""
+"""Offsets of consumers: what is told and taken (codes 14, 15, 222)."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from rollcall_ha.broker.consuming import offsets_log
-from rollcall_ha.broker.consuming.offsets_core import (
-    NO_RESET,
-    Consumers,
-    GroupChange,
-    Record,
-    encode_record,
-    fill,
-    merge,
-)
-from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
-from rollcall_ha.broker.protocol.consumers import Facts
+from rollcall_ha.broker.consuming import offsets, offsets_log
+from rollcall_ha.broker.consuming.offsets_core import NO_RESET
+from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS
 from rollcall_ha.node.remoting.frame import Frame
-from tests.support.consumer_set import Client, Member, SetLog, Time
+from tests.support.consumer_set import Client, Member, SmallSet, code, offset
 
 OK, SYSTEM_ERROR, BUSY, TOPIC_NOT_EXIST, NOT_FOUND, NO_GROUP, BAD = 0, 1, 2, 17, 22, 26, 29
 ONE_WAY = 2
-T0 = (b"T", 0)
-
-
-class World:
-    """A master, its log, its time, one client."""
-
-    def __init__(self) -> None:
-        self.time, self.log = Time(), SetLog()
-        self.master = Member(self.log, self.time, is_master=True)
-        self.client = Client(self.master)
-
-    def settle(self) -> None:
-        """What was gathered is written and confirmed."""
-        self.time.run(COMMIT_INTERVAL_MS)
-        self.log.confirm()
-        self.time.run(COMMIT_INTERVAL_MS)
-        self.log.confirm()
-
-    def messages(self, count: int, key: tuple[bytes, int] = T0) -> None:
-        """``count`` messages, stored at 1000, 2000, ... ms."""
-        for number in range(count):
-            self.log.append(key, b"x", stored_at_ms=1_000 * (number + 1))
-        self.log.confirm()
-
-    def take_over(self) -> Client:
-        """Another replica is master, and has what is confirmed; a client of it."""
-        self.log.cut(self.log.confirmed)
-        self.master.is_master = False
-        self.log.end_epoch()
-        self.master = Member(self.log, self.time, is_master=True)
-        return Client(self.master)
-
-    def records(self) -> list[dict[str, object]]:
-        return [json.loads(body) for body in self.log.bodies(TOPIC)]
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-def code(answer: Frame | None) -> int | None:
-    return None if answer is None else answer.code
-
-
-def offset(answer: Frame | None) -> int:
-    assert answer is not None
-    assert answer.code == OK, answer.remark
-    return int((answer.ext_fields or {})["offset"])
+def world() -> SmallSet:
+    return SmallSet()
 
 
 # --- 15 --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_answered_when_it_is_confirmed_and_not_before(world: World) -> None:
+def test_a_commit_is_answered_when_it_is_confirmed_and_not_before(world: SmallSet) -> None:
     assert world.client.commit(5) is None
     world.time.run(COMMIT_INTERVAL_MS)
     assert len(world.records()) == 1
@@ -89,7 +35,7 @@ def test_a_commit_is_answered_when_it_is_confirmed_and_not_before(world: World) 
     assert offset(world.client.query()) == 5
 
 
-def test_commits_of_an_interval_are_one_record_and_the_newest_of_a_queue_counts(world: World) -> None:
+def test_commits_of_an_interval_are_one_record_and_the_newest_of_a_queue_counts(world: SmallSet) -> None:
     for queue, to in ((0, 5), (1, 6), (0, 7)):
         world.client.commit(to, queue=queue)
     world.settle()
@@ -98,7 +44,7 @@ def test_commits_of_an_interval_are_one_record_and_the_newest_of_a_queue_counts(
     assert [answer.code for answer in world.client.answers] == [OK] * 3
 
 
-def test_what_comes_while_a_record_is_on_its_way_is_one_more_record(world: World) -> None:
+def test_what_comes_while_a_record_is_on_its_way_is_one_more_record(world: SmallSet) -> None:
     world.client.commit(1)
     world.time.run(COMMIT_INTERVAL_MS)
     for to in (2, 3, 4):
@@ -113,7 +59,7 @@ def test_what_comes_while_a_record_is_on_its_way_is_one_more_record(world: World
     assert offset(world.client.query()) == 4
 
 
-def test_a_one_way_commit_has_no_answer_and_is_written(world: World) -> None:
+def test_a_one_way_commit_has_no_answer_and_is_written(world: SmallSet) -> None:
     world.client.commit(5, flag=ONE_WAY)
     world.settle()
 
@@ -121,7 +67,7 @@ def test_a_one_way_commit_has_no_answer_and_is_written(world: World) -> None:
     assert offset(world.client.query()) == 5
 
 
-def test_a_repeated_commit_writes_nothing_and_is_answered(world: World) -> None:
+def test_a_repeated_commit_writes_nothing_and_is_answered(world: SmallSet) -> None:
     """RocketMQ's clients send all their offsets every 5 s."""
     world.client.commit(5)
     world.settle()
@@ -131,7 +77,7 @@ def test_a_repeated_commit_writes_nothing_and_is_answered(world: World) -> None:
     assert len(world.records()) == 1
 
 
-def test_a_repeated_commit_waits_for_the_record_that_has_it(world: World) -> None:
+def test_a_repeated_commit_waits_for_the_record_that_has_it(world: SmallSet) -> None:
     world.client.commit(5)
     assert world.client.commit(5) is None
     world.settle()
@@ -139,7 +85,7 @@ def test_a_repeated_commit_waits_for_the_record_that_has_it(world: World) -> Non
     assert [answer.code for answer in world.client.answers] == [OK, OK]
 
 
-def test_a_lower_commit_counts(world: World) -> None:
+def test_a_lower_commit_counts(world: SmallSet) -> None:
     world.client.commit(5)
     world.settle()
     world.client.commit(3)
@@ -148,7 +94,7 @@ def test_a_lower_commit_counts(world: World) -> None:
     assert offset(world.client.query()) == 3
 
 
-def test_an_offset_below_0_changes_nothing(world: World) -> None:
+def test_an_offset_below_0_changes_nothing(world: SmallSet) -> None:
     world.client.commit(5)
     world.settle()
 
@@ -156,7 +102,7 @@ def test_an_offset_below_0_changes_nothing(world: World) -> None:
     assert offset(world.client.query()) == 5
 
 
-def test_a_slave_takes_no_commit_and_tells_no_offset(world: World) -> None:
+def test_a_slave_takes_no_commit_and_tells_no_offset(world: SmallSet) -> None:
     """It would be in no log; and what a slave knows may be lower than what was acknowledged."""
     slave = Client(Member(world.log, world.time))
 
@@ -165,7 +111,7 @@ def test_a_slave_takes_no_commit_and_tells_no_offset(world: World) -> None:
     assert all(answer is not None and "not the master" in (answer.remark or "") for answer in refused)
 
 
-def test_a_commit_that_could_not_be_written_is_refused_with_the_reason(world: World) -> None:
+def test_a_commit_that_could_not_be_written_is_refused_with_the_reason(world: SmallSet) -> None:
     world.master.refusal = "the disk is full"
     world.client.commit(5)
     world.settle()
@@ -175,7 +121,7 @@ def test_a_commit_that_could_not_be_written_is_refused_with_the_reason(world: Wo
     assert code(world.client.query()) == NOT_FOUND
 
 
-def test_commits_that_wait_have_a_limit(world: World) -> None:
+def test_commits_that_wait_have_a_limit(world: SmallSet) -> None:
     for number in range(offsets_log.WAITING_MAX):
         world.client.commit(number)
 
@@ -199,7 +145,7 @@ def test_commits_that_wait_have_a_limit(world: World) -> None:
         {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1 << 63},
     ],
 )
-def test_a_nonsense_commit_is_refused_and_costs_nobody_else(world: World, fields: dict[str, Any]) -> None:
+def test_a_nonsense_commit_is_refused_and_costs_nobody_else(world: SmallSet, fields: dict[str, Any]) -> None:
     world.client.commit(5)
 
     assert code(world.client.ask(15, **fields)) == BAD
@@ -207,20 +153,45 @@ def test_a_nonsense_commit_is_refused_and_costs_nobody_else(world: World, fields
     assert offset(world.client.query()) == 5
 
 
-def test_a_pull_commits_and_its_nonsense_is_dropped(world: World) -> None:
+def test_a_pull_commits(world: SmallSet) -> None:
     world.master.offsets.commit("g", "T", 0, 7)
-    world.master.offsets.commit("g" * 300, "T", 0, 7)
-    world.master.offsets.commit("g", "T", -3, 7)
     world.settle()
 
     assert offset(world.client.query()) == 7
-    assert list(world.master.consumers.known.groups) == ["g"]
+
+
+def test_a_commit_of_a_queue_that_cannot_be_is_refused_and_of_one_that_has_records_is_not(world: SmallSet) -> None:
+    refused = world.client.commit(5, queue=8)
+    assert refused is not None
+    assert (refused.code, refused.remark) == (BAD, "queueId 8: topic T has 8 queues, from 0")
+    world.messages(1, (b"T", 8))
+    world.master.left_bytes = 10
+    assert code(world.client.commit(5, queue=8)) == BUSY
+    world.master.left_bytes = 0
+
+    assert world.client.commit(5, queue=8) is None
+    assert world.client.commit(5, queue=7) is None
+
+
+def test_requests_that_wait_keep_no_body(world: SmallSet) -> None:
+    body = b"x" * 1_000
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    world.client.ask(15, body, **fields, commitOffset=5)
+    world.client.ask(14, body, **fields)
+    kept = [
+        cell.cell_contents.body
+        for waiting in world.master.consumers._gathered.waiting
+        for cell in getattr(waiting, "__closure__", ())
+        if isinstance(cell.cell_contents, Frame)
+    ]
+
+    assert kept == [b"", b""]
 
 
 # --- 14 --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_question_waits_for_an_offset_that_is_being_written(world: World) -> None:
+def test_a_question_waits_for_an_offset_that_is_being_written(world: SmallSet) -> None:
     """A member that takes a queue over asks just when its last owner has committed."""
     world.client.commit(5)
     world.settle()
@@ -234,7 +205,7 @@ def test_a_question_waits_for_an_offset_that_is_being_written(world: World) -> N
     assert offset(other.answers[0]) == 8
 
 
-def test_a_question_that_waits_hears_busy_when_the_master_changes(world: World) -> None:
+def test_a_question_that_waits_hears_busy_when_the_master_changes(world: SmallSet) -> None:
     world.client.commit(8, flag=ONE_WAY)
     other = Client(world.master)
     other.query()
@@ -244,7 +215,7 @@ def test_a_question_that_waits_hears_busy_when_the_master_changes(world: World) 
     assert [answer.code for answer in other.answers] == [BUSY]
 
 
-def test_an_acknowledged_offset_is_told_by_the_next_master(world: World) -> None:
+def test_an_acknowledged_offset_is_told_by_the_next_master(world: SmallSet) -> None:
     world.client.commit(5)
     world.settle()
     world.client.commit(9)
@@ -254,7 +225,7 @@ def test_an_acknowledged_offset_is_told_by_the_next_master(world: World) -> None
     assert offset(client.query()) == 5
 
 
-def test_no_offset_is_told_while_the_folds_are_behind(world: World) -> None:
+def test_no_offset_is_told_while_the_folds_are_behind(world: SmallSet) -> None:
     world.client.commit(5)
     world.settle()
     world.master.left_bytes = 10
@@ -263,7 +234,7 @@ def test_no_offset_is_told_while_the_folds_are_behind(world: World) -> None:
     assert offset(world.client.query()) == 5
 
 
-def test_an_old_commit_is_written_while_the_folds_are_behind(world: World) -> None:
+def test_an_old_commit_is_written_while_the_folds_are_behind(world: SmallSet) -> None:
     """5 is known and 9 confirmed but not taken in: "the same as known" would lose the 5 that is said now."""
     world.client.commit(5)
     world.settle()
@@ -278,7 +249,7 @@ def test_an_old_commit_is_written_while_the_folds_are_behind(world: World) -> No
     assert offset(world.client.query()) == 5
 
 
-def test_a_new_group_begins_at_0_of_a_queue_that_has_its_first_message(world: World) -> None:
+def test_a_new_group_begins_at_0_of_a_queue_that_has_its_first_message(world: SmallSet) -> None:
     world.messages(3)
 
     assert offset(world.client.query()) == 0
@@ -286,10 +257,12 @@ def test_a_new_group_begins_at_0_of_a_queue_that_has_its_first_message(world: Wo
 
 
 @pytest.mark.parametrize("why", ["no message", "deleted", "far"])
-def test_a_new_group_has_no_offset_of_another_queue(world: World, why: str) -> None:
+def test_a_new_group_has_no_offset_of_another_queue(world: SmallSet, why: str) -> None:
     if why != "no message":
         world.messages(3)
     if why == "deleted":
+        world.client.commit(1, "h")
+        world.settle()
         world.log.min_offset = world.log.records[1][1]
     if why == "far":
         world.log.append((b"U", 0), b"x" * 10_000_001)
@@ -301,7 +274,7 @@ def test_a_new_group_has_no_offset_of_another_queue(world: World, why: str) -> N
 # --- 222 -------------------------------------------------------------------------------------------------------------
 
 
-def reset(world: World, **fields: Any) -> Frame:
+def reset(world: SmallSet, **fields: Any) -> Frame:
     world.client.ask(222, **({"topic": "T", "group": "g", "timestamp": -1, "isForce": "true"} | fields))
     world.settle()
     return world.client.answers[-1]
@@ -312,7 +285,7 @@ def table(answer: Frame) -> str:
     return answer.body.decode()
 
 
-def test_a_reset_by_time_moves_all_queues_and_is_told_as_java_writes_it(world: World) -> None:
+def test_a_reset_by_time_moves_all_queues_and_is_told_as_java_writes_it(world: SmallSet) -> None:
     world.messages(5)
     world.messages(2, (b"T", 3))
     world.client.beat()
@@ -324,7 +297,7 @@ def test_a_reset_by_time_moves_all_queues_and_is_told_as_java_writes_it(world: W
     assert world.master.woken == [(b"T", 0), (b"T", 3)]
 
 
-def test_a_reset_below_0_goes_to_the_end_and_one_of_a_queue_to_its_offset(world: World) -> None:
+def test_a_reset_below_0_goes_to_the_end_and_one_of_a_queue_to_its_offset(world: SmallSet) -> None:
     world.messages(5)
     world.client.beat()
 
@@ -334,7 +307,7 @@ def test_a_reset_below_0_goes_to_the_end_and_one_of_a_queue_to_its_offset(world:
     assert (refused.code, refused.remark) == (SYSTEM_ERROR, "offset 6 is not within 0 and 5")
 
 
-def test_a_reset_needs_a_topic_a_group_and_the_master(world: World) -> None:
+def test_a_reset_needs_a_topic_a_group_and_the_master(world: SmallSet) -> None:
     world.messages(1)
     assert reset(world).code == NO_GROUP
     world.client.beat()
@@ -345,7 +318,20 @@ def test_a_reset_needs_a_topic_a_group_and_the_master(world: World) -> None:
     assert reset(world).code == SYSTEM_ERROR
 
 
-def test_after_a_reset_the_next_pull_goes_there_and_old_commits_do_not_count(world: World) -> None:
+def test_a_reset_of_more_queues_than_one_turn_can_search_is_refused(
+    world: SmallSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "RESET_QUEUES_MAX", 2)
+    for queue in range(3):
+        world.messages(1, (b"T", queue))
+    world.client.beat()
+
+    refused = reset(world, timestamp=500)
+    assert (refused.code, refused.remark) == (BAD, "T has 3 queues; 2 are reset at once: name a queueId")
+    assert "}:0}" in table(reset(world, timestamp=500, queueId=2))
+
+
+def test_after_a_reset_the_next_pull_goes_there_and_old_commits_do_not_count(world: SmallSet) -> None:
     world.messages(5)
     world.client.beat()
     world.client.commit(4)
@@ -363,7 +349,7 @@ def test_after_a_reset_the_next_pull_goes_there_and_old_commits_do_not_count(wor
     assert offset(world.client.query()) == 3
 
 
-def test_a_pull_that_is_there_already_takes_the_reset_silently(world: World) -> None:
+def test_a_pull_that_is_there_already_takes_the_reset_silently(world: SmallSet) -> None:
     world.messages(5)
     world.client.beat()
     reset(world, timestamp=2_500)
@@ -374,7 +360,7 @@ def test_a_pull_that_is_there_already_takes_the_reset_silently(world: World) -> 
     assert offset(world.client.query()) == 4
 
 
-def test_a_reset_outlives_the_master_and_its_end_does_too(world: World) -> None:
+def test_a_reset_outlives_the_master_and_its_end_does_too(world: SmallSet) -> None:
     world.messages(5)
     world.client.beat()
     reset(world, timestamp=2_500)
@@ -389,7 +375,50 @@ def test_a_reset_outlives_the_master_and_its_end_does_too(world: World) -> None:
     assert world.master.offsets.take_reset("g", "T", 0, 5) is None
 
 
-def test_a_reset_is_not_told_before_it_is_confirmed_nor_by_a_slave(world: World) -> None:
+def test_a_reset_is_not_told_from_half_of_the_log(world: SmallSet) -> None:
+    """Its end may be in the other half: the group would be sent back once more."""
+    world.messages(5)
+    world.client.beat()
+    reset(world, timestamp=2_500)
+    world.master.left_bytes = 10
+    assert world.master.offsets.take_reset("g", "T", 0, 5) is None
+    world.master.left_bytes = 0
+
+    assert world.master.offsets.take_reset("g", "T", 0, 5) == 2
+
+
+def test_a_reset_is_told_once_even_if_its_end_could_not_be_written_at_first(world: SmallSet) -> None:
+    world.messages(5)
+    world.client.beat()
+    reset(world, timestamp=2_500)
+    assert world.master.offsets.take_reset("g", "T", 0, 5) == 2
+    world.master.refusal = "too few in sync"
+    world.settle()
+    assert world.master.offsets.take_reset("g", "T", 0, 3) is None
+    world.master.refusal = ""
+    world.settle()
+
+    assert world.records()[-1]["groups"] == {"g": {"resets": {"T": {"0": NO_RESET}}}}
+    assert world.client.commit(4) is None
+    world.settle()
+    assert offset(world.client.query()) == 4
+
+
+def test_a_newer_reset_is_not_ended_with_the_older_one(world: SmallSet) -> None:
+    world.messages(5)
+    world.client.beat()
+    reset(world, timestamp=2_500)
+    assert world.master.offsets.take_reset("g", "T", 0, 5) == 2
+    world.master.refusal = "too few in sync"
+    world.time.run(COMMIT_INTERVAL_MS)
+    world.client.ask(222, topic="T", group="g", timestamp=1_500)
+    world.master.refusal = ""
+    world.settle()
+
+    assert world.master.offsets.take_reset("g", "T", 0, 5) == 1
+
+
+def test_a_reset_is_not_told_before_it_is_confirmed_nor_by_a_slave(world: SmallSet) -> None:
     world.messages(5)
     world.client.beat()
     world.settle()
@@ -399,202 +428,3 @@ def test_a_reset_is_not_told_before_it_is_confirmed_nor_by_a_slave(world: World)
     world.master.is_master = False
 
     assert world.master.offsets.take_reset("g", "T", 0, 5) is None
-
-
-# --- the log ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_record_that_is_none_of_ours_is_counted_and_changes_nothing(world: World) -> None:
-    world.client.commit(5)
-    world.settle()
-    for body in (
-        b"",
-        b"{",
-        b"\xff",
-        b"[]",
-        b'{"since":-1}',
-        b'{"since":99,"groups":{}}',
-        b'{"groups":{"g":{}}}',
-        b"[" * 9999,
-    ):
-        world.log.append((TOPIC, 0), body)
-    world.log.confirm()
-
-    assert offset(world.client.query()) == 5
-    assert world.master.consumers.known.nonsense == 8
-
-
-def test_a_cut_below_what_was_taken_is_noticed(world: World) -> None:
-    """Even if the queue has grown past it again before anybody looked."""
-    for to in (5, 6):
-        world.client.commit(to)
-        world.settle()
-    slave = Member(world.log, world.time)
-    assert slave.consumers.follow()
-    world.log.cut(1)
-    world.log.readers = []
-    for to in (7, 8):
-        world.log.append((TOPIC, 0), encode_record(Record(0, {"h": GroupChange(offsets={"T": {0: to}})})))
-    world.log.confirm()
-
-    assert slave.consumers.follow()
-    assert slave.consumers.known.offset("g", "T", 0) == 5
-    assert slave.consumers.known.offset("h", "T", 0) == 8
-
-
-def test_a_log_that_is_cut_to_nothing_knows_nothing(world: World) -> None:
-    world.client.commit(5)
-    world.settle()
-    world.log.cut(0)
-
-    assert code(world.client.query()) == NOT_FOUND
-
-
-def test_another_record_in_the_place_of_one_is_told_and_never_skipped(world: World) -> None:
-    world.client.commit(5)
-    world.settle()
-    world.log.append((b"V", 0), b"{}")
-    world.log.confirm()
-    key, place, size = world.log.records[-1]
-    world.log.records[-1] = ((TOPIC, 0), place, size)
-    assert key == (b"V", 0)
-
-    answer = world.client.query()
-    assert code(answer) == BUSY
-    assert answer is not None
-    assert "is record 0 of b'V'" in (answer.remark or "")
-
-
-def test_a_rebuild_reads_a_few_records_in_a_turn_and_is_busy_meanwhile(world: World) -> None:
-    padding = Facts(members=("x" * 100_000,))
-    for to in range(20):
-        change = GroupChange(offsets={"T": {0: to}}, facts=padding)
-        world.log.append((TOPIC, 0), encode_record(Record(0, {"g": change})))
-    world.log.confirmed = len(world.log.records)
-    client = Client(Member(world.log, world.time, is_master=True))
-
-    assert code(client.query()) == BUSY
-    world.time.run(10)
-    assert offset(client.query()) == 19
-
-
-def told_again(world: World) -> None:
-    """An hour passes: all groups are told again."""
-    world.time.run(offsets_log.AGAIN_MS)
-    world.master.consumers.tick()
-    for _ in range(6):
-        world.settle()
-
-
-def test_groups_are_told_again_and_what_lies_before_may_be_deleted(world: World) -> None:
-    for group in ("g", "h", "i"):
-        world.client.commit(5, group)
-        world.settle()
-    world.client.commit(6, "h")
-    world.settle()
-    told_again(world)
-    assert [list(record["again"]) for record in world.records()[4:]] == [["g"], ["h"], ["i"]]  # type: ignore[call-overload]
-    assert [record["since"] for record in world.records()] == [0, 0, 0, 0, 0, 0, 4]
-    world.log.min_offset = world.log.records[4][1]
-    client = world.take_over()
-
-    assert [offset(client.query(group)) for group in ("g", "h", "i")] == [5, 6, 5]
-
-
-def test_an_offset_that_is_committed_meanwhile_is_not_taken_back_by_what_is_told_again(world: World) -> None:
-    """The record that tells 5 again lies behind the one with 9, which was not confirmed when it was written."""
-    world.client.commit(5)
-    world.settle()
-    world.log.append((TOPIC, 0), encode_record(Record(0, {"g": GroupChange(offsets={"T": {0: 9}})})))
-    told_again(world)
-    client = world.take_over()
-
-    assert [record.get("again") for record in world.records()][-1] == {"g": {"offsets": {"T": {"0": 5}}}}
-    assert offset(client.query()) == 9
-
-
-def test_groups_count_as_told_again_only_when_that_is_confirmed(world: World) -> None:
-    for group in ("g", "h"):
-        world.client.commit(5, group)
-        world.settle()
-    world.time.run(offsets_log.AGAIN_MS)
-    world.master.consumers.tick()
-    world.time.run(COMMIT_INTERVAL_MS)
-    world.log.confirm()
-    world.time.run(COMMIT_INTERVAL_MS)
-    assert [list(record["again"]) for record in world.records()[2:]] == [["g"], ["h"]]  # type: ignore[call-overload]
-    world.log.cut(world.log.confirmed)
-    world.log.end_epoch()
-    world.master.consumers.tick()
-    for _ in range(4):
-        world.settle()
-
-    assert [list(record["again"]) for record in world.records()[2:]] == [["g"], ["g"], ["h"]]  # type: ignore[call-overload]
-    assert [record["since"] for record in world.records()[2:]] == [0, 0, 3]
-
-
-def test_a_log_that_begins_in_the_middle_is_busy_until_all_groups_are_told_again(world: World) -> None:
-    """Told that it has no offset, a group would go to the end of its queue."""
-    for group in ("g", "h"):
-        world.client.commit(5, group)
-        world.settle()
-    world.log.min_offset = world.log.records[1][1]
-    client = world.take_over()
-
-    assert code(client.query("g")) == BUSY
-    assert offset(client.query("h")) == 5
-    world.master.consumers.tick()
-    for _ in range(4):
-        world.settle()
-    assert code(client.query("g")) == NOT_FOUND
-    assert offset(client.query("h")) == 5
-
-
-@pytest.mark.slow
-def test_many_records_are_a_reason_to_tell_again(world: World) -> None:
-    for to in range(offsets_log.AGAIN_RECORDS):
-        world.log.append((TOPIC, 0), encode_record(Record(0, {"g": GroupChange(offsets={"T": {0: to}})})))
-    world.log.confirm()
-    while not world.master.consumers.follow():
-        world.time.run(1)
-    world.master.consumers.tick()
-    world.settle()
-
-    assert world.master.consumers.known.since == offsets_log.AGAIN_RECORDS
-
-
-@pytest.mark.parametrize("limit", ["ROWS_MAX", "ROWS_PER_GROUP_MAX"])
-def test_new_queues_and_groups_have_a_limit_and_old_ones_go_on(
-    world: World, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    world.client.commit(5)
-    world.settle()
-    monkeypatch.setattr(offsets_log, limit, 1)
-    monkeypatch.setattr(offsets_log, "GROUPS_MAX", 1)
-
-    assert code(world.client.commit(5, queue=1)) == BUSY
-    assert code(world.client.commit(5, "h")) == BUSY
-    assert world.client.commit(6) is None
-
-
-def test_a_log_without_a_master_writes_nothing(world: World) -> None:
-    world.master.is_master = False
-    reason = world.master.consumers.note("g", GroupChange(offsets={"T": {0: 1}}))
-
-    assert "not the master" in reason
-    assert isinstance(world.master.consumers, ConsumerLog)
-
-
-def test_newer_rows_replace_and_older_ones_fill() -> None:
-    known = GroupChange(offsets={"T": {0: 5}}, resets={"T": {0: NO_RESET}}, facts=Facts(members=("a",)))
-    old = GroupChange(offsets={"T": {0: 1, 1: 2}}, resets={"T": {0: 3}}, holders={"T": {0: "c"}}, facts=Facts())
-
-    assert fill(known, old) == 2
-    assert known == GroupChange(
-        offsets={"T": {0: 5, 1: 2}}, resets={"T": {0: NO_RESET}}, holders={"T": {0: "c"}}, facts=Facts(members=("a",))
-    )
-    assert merge(known, old) == 0
-    assert known == old
-    value = Consumers()
-    value.fold(0, encode_record(Record(0, {"g": known})))
-    assert (value.rows, value.groups["g"]) == (4, old)

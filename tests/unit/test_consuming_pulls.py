@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from rollcall_ha.broker.consuming import waiting
+from rollcall_ha.broker.consuming import pulls, waiting
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, Refused
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
-from rollcall_ha.node.remoting.frame import Frame, HeaderForm
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from tests.support.folded import T0, FoldedLink, FoldedLog, FoldedStanding, play
 from tests.support.sim_loop import SimLoop
 
@@ -46,7 +46,6 @@ class Broker:
             log_ends=lambda: self.log,
             on_damaged=self.damages.append,
             near_bytes=1_000,
-            far_broker_id=lambda: 7,
         )
         self.responders = self.pulls.responders()
 
@@ -88,6 +87,10 @@ def place(frame: Frame) -> tuple[int, int, int, int]:
     fields = frame.ext_fields or {}
     assert len(fields) == 6
     return frame.code, int(fields["nextBeginOffset"]), int(fields["minOffset"]), int(fields["maxOffset"])
+
+
+def size_of(frame: Frame) -> int:
+    return len(encode_frame(frame))
 
 
 def bodies(frame: Frame) -> list[bytes]:
@@ -246,15 +249,27 @@ def test_a_slave_serves_only_if_it_may_and_moves_nobody() -> None:
     broker.standing.serves_reads = False
     refused = broker.pulled(10)
     assert place(refused) == (ClientResult.SYSTEM_BUSY, 10, 0, 0)
-    assert "broker-a may not be read from (slave_reads)" in (refused.remark or "")
+    assert (
+        refused.remark
+        == "this replica of broker-a is not its master, nor one that may be read from; pull from the master"
+    )
 
 
-def test_who_reads_far_behind_is_told_whom_to_ask_next() -> None:
-    broker = Broker(a_log(b"old", b"x" * 2_000))
+def test_a_client_with_a_backlog_is_told_to_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its pulls were answered until 64 MiB were unsent; then its link was closed, and it pulled the same again, for ever.
+    """
+    monkeypatch.setattr(pulls, "UNREAD_BYTES_MAX", 5_000)
+    broker = Broker(a_log(*[b"x" * 1_000] * 9))
+    broker.link.is_reading = False
+    found = [broker.pulled(offset, maxMsgNums=1) for offset in range(9)]
 
-    assert (broker.pulled(0).ext_fields or {})["suggestWhichBrokerId"] == "7"
-    assert (broker.pulled(1).ext_fields or {})["suggestWhichBrokerId"] == "7"
-    assert (broker.pulled(2).ext_fields or {})["suggestWhichBrokerId"] == "0"
+    assert [frame.code for frame in found] == [0] * 4 + [ClientResult.FLOW_CONTROL] * 5
+    assert place(found[-1]) == (215, 8, 0, 0)
+    assert f"{broker.link.unread_bytes - sum(map(size_of, found[-1:]))} bytes" in (found[-1].remark or "")
+    assert "5000 may be" in (found[-1].remark or "")
+    broker.link.unread_bytes = 5_000
+    assert len(bodies(broker.pulled(8))) == 1
 
 
 def test_a_damaged_queue_is_told_to_its_owner_and_not_delivered() -> None:
@@ -314,10 +329,60 @@ def test_a_pull_that_waits_for_nothing_hears_so_in_time() -> None:
         assert broker.pull(1, HOLD, suspendTimeoutMillis=100) is None
         await asyncio.sleep(0.2)
         assert place(broker.link.last) == (ClientResult.PULL_NOT_FOUND, 1, 0, 1)
-        assert (broker.pulls.counters.expired, broker.link.answers) == (1, {19: 1})
+        assert broker.link.answers == {19: 1}
         assert broker.pulled(1, HOLD, suspendTimeoutMillis=0).code == ClientResult.PULL_NOT_FOUND
 
     play(story)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_pull_that_may_wait_is_held_where_the_end_may_be_too_low(is_known: bool) -> None:
+    """Java made a pause of a second or more when it was told that the broker is busy, with each queue, at each start."""
+
+    async def story(_loop: SimLoop) -> None:
+        log = a_log(b"one") if is_known else FoldedLog()
+        log.catch_up_max = 0
+        for body in (b"two", b"three", b"four"):
+            log.append(body)
+        broker = Broker(log)
+        assert broker.pull(2, HOLD) is None
+        assert broker.pulled(2).code == ClientResult.SYSTEM_BUSY, "who may not wait is told at once"
+        log.catch_up_max = 1
+        for _ in range(3):
+            log.catch_up()
+            await asyncio.sleep(0.001)
+        assert len(broker.link.frames) == 2
+        assert bodies(broker.link.last)[0] == (b"three" if is_known else b"four")
+
+    play(story)
+
+
+def test_a_pull_that_is_held_where_the_end_may_be_too_low_moves_nobody() -> None:
+    """19 at its own offset in time; where the queue ends once all is in."""
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one", b"two"))
+        broker.log.missing_bytes = 100
+        assert broker.pull(9, HOLD, suspendTimeoutMillis=100) is None
+        await asyncio.sleep(0.2)
+        assert place(broker.link.last) == (ClientResult.PULL_NOT_FOUND, 9, 0, 2)
+        assert broker.pull(9, HOLD) is None
+        broker.log.grow(b"three")
+        await asyncio.sleep(0.001)
+        assert len(broker.link.frames) == 1
+        broker.log.missing_bytes = 0
+        broker.pulls.waiting.wake_all()
+        await asyncio.sleep(0.001)
+        assert place(broker.link.last) == (ClientResult.PULL_OFFSET_MOVED, 3, 0, 3)
+
+    play(story)
+
+
+def test_a_pull_below_the_queue_is_not_held_for_records_to_come() -> None:
+    broker = Broker(a_log(b"one", first=10))
+    broker.log.missing_bytes = 100
+
+    assert place(broker.pulled(3, HOLD))[:2] == (ClientResult.SYSTEM_BUSY, 3)
 
 
 def test_messages_that_do_not_pass_are_scanned_once() -> None:
@@ -475,12 +540,23 @@ def test_a_boundary_may_be_written_in_any_case(kind: str, offset: str) -> None:
     assert (answer.code, answer.ext_fields) == (0, {"offset": offset})
 
 
-@pytest.mark.parametrize("fields", [{}, {"topic": "T"}, {"topic": "T", "queueId": "x"}, {"topic": "T", "queueId": "0"}])
-def test_a_question_that_lacks_something_is_told_what(fields: Fields) -> None:
-    answer = Broker(a_log(b"one")).asked(ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, **fields)
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, "topic"),
+        ({"topic": "T"}, "queueId"),
+        ({"topic": "T", "queueId": "x"}, "queueId"),
+        ({"topic": "T", "queueId": "0"}, "timestamp is needed, in ms"),
+        ({"topic": "T", "queueId": "0", "timestamp": "now"}, "timestamp"),
+    ],
+)
+@pytest.mark.parametrize("form", list(HeaderForm))
+def test_a_question_that_lacks_something_is_told_what(fields: Fields, what: str, form: HeaderForm) -> None:
+    answer = Broker(a_log(b"one")).ask(ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, form=form)
 
+    assert answer is not None
     assert answer.code == ClientResult.SYSTEM_ERROR
-    assert "header of the question" in (answer.remark or "")
+    assert what in (answer.remark or "")
 
 
 def test_a_question_about_a_damaged_queue_is_told_to_its_owner() -> None:

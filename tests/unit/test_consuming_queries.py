@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 
 from rollcall_ha.broker.consuming import queries
 from rollcall_ha.broker.consuming.queries import PLACES_MAX, Queries
+from rollcall_ha.broker.folds.key_index import KeyIndex
 from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
@@ -26,6 +28,7 @@ class Asked:
         self.places: list[int] = []
         self.broken: OSError | None = None
         self.questions: list[tuple[bytes, bytes, int, int, int]] = []
+        self.taken_offset = 1 << 40
 
     def find(self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         if self.broken is not None:
@@ -39,7 +42,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.log, self.index, self.link = FoldedLog(start=1_000), Asked(), FoldedLink()
-        self.responders = Queries(self.index, self.log).responders()
+        self.responders = Queries(cast("KeyIndex", self.index), self.log).responders()
 
     def put(self, body: bytes = b"hello", *, keys: str = "", unique: str = "", topic: bytes = b"T") -> int:
         properties = f"UNIQ_KEY\x01{unique}\x02KEYS\x01{keys}\x02"
@@ -238,6 +241,40 @@ def test_an_index_that_cannot_be_read_is_told() -> None:
 
     assert answer.code == ClientResult.SYSTEM_ERROR
     assert "ask another replica" in (answer.remark or "")
+
+
+def test_what_was_confirmed_a_moment_ago_is_taken_in_first() -> None:
+    broker = Broker()
+    place = broker.put(keys="k")
+    assert places(broker.view(place)) == [place]
+    assert broker.log.catch_ups == 1
+    broker.query("k")
+    assert broker.log.catch_ups == 2
+
+
+def test_a_message_that_may_be_missing_is_not_said_to_be_nowhere() -> None:
+    """After a start the folds are behind: a message that was acknowledged was told to be none."""
+    broker = Broker()
+    place = broker.put(keys="k")
+    broker.log.missing_bytes = 70
+
+    assert places(broker.view(place)) == [place], "it is there, whatever is missing"
+    for answer in (broker.view(place + 500), broker.query("k"), broker.query("none")):
+        assert answer.code == ClientResult.SYSTEM_BUSY
+        assert "70 confirmed bytes are not" in (answer.remark or "")
+
+
+def test_an_index_that_is_behind_is_not_asked() -> None:
+    """It is built anew beside the queues, and would give some of the messages as if they were all."""
+    broker = Broker()
+    place = broker.put(keys="k")
+    broker.index.taken_offset = broker.log.confirm_offset - 1
+    answer = broker.query("k")
+
+    assert (answer.code, broker.index.questions) == (ClientResult.SYSTEM_BUSY, [])
+    assert "1 confirmed bytes are not" in (answer.remark or "")
+    broker.index.taken_offset += 1
+    assert places(broker.query("k")) == [place]
 
 
 def test_nobody_answers_who_wants_no_answer() -> None:

@@ -30,9 +30,18 @@ class Table:
         self.pulls = WaitingPulls(self._retry, self._expire)
 
     def hold(
-        self, number: int, wait_ms: int = 15_000, *, key: QueueKey = T0, link: FoldedLink | None = None, text: str = ""
+        self,
+        number: int,
+        wait_ms: int = 15_000,
+        *,
+        key: QueueKey = T0,
+        link: FoldedLink | None = None,
+        text: str = "",
+        kind: str = "",
     ) -> str:
-        request = PullRequest(consumer_group="g", topic="T", queue_id=key[1], queue_offset=0, subscription=text)
+        request = PullRequest(
+            consumer_group="g", topic="T", queue_id=key[1], queue_offset=0, subscription=text, expression_type=kind
+        )
         connection = (link or FoldedLink()).connection
         return self.pulls.hold(WaitingPull(connection, number, HeaderForm.JSON, request, key, 0), wait_ms)
 
@@ -277,9 +286,11 @@ def test_more_than_may_wait_are_told_both_numbers(monkeypatch: pytest.MonkeyPatc
         greedy = FoldedLink()
         assert [table.hold(number, link=greedy) for number in range(3)] == [""] * 3
         told = table.hold(3, link=greedy)
-        assert told.startswith("3 pulls wait here, 3 of this link, with 0 characters of filters; 5, 3 and 1048576 may")
+        assert told.startswith(
+            "3 pulls wait here, 3 of this link, with 6 characters of names and filters; 5, 3 and 1048576 may"
+        )
         assert [table.hold(number) for number in (4, 5)] == [""] * 2
-        assert table.hold(6).startswith("5 pulls wait here, 0 of this link, with 0 characters")
+        assert table.hold(6).startswith("5 pulls wait here, 0 of this link, with 10 characters")
         table.pulls.forget(greedy.connection)
         assert table.hold(7, link=greedy) == ""
         assert len(table.pulls) == 3
@@ -287,14 +298,14 @@ def test_more_than_may_wait_are_told_both_numbers(monkeypatch: pytest.MonkeyPatc
     play(story)
 
 
-def test_filters_of_those_that_wait_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_those_that_wait_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "WAITING_CHARS_MAX", 100)
 
     async def story(loop: SimLoop) -> None:
         table = Table(loop)
         link = FoldedLink()
-        assert [table.hold(number, text="x" * 60, link=link) for number in (1, 2)] == ["", ""]
-        assert "with 120 characters of filters" in table.hold(3)
+        assert table.hold(1, text="x" * 58, link=link) == table.hold(2, kind="x" * 58, link=link) == ""
+        assert "with 120 characters of names and filters" in table.hold(3)
         table.pulls.forget(link.connection)
         assert table.hold(4) == ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rollcall_ha.broker.folds import consume_queue
 from rollcall_ha.broker.folds.consume_queue import UNIT, StaleError, queue_folder
 from rollcall_ha.broker.folds.dispatcher import tags_of
 from rollcall_ha.broker.log.values import CutReason
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.fold_tools import confirm_all, expected, mark, open_folds, take_all, units_in_files, units_of
 from tests.support.log_tools import append_all, crash, draft, open_log
 
@@ -87,9 +88,10 @@ def test_a_start_goes_on_where_the_mark_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "short", "of another log", "no mark", "damaged mark"])
 def test_files_that_do_not_agree_are_built_anew(tmp_path: Path, damage: str) -> None:
+    """Killed while they are built: the mark of before, which counted all, was believed by the next start."""
     log = open_log(tmp_path)
     folds = open_folds(tmp_path, log)
-    append_all(log, *(draft(queue_id=n % 3) for n in range(300)))
+    append_all(log, *(draft(queue_id=n % 3) for n in range(900)))
     confirm_all(log)
     take_all(folds)
     folds.close()
@@ -109,6 +111,12 @@ def test_files_that_do_not_agree_are_built_anew(tmp_path: Path, damage: str) -> 
     folds = open_folds(tmp_path, log)
     assert folds.dispatched_offset == 0
     assert folds.queue(*A0) is None
+    take_all(folds)
+    assert units_of(folds) == expected(tmp_path, log.whole_offset)
+    crash(log)
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    confirm_all(log)
     take_all(folds)
     assert units_of(folds) == expected(tmp_path, log.whole_offset)
     crash(log)
@@ -403,6 +411,204 @@ def test_a_failed_sync_leaves_no_mark_behind(tmp_path: Path, monkeypatch: pytest
         crash(log)
         log = open_log(tmp_path)
         assert open_folds(tmp_path, log).dispatched_offset == 0
+        crash(log)
+
+    asyncio.run(run())
+
+
+def test_the_loop_waited_for_the_syncs_of_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark was written under the lock that the loop takes for each page of units."""
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(path: Path, value: object) -> None:
+        began.set()
+        assert may_end.wait(10)
+
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    append_all(log, *(draft() for _ in range(300)))
+    confirm_all(log)
+    take_all(folds)
+    monkeypatch.setattr("rollcall_ha.broker.folds.dispatcher.write_small", slow)
+    with ThreadPoolExecutor(1) as disk:
+        work = disk.submit(folds._write_mark, *folds._gather())
+        assert began.wait(10)
+        append_all(log, *(draft() for _ in range(900)))
+        confirm_all(log)
+        take_all(folds)
+        assert units_of(folds) == expected(tmp_path, log.whole_offset)
+        assert not work.done()
+        may_end.set()
+        work.result(10)
+    crash(log)
+
+
+def test_a_key_index_that_is_refused_stopped_the_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And was tried again in each turn of the loop."""
+    real = os.pwrite
+
+    def refused(descriptor: int, data: Any, at: int) -> int:
+        if "/index/" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data, at)
+
+    async def run() -> None:
+        log = open_log(tmp_path)
+        folds = open_folds(tmp_path, log)
+        turns = 0
+        take = folds.index.take_all
+
+        def counted(*given: Any) -> None:
+            nonlocal turns
+            turns += 1
+            take(*given)
+
+        folds.index.take_all = counted  # type: ignore[assignment, method-assign]
+        with ThreadPoolExecutor(1) as disk:
+            folds.start(disk)
+            with monkeypatch.context() as full:
+                full.setattr(os, "pwrite", refused)
+                for n in range(20):
+                    append_all(log, draft(properties=b"KEYS\x01k%d\x02" % n))
+                    confirm_all(log)
+                    async with asyncio.timeout(5):
+                        while folds.behind_bytes:  # noqa: ASYNC110 (turns of the dispatcher)
+                            await asyncio.sleep(0)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                assert turns < 5
+                assert "No space left" in folds.index_trouble
+                assert not folds.trouble
+            folds._index_again()
+            async with asyncio.timeout(5):
+                while folds.index.taken_offset < folds.dispatched_offset:  # noqa: ASYNC110 (turns of the dispatcher)
+                    await asyncio.sleep(0)
+            assert len(folds.index.find(b"TopicA", b"k7", begin_ms=0, end_ms=2**62, count_max=9)) == 1
+            folds.rest(is_resting=True)
+        crash(log)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["a file is gone", "the disk refuses"])
+def test_a_cut_that_fails_builds_the_folds_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """The log was cut already: left above its end, the folds left out what came next."""
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    places = append_all(log, *(draft(queue_id=n % 3) for n in range(900)))
+    confirm_all(log)
+    take_all(folds)
+    mark(folds)
+    folds.rest(is_resting=True)
+    folds.before_cut()
+    log.cut(LogOffset(places[100][0]), CutReason.TRUNCATION)
+    if how == "a file is gone":
+        for file in queue_folder(tmp_path, b"TopicA", 1).iterdir():
+            file.unlink()
+        folds._queues.files.close()
+        folds.cut(log.max_offset)
+    else:
+        with monkeypatch.context() as full:
+            full.setattr(os, "ftruncate", lambda *_: exec("raise OSError(28, 'No space left on device')"))
+            folds.cut(log.max_offset)
+    folds.rest(is_resting=False)
+    assert folds.dispatched_offset == 0
+    append_all(log, *(draft(b"others", queue_id=n % 2) for n in range(100)))
+    confirm_all(log)
+    take_all(folds)
+    assert units_of(folds) == expected(tmp_path, log.whole_offset)
+    crash(log)
+
+
+def test_a_queue_that_a_cut_ended_is_not_missed_by_the_next_start(tmp_path: Path) -> None:
+    """All was dispatched again: the mark of before the cut named a queue whose files were gone."""
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    append_all(log, *(draft() for _ in range(50)))
+    end = log.whole_offset
+    append_all(log, *(draft(topic=b"TopicB") for _ in range(50)))
+    confirm_all(log)
+    take_all(folds)
+    mark(folds)
+    folds.rest(is_resting=True)
+    folds.before_cut()
+    log.cut(end, CutReason.TRUNCATION)
+    folds.cut(log.max_offset)
+    crash(log)
+    log = open_log(tmp_path)
+    assert open_folds(tmp_path, log).dispatched_offset == end
+    crash(log)
+
+
+def test_tails_that_a_mark_counts_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollcall_ha.broker.folds.dispatcher.MARK_STEP_BYTES", 1_000)
+
+    async def run() -> None:
+        log = open_log(tmp_path)
+        folds = open_folds(tmp_path, log)
+        with ThreadPoolExecutor(1) as disk:
+            folds.start(disk)
+            append_all(log, *(draft() for _ in range(50)))
+            confirm_all(log)
+            async with asyncio.timeout(5):
+                while not (queue := folds.queue(*A0)) or queue.written != 50:  # noqa: ASYNC110 (a thread makes a mark)
+                    await asyncio.sleep(0)
+            assert units_of(folds) == expected(tmp_path, log.whole_offset)
+            append_all(log, draft())
+            confirm_all(log)
+            take_all(folds)
+            assert units_of(folds) == expected(tmp_path, log.whole_offset)
+            folds.rest(is_resting=True)
+        crash(log)
+
+    asyncio.run(run())
+
+
+def test_a_gap_in_a_queue_is_never_filled(tmp_path: Path) -> None:
+    queues = consume_queue.ConsumeQueues(tmp_path, FILE_UNITS)
+    queue = queues.add(A0, 0)
+    queue.append(0, UNIT.pack(0, 100, 0))
+    with pytest.raises(consume_queue.GapError, match="ends at 1, the next record says 3"):
+        queue.append(3, UNIT.pack(300, 100, 0))
+
+
+def test_a_cold_log_is_read_ahead_wherever_a_reader_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr("rollcall_ha.broker.log.reader.READ_AHEAD_BYTES", 1_000)
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, at, _length, _advice: told.append(at))
+    log = open_log(tmp_path)
+    places = append_all(log, *(draft(b"x" * 100) for _ in range(60)))
+    log.reader.run(places[30][0], log.whole_offset, 1_000)
+    assert told == [places[30][0]]
+    log.reader.run(places[0][0], log.whole_offset, 1_000)
+    assert told == [places[30][0], 0]
+    crash(log)
+
+
+def test_readers_are_told_when_confirm_reaches_the_start_of_the_own_epoch(tmp_path: Path) -> None:
+    """R19: until then a new master does not know how far the one before had confirmed; those it held look again."""
+
+    async def run() -> None:
+        log = open_log(tmp_path)
+        folds = open_folds(tmp_path, log)
+        whole = asyncio.Event()
+        folds.on_whole = whole.set
+        with ThreadPoolExecutor(1) as disk:
+            append_all(log, draft(), draft())
+            confirm_all(log)
+            places = append_all(log, draft(topic=b"TopicB"))
+            log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=log.max_offset))
+            folds.start(disk)
+            async with asyncio.timeout(5):
+                while folds.dispatched_offset < places[0][0]:  # noqa: ASYNC110 (turns of the dispatcher)
+                    await asyncio.sleep(0)
+            assert folds.catch_up() == log.max_offset - places[0][0]
+            assert not whole.is_set()
+            confirm_all(log)
+            async with asyncio.timeout(5):
+                await whole.wait()
+            assert folds.catch_up() == 0
+            folds.rest(is_resting=True)
         crash(log)
 
     asyncio.run(run())

@@ -12,7 +12,8 @@ from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.routes import decode_route
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.controller.contract.codes import RequestCode
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.epoch.model import EpochEntry, LogOffset
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
 from rollcall_ha.node.remoting.links import CloseCause
@@ -217,6 +218,33 @@ def test_the_end_of_a_queue_counted_messages_that_a_failover_may_take_away(tmp_p
         assert (await end_of(0)).ext_fields == {"offset": "4"}, "half a record is confirmed, it counts as none"
         broker.put.release(broker.log.max_offset)
         assert (await end_of(0)).ext_fields == {"offset": "5"}
+        other_writer.close()
+
+    run(tmp_path, test)
+
+
+def test_a_new_master_told_the_end_of_a_queue_that_the_one_before_had_moved_on(tmp_path: Path) -> None:
+    """R19: what it heard as confirmed was less than the master before had confirmed, and consumers went back."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def end_of(code: int) -> Frame:
+            asked = {"topic": "T", "queueId": "0", "consumerGroup": "g", "setZeroIfNotFound": "false"}
+            other_writer.write(encode_frame(Frame(code=code, opaque=9, ext_fields=asked)))
+            return await read_frame(other_reader)
+
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        writer.write(a_send(1) + a_send(2))
+        await read_frame(reader)
+        broker.confirms_at_once = False
+        writer.write(a_send(3))
+        await until(lambda: broker.put.counters.appended == 3)
+        broker.log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=broker.log.max_offset))
+        broker.lead(2)
+        for code in (ClientCode.GET_MAX_OFFSET, ClientCode.QUERY_CONSUMER_OFFSET):
+            assert (await end_of(code)).code == ClientResult.SYSTEM_BUSY
+        broker.log.note_confirm(broker.log.max_offset, LogOffset(0))
+        assert (await end_of(ClientCode.GET_MAX_OFFSET)).ext_fields == {"offset": "3"}
+        assert (await end_of(ClientCode.QUERY_CONSUMER_OFFSET)).code == ClientResult.QUERY_NOT_FOUND
         other_writer.close()
 
     run(tmp_path, test)

@@ -36,7 +36,7 @@ class Echo(QuietHandler):
         self.batches.append(len(frames))
         for frame in frames:
             if frame.code == 1:
-                connection.respond(frame, 0, body=frame.body)
+                connection.respond(frame, 0, body=frame.body, version=479)
         self.changed.set()
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
@@ -70,6 +70,7 @@ def test_many_requests_are_answered_each_with_its_own_body() -> None:
             *(client.request(1, body=str(number).encode(), timeout_ms=1000) for number in range(50))
         )
         assert [answer.body for answer in answers] == [str(number).encode() for number in range(50)]
+        assert {answer.version for answer in answers} == {479}
         assert sum(echo.batches) == 50
         client.close("done")
 

@@ -6,10 +6,9 @@ import pytest
 
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import (
-    QueueQuestion,
+    PullRequest,
     Refused,
     parse_pull,
-    parse_question,
     pull_answer,
 )
 from rollcall_ha.node.remoting.codes import FLAG_RESPONSE
@@ -64,6 +63,8 @@ def test_only_a_pull_that_may_be_held_waits() -> None:
         (FIELDS | {"commitOffset": str(-(1 << 63) - 1)}, "commitOffset"),
         (FIELDS | {"queueId": ""}, "queueId"),
         (FIELDS | {"maxMsgNums": "1.5"}, "maxMsgNums"),
+        (FIELDS | {"subscription": "x" * 4_097}, "<= 4096 - at `$.subscription`"),
+        (FIELDS | {"expressionType": "x" * 65}, "<= 64 - at `$.expressionType`"),
     ],
 )
 def test_nonsense_is_a_refusal_that_names_the_field(fields: dict[str, str], what: str) -> None:
@@ -74,30 +75,23 @@ def test_nonsense_is_a_refusal_that_names_the_field(fields: dict[str, str], what
     assert what in refused.remark
 
 
-def test_questions_are_parsed_in_either_form() -> None:
-    fields = {"topic": "T", "queueId": "1", "timestamp": "9", "boundaryType": "UPPER", "committed": "false"}
-
-    for form in HeaderForm:
-        question = parse_question(a_frame(fields, form))
-
-        assert question == QueueQuestion("T", 1, committed="false", timestamp=9, boundary_type="UPPER")
-    assert isinstance(parse_question(a_frame({"topic": "T"})), Refused)
-    assert isinstance(parse_question(a_frame(fields | {"timestamp": "now"})), Refused)
+def test_texts_of_a_pull_have_room() -> None:
+    assert isinstance(
+        parse_pull(a_frame(FIELDS | {"subscription": "x" * 4_096, "expressionType": "x" * 64})), PullRequest
+    )
 
 
 @pytest.mark.parametrize("form", list(HeaderForm))
 @pytest.mark.parametrize("code", [0, 1, 2, 19, 20, 21, 24])
 def test_every_answer_names_the_next_offset_and_the_ends_of_the_queue(form: HeaderForm, code: int) -> None:
     """A client in Go took a missing one for 0 and began again; one in Java failed."""
-    data = pull_answer(
-        7, form, code, next_offset=5, min_offset=2, max_offset=9, suggested_broker_id=1, remark='why "so"\n'
-    )
+    data = pull_answer(7, form, code, next_offset=5, min_offset=2, max_offset=9, remark='why "so"\n')
     answer = decode_frame(data[4:])
 
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert (answer.code, answer.opaque, answer.flag, answer.form) == (code, 7, FLAG_RESPONSE, form)
     assert answer.remark == 'why "so"\n'
-    assert answer.ext_fields == dict(zip(NAMES, ["0", "9", "2", "5", "1", "0"], strict=True))
+    assert answer.ext_fields == dict(zip(NAMES, ["0", "9", "2", "5", "0", "0"], strict=True))
 
 
 def test_the_quick_form_is_what_any_frame_would_be() -> None:

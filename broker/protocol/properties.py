@@ -1,0 +1,23 @@
+"""
+Properties of a record: ``name 0x01 value 0x02`` repeated.
+"""
+
+from __future__ import annotations
+
+
+def last_value(properties: bytes, name: bytes) -> bytes:
+    """
+    The value of the property ``name``, which ends with 0x01; empty: there is none.
+
+    As RocketMQ reads them: of two the last one counts, and one without a value is none.
+    """
+    at = properties.rfind(name)
+    while at >= 0:
+        # ``MYTAGS`` is another property than ``TAGS``.
+        if not at or properties[at - 1] == 2:
+            start = at + len(name)
+            end = properties.find(b"\x02", start)
+            if value := properties[start : end if end >= 0 else len(properties)]:
+                return value
+        at = properties.rfind(name, 0, at)
+    return b""
