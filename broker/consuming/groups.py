@@ -32,8 +32,9 @@ from rollcall_ha.broker.consuming.groups_core import (
 from rollcall_ha.broker.consuming.locks_core import LOCK_PROOF_MS, LockTimes, LockVerdict
 from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Responder, Standing
+from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
+from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     Facts,
@@ -171,7 +172,7 @@ class Groups:
             self._retry(group, refusal)
 
     def _retry(self, group: str, reason: str) -> None:
-        """What the log is to remember is perhaps not in it; unless there is no reason."""
+        """The record of the group was perhaps not written: it is due again; an empty ``reason``: it was."""
         if reason:
             self._due.setdefault(group, False)
 
@@ -188,7 +189,7 @@ class Groups:
     # --- what is told of a group -------------------------------------------------------------------------------------
 
     def _remembered(self, group: str) -> Facts:
-        """What the log has of the group: on a slave, and on a master during its grace."""
+        """The log's facts of the group count on a slave, and on a master during its grace."""
         known = self._log.known.groups.get(group)
         is_over = self._note_role() and self.table.left is None
         return NO_FACTS if known is None or known.facts is None or is_over else known.facts
@@ -269,7 +270,7 @@ class Groups:
     def _grant(
         self, group: str, client_id: str, queues: list[MessageQueue]
     ) -> tuple[GroupChange, Callable[[str], Reply]]:
-        """What is to be written, and the answer once it is."""
+        """The change that the log has to take, and the answer that follows on its outcome."""
         held, free = [], []
         now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS)
         for queue in queues:
@@ -299,7 +300,7 @@ class Groups:
         return _holders(own, ""), written
 
     def _holder(self, group: str, queue: MessageQueue) -> tuple[str, bool]:
-        """Who has the lock, empty: nobody; and whether that is confirmed."""
+        """The client that holds the lock (empty: none), and whether its grant is confirmed."""
         topic, queue_id = queue.topic, queue.queue_id
         holder, waiting = self._log.newest(group, lambda change: change.holders.get(topic, {}).get(queue_id))
         return holder or "", waiting is None

@@ -33,7 +33,7 @@ TAKEOVER_GRACE_MS: Final = 60_000
 """Two heartbeats of a client."""
 CLIENTS_PER_GROUP_MAX: Final = 1_000
 MEMBERS_MAX: Final = 20_000
-"""Of all groups."""
+"""The members of all groups together, as links."""
 TOPICS_PER_GROUP_MAX: Final = 128
 TEXT_CHARS_MAX: Final = 16 * 1024 * 1024
 """Subscriptions of all groups."""
@@ -43,7 +43,7 @@ Link = TypeVar("Link", bound=Hashable)
 
 
 class News(IntEnum):
-    """What a heartbeat brings."""
+    """A heartbeat's news of one group."""
 
     NONE = 0
     FACTS = 1
@@ -74,7 +74,7 @@ class GroupTable(Generic[Link]):
     """All groups that were heard. Driven by one thread: the loop of the broker."""
 
     def __init__(self) -> None:
-        """Nobody was heard."""
+        """The table of a process that has heard no heartbeat yet."""
         self.left: dict[str, set[str]] | None = None
         """During the grace of a new master: client ids that left, which are remembered no more."""
         self._groups: dict[str, _Group] = {}
@@ -104,7 +104,7 @@ class GroupTable(Generic[Link]):
         known = self._groups.get(group)
         old = None if known is None else known.members.get(link)
         if old is not None:
-            # Whatever is refused of what it says, it is there: a member that counts as silent loses its queues.
+            # The member is there, even if its words are refused: one that counts as silent loses its queues.
             old.heard_ms = member.heard_ms
             if not has_subscriptions:
                 return News.NONE
@@ -199,7 +199,7 @@ class GroupTable(Generic[Link]):
     # --- what is told ------------------------------------------------------------------------------------------------
 
     def subscription(self, group: str, topic: str, remembered: Facts) -> Subscription | None:
-        """What the group wants of the topic (rule 4); None: nothing."""
+        """The group's subscription to the topic (rule 4); None: it has none."""
         known = self._groups.get(group)
         word = None if known is None else known.words.get(topic)
         return word[0] if word is not None else remembered.subscriptions.get(topic)

@@ -23,8 +23,8 @@ LOCK_MS_MAX: Final = 60_000
 """RocketMQ's clients believe in a lock for 30 s, and renew it every 20."""
 LOCK_PROOF_MS: Final = 20_000
 """
-What was renewed at its end is believed until 50 s after the proof: the next master, which came later, frees no lock for
-``LOCK_MS_MAX``.
+A renewal at the end of that time is believed until 50 s after the proof: the next master, which came later, frees no
+lock for ``LOCK_MS_MAX``.
 """
 QueueName = tuple[str, str, int]
 """Group, topic and queue id."""

@@ -21,11 +21,12 @@ from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, OnOutcome
-from rollcall_ha.broker.consuming.ports import Responder, Standing
+from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
+from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     MessageQueue,
@@ -154,7 +155,7 @@ class Offsets:
         _, waiting = self._log.newest(asked.consumer_group, lambda change: change.offsets.get(topic, {}).get(queue_id))
         if waiting is None or len(waiting) >= WAITING_MAX:
             return self._find(asked)
-        # Whoever takes a queue over asks just when its last owner has committed.
+        # A member that takes a queue over asks just when its last owner has committed.
         request = kept(frame)
         waiting.append(lambda _: self._find(asked).give(connection, request))
         return None

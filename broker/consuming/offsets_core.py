@@ -47,7 +47,7 @@ class GroupChange(msgspec.Struct, omit_defaults=True):
 
     @property
     def tables(self) -> tuple[dict[str, dict[int, Any]], ...]:
-        """All rows."""
+        """The rows by topic and queue id: offsets, resets, holders of locks."""
         return self.offsets, self.resets, self.holders
 
     @property

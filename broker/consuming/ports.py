@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from rollcall_ha.broker.handlers.ports import Responder
-
-__all__ = ("Appender", "Responder", "Standing")
-
 
 class Standing(Protocol):
     """The replica's place in its set, as of now."""

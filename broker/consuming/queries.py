@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from rollcall_ha.broker.consuming.ports import Responder
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
 from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import Int64, Name

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.broker.consuming.ports import Responder
+from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.consumers import NONSENSE
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -30,7 +30,7 @@ class Reply(msgspec.Struct, frozen=True):
     """The frame's: RocketMQ's clients judge by it what a broker can do."""
 
     def give(self, connection: RemotingConnection, frame: Frame) -> None:
-        """Answer ``frame``."""
+        """Write this answer to ``frame`` on its link; a one-way gets none."""
         remark = self.remark or None
         connection.respond(
             frame, self.code, body=self.body, ext_fields=self.ext_fields, remark=remark, version=self.version

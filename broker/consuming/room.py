@@ -17,11 +17,11 @@ from typing import Final
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Appender, Responder, Standing
+from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
-from rollcall_ha.broker.handlers.ports import Gate
+from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
 from rollcall_ha.controller.contract.ids import SetKey

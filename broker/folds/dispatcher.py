@@ -386,6 +386,7 @@ class Dispatcher:
 
     def _distrust(self) -> None:
         """A sync has failed: again it would succeed, without the pages that it lost. The next start builds all anew."""
+        # For good: this process makes no mark any more.
         self._is_marking = True
         self.index.is_trusted = False
         assert self._disk is not None, "a mark was being made"

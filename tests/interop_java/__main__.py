@@ -149,6 +149,7 @@ def clients_at_ours(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str
             print(f"\nFaults of our brokers under a producer and a push consumer of RocketMQ {rocketmq.version}")
             print(table(run.strikes), flush=True)
     print(_audit_line(audit))
+    COUNTS.update(consumed_by_sql=len(run.by_sql.consumed))
     COUNTS.update(faults=len(run.strikes), offsets_asked=run.offsets_asked, offsets_fell=run.offsets_fell)
     wrong = _complaints(audit)
     if run.offsets_fell or not run.offsets_asked:

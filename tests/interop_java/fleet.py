@@ -247,11 +247,18 @@ class JavaFleet:
         return self._client(name, PRODUCER_MAIN, namesrv, topic, str(directory), *map(str, numbers))
 
     def start_consumer(
-        self, directory: Path, *, namesrv: str, topic: str, seconds_max: int = 3600, name: str = "consumer"
+        self,
+        directory: Path,
+        *,
+        namesrv: str,
+        topic: str,
+        seconds_max: int = 3600,
+        name: str = "consumer",
+        by_sql: tuple[str, str] | None = None,
     ) -> int:
-        """Start the push consumer that writes ``directory/consumed.tsv``."""
+        """Start the push consumer that writes ``directory/consumed.tsv``; ``by_sql``: (group, expression) of another."""
         directory.mkdir(parents=True, exist_ok=True)
-        return self._client(name, CONSUMER_MAIN, namesrv, topic, str(directory), str(seconds_max))
+        return self._client(name, CONSUMER_MAIN, namesrv, topic, str(directory), str(seconds_max), *(by_sql or ()))
 
     def restart(self, name: str) -> int:
         """Start again, as it was, one that is down; returns its pid."""

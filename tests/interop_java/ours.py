@@ -1,5 +1,5 @@
 """
-RocketMQ's own producer and push consumer, with their defaults, at our brokers, while these are killed and stopped.
+RocketMQ's own producer and two push consumers, with their defaults, at our brokers, while these are killed and stopped.
 
 Here: the faults, what must hold after each, the audit. Not here: who is asked to run it (``__main__``), the clients
 (``tests.interop_java.fleet``).
@@ -30,6 +30,8 @@ HEALTHY_ACKS = 200
 RESUMED_DEADLINE_S = 90.0
 HEALED_DEADLINE_S = 60.0
 STOPPED_S = 4.0
+"""A hang of the master: longer than the fast preset waits for a silent one."""
+SQL_CONSUMER, SQL = "by-sql", "KEYS IS NOT NULL AND KEYS <> 'nobody'"
 
 
 class Ours:
@@ -43,11 +45,16 @@ class Ours:
         self._key = fleet.set_keys()[0]
         self._folder = java.directory / "books"
         self._books = Books(self._folder)
+        self.by_sql = Books(java.directory / SQL_CONSUMER)
+        """Of a second group, which takes what an SQL92 expression lets pass: here, everything."""
 
     def run(self) -> Audit:
         """Raises ``LauncherError``: something did not come back in time."""
         names = ";".join(self._fleet.file.broker(name).listen for name in self._fleet.brokers)
         self._java.start_consumer(self._folder, namesrv=names, topic=TOPIC, name=CONSUMER)
+        self._java.start_consumer(
+            self.by_sql.directory, namesrv=names, topic=TOPIC, name=SQL_CONSUMER, by_sql=(SQL_CONSUMER, SQL)
+        )
         self._java.start_producer(
             self._folder, namesrv=names, topic=TOPIC, pause_ms=5, route_poll_ms=self._plan.route_poll_ms, name=PRODUCER
         )
@@ -60,8 +67,12 @@ class Ours:
             self._strike(kind)
         self._java.terminate(PRODUCER)
         books = self._books
-        wait_until(lambda: not books.missing(), deadline_s=RESUMED_DEADLINE_S, what="everything to be consumed")
-        self._java.terminate(CONSUMER)
+        wait_until(
+            lambda: not books.missing() and not books.acked.keys() - self.by_sql.consumed.keys(),
+            deadline_s=RESUMED_DEADLINE_S,
+            what="everything to be consumed by both groups",
+        )
+        self._java.terminate(CONSUMER, SQL_CONSUMER)
         acked, consumed = books.acked, books.consumed
         return Audit(
             acked=len(acked),
@@ -76,7 +87,7 @@ class Ours:
     def _until_at_work(self) -> None:
         """New messages are acknowledged, and all that were until now are consumed."""
         acked, here = len(self._books.acked), set(self._books.acked)
-        self._java.require_running(PRODUCER, CONSUMER)
+        self._java.require_running(PRODUCER, CONSUMER, SQL_CONSUMER)
         wait_until(
             lambda: len(self._books.acked) >= acked + HEALTHY_ACKS and not (here - self._books.consumed.keys()),
             deadline_s=RESUMED_DEADLINE_S,

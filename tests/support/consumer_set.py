@@ -15,9 +15,9 @@ from typing import Any, cast
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
-from rollcall_ha.broker.consuming.ports import Responder
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import QueueKey
+from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame
