@@ -86,6 +86,8 @@ class SetFacts:
         self.grades: dict[MasterEpoch, LossVerdict] = {}
         self.left_as_learners: set[BrokerId] = set()
         """Since the last alter or election: the master may not have heard of it yet."""
+        self.judged: set[Incarnation] = set()
+        """Processes whose registration was applied once, also by controllers that have forgotten it since."""
         self.legal = LogOffset(0)
         """Consumers were told to go on up to here (R19)."""
         self.losses = 0
@@ -256,6 +258,7 @@ class Oracle:
             self.counts.add("alters refused")
         elif isinstance(event, ReplicaRegistered):
             self.counts.add(f"restarts {event.intactness.value}")
+            facts.judged.add(event.incarnation)
             if event.description.is_learner:
                 facts.left_as_learners.add(event.broker_id)
             disk = self._disk_of(key, event.broker_id)
@@ -270,6 +273,9 @@ class Oracle:
             # One that is out of the set already may be intact since: it was judged in the life before, whose process died
             # before it heard so.
             is_found = is_found and event.broker_id in event.sync_state_set
+            # A process that has ended spoke of the disk that it had; its successor, which is judged next, has this one.
+            is_of_this_disk = self.incarnation_of(key, event.broker_id) == event.incarnation
+            is_found = is_found and is_of_this_disk
             is_proven = event.intactness in (Intactness.SAME_BOOT, Intactness.CLEAN_STOP)
             if is_found and (is_copy or (has_lost and is_proven)):
                 raise Violation(
@@ -280,7 +286,7 @@ class Oracle:
                 self.counts.add("volumes found to be old", int(disk.has_old_births))
             if facts.watch is not None:
                 facts.watch.registered(event, has_lost=has_lost)
-            if self.incarnation_of(key, event.broker_id) == event.incarnation:
+            if is_of_this_disk:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
                 disk.lost_bytes, disk.was_replaced, disk.has_failed_sync = 0, False, False
         elif isinstance(event, ReplicasCleaned):
@@ -518,8 +524,13 @@ class Oracle:
         for member in command.joining:
             disk = self._disk_of(command.set_key, member.broker_id)
             replica = state.replica(member.broker_id) if state is not None else None
+            living = self.incarnation_of(command.set_key, member.broker_id)
             if replica is not None and replica.incarnation != member.incarnation:
                 # Of a process that has ended since, and has a judged successor: the controllers refuse it.
+                continue
+            if living != member.incarnation and living in facts.judged:
+                # The judged successor is among the entries that controllers lost when they were put back: it registers again.
+                self.counts.add("alters for a process that has ended, its successor forgotten")
                 continue
             if not disk.lost_bytes and not disk.was_replaced and disk.size() < needed:
                 raise Violation(
