@@ -27,6 +27,9 @@ class LiveSettings:
     def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
         """``retime`` is called behind each change; ``file``: of the own fleet file."""
         self.timing = file
+        self.settings = settings_of(file)
+        self.is_known = False
+        """Whether a controller has said what is in force; nothing is deleted before: its file may keep less."""
         self.version = 0
         """What heartbeats tell; 0: it works by the file."""
         self._file = file
@@ -37,7 +40,7 @@ class LiveSettings:
         if told.version == self.version:
             return
         self.version = told.version
-        self.timing = timing_with(told.settings, self._file)
+        self.settings, self.timing = told.settings, timing_with(told.settings, self._file)
         self._retime(self.timing, told.settings)
         differing = [str(change) for change in changes(settings_of(self._file), told.settings)]
         _log.info("settings_taken", version=told.version, file_to_settings=differing)

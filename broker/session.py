@@ -432,8 +432,12 @@ class ControllerSession:
             self._revoked.take(told)
 
     def _take_settings(self, told: SettingsTold | None) -> None:
-        if told is not None and self._settings is not None:
+        if self._settings is None:
+            return
+        if told is not None:
             self._settings.take(told)
+        # An answer without settings says that those in force here are the right ones.
+        self._settings.is_known = True
 
     async def _persist(self, identity: Identity) -> None:
         await self._owner.persist_identity(identity)

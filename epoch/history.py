@@ -126,6 +126,11 @@ class EpochHistory:
         # ``<``: an entry that starts at the cut has lost all its bytes. Kept, it would claim the next master's.
         return EpochHistory(entry for entry in self._entries if entry.start_offset < offset)
 
+    def truncated_prefix(self, offset: LogOffset) -> EpochHistory:
+        """Without the entries whose bytes all lie below ``offset``: what is left when the log begins there."""
+        first = max(bisect_right(self._entries, offset, key=_start_of) - 1, 0)
+        return EpochHistory(self._entries[first:])
+
     def repaired(self, log_end: LogOffset) -> EpochHistory:
         """Without the entries that begin beyond the end of the log: for a start after bytes were lost (R9, W5)."""
         # Without it the log ends at 500 and its last epoch "starts" at 900: what is appended at 500 belongs to no

@@ -116,7 +116,7 @@ class ConsumerLog:
         self._is_going_on = False
         self._gathered = _Batch()
         self._on_way: _Batch | None = None
-        self._is_timed = self._is_due = False
+        self._is_timed = self._is_due = self._is_again_wanted = False
         self._again: _Again | None = None
         self._told_again_ms = now_ms()
         self._written_ms = 0
@@ -127,7 +127,19 @@ class ConsumerLog:
     def is_whole(self) -> bool:
         """Whether ``known`` is all that was ever said: a log that begins in the middle lacks groups (rule 5)."""
         # Without any record of the topic, such a log would look as if there had never been a group.
-        return self._start <= self.known.since and (self._next > 0 or self._records.min_offset <= 0)
+        return self._start <= self.known.since and (self._next > 0 or self._folds.knows_all)
+
+    def kept_from(self) -> int:
+        """First byte of the log that a rebuild reads; that of the log while it is not known. Raises ``OSError``."""
+        if not self.follow():
+            return self._records.min_offset
+        queue = self._folds.queue(TOPIC, 0)
+        unit = b"" if queue is None else queue.units(max(self.known.since, queue.min_offset), 1)
+        return UNIT.unpack(unit)[0] if unit else self._records.confirm_offset
+
+    def tell_again(self) -> None:
+        """All groups, at the next tick: the log is to lose what ``kept_from`` says."""
+        self._is_again_wanted = True
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -318,10 +330,11 @@ class ConsumerLog:
             self._again = None
         elif is_known and self._again is None and self._on_way is None and self._is_again_due():
             self._again = _Again(self._next, sorted(self.known.groups, reverse=True))
+            self._is_again_wanted = False
             self._set_timer()
 
     def _is_again_due(self) -> bool:
-        is_old = bool(self._next) and self._now_ms() - self._told_again_ms >= AGAIN_MS
+        is_old = bool(self._next) and (self._is_again_wanted or self._now_ms() - self._told_again_ms >= AGAIN_MS)
         return is_old or not self.is_whole or self._next - self.known.since >= AGAIN_RECORDS
 
     def _set_timer(self) -> None:

@@ -189,7 +189,7 @@ class Pulls:
                 is_held = request.wait_ms > 0 and pull.offset >= found.max_offset
                 code = ClientResult.PULL_NOT_FOUND if is_held else ClientResult.SYSTEM_BUSY
                 found = Found(code, pull.offset, _behind(behind_bytes))
-            elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and self._records.min_offset > 0:
+            elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and not self._folds.knows_all:
                 found = Found(ClientResult.SYSTEM_ERROR, pull.offset, self._unseen())
         if found.damage:
             self._tell_damage(found.damage)
@@ -268,7 +268,7 @@ class Pulls:
         queue, ends = self._folds.queue(*key), self._log_ends()
         # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
         # queue that has thousands, and a consumer would begin there again.
-        if self._records.min_offset > 0 and not (ends.has(*key) if is_log_end else queue is not None):
+        if not self._folds.knows_all and not (ends.has(*key) if is_log_end else queue is not None):
             return Reply(ClientResult.SYSTEM_ERROR, self._unseen())
         if is_log_end:
             return ends.max_offset(*key)

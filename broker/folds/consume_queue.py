@@ -23,7 +23,7 @@ import struct
 import threading
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -126,6 +126,20 @@ class QueueFiles:
                         os.ftruncate(descriptor, at - base)
                         os.ftruncate(descriptor, self._file_bytes)
 
+    def is_later_file(self, before: int, following: int) -> bool:
+        """Of two queue offsets."""
+        return before // self.file_units < following // self.file_units
+
+    def erase_below(self, key: QueueKey, at: int) -> None:
+        """*Blocking*. Files whose bytes all lie below byte ``at`` are gone. Raises ``OSError``."""
+        folder = queue_folder(self.root, *key)
+        with self.lock:
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                base = int(path.name) if path.name.isdecimal() else at
+                if base + self._file_bytes <= at:
+                    self._forget(key, base)
+                    path.unlink()
+
     def close(self) -> None:
         """Nothing is open any more; the next use opens again."""
         with self.lock:
@@ -224,9 +238,13 @@ class ConsumeQueue:
             return bytes(self._tail[at : at + count * UNIT_BYTES])
         return self._files.read(self._key, start * UNIT_BYTES, min(count, self.written - start) * UNIT_BYTES)
 
-    def first_at_or_beyond(self, offset: int) -> int:
-        """The first queue offset whose record lies at or behind the log's ``offset``. Raises ``OSError``."""
-        low, high = self.min_offset, self.max_offset
+    def first_at_or_beyond(self, offset: int, low: int = 0, high: int | None = None) -> int:
+        """
+        The first queue offset of [``low``, ``high``) whose record lies at or behind the log's ``offset``, or ``high``.
+
+        Raises ``OSError``.
+        """
+        low, high = max(low, self.min_offset), self.max_offset if high is None else high
         while low < high:
             middle = (low + high) // 2
             place, size, _ = UNIT.unpack(self.units(middle, 1))
@@ -237,6 +255,18 @@ class ConsumeQueue:
             else:
                 low = middle + 1
         return low
+
+    def trim(self, first: int, start: int) -> bool:
+        """
+        The log begins at ``start``; ``first`` is the first unit in the files behind it, or where they ended.
+
+        Whether a file may go.
+        """
+        before = self.min_offset
+        # The rest is in memory.
+        found = self.first_at_or_beyond(start, first) if first >= self.written else first
+        self.min_offset = max(before, found)
+        return self._files.is_later_file(before, self.min_offset)
 
     def cut(self, end: int) -> None:
         """*Blocking*. Take back the units from the queue offset ``end`` on. Raises ``OSError``."""
@@ -286,12 +316,13 @@ class ConsumeQueues:
     def load(
         self,
         rows: Iterable[tuple[bytes, int, int, int]],
+        start: int,
         end: int,
         is_of_log: Callable[[QueueKey, int, int, int], bool],
     ) -> str:
         """
-        *Blocking*. Open the queues that a mark counted, as (topic, id, first, next), for a log of which ``end`` bytes
-        are counted; ``is_of_log`` says whether (key, queue offset, place, size) names a record of it.
+        *Blocking*. Open the queues that a mark counted, as (topic, id, first, next), for a log that has [``start``,
+        ``end``) of what was counted; ``is_of_log`` says whether (key, queue offset, place, size) names a record of it.
 
         Returns what is amiss with their files, empty: nothing; then nothing lies behind what was counted. Raises
         ``OSError``.
@@ -303,17 +334,22 @@ class ConsumeQueues:
             try:
                 # The log was cut since the mark was made, or lost its end with the power.
                 keep = queue.first_at_or_beyond(end)
-                last = queue.units(keep - 1, 1)
+                # Or its front, by age.
+                queue.min_offset = queue.first_at_or_beyond(start, high=keep)
+                last = queue.units(keep - 1, 1) if queue.min_offset < keep else b""
             except (FileNotFoundError, struct.error) as error:
                 return f"files of {queue_folder(self.files.root, *key)} are gone or too short: {error}"
-            if keep <= first:
+            if not keep:
                 self._drop(key)
                 continue
-            place, size, _ = UNIT.unpack(last)
-            if not is_of_log(key, keep - 1, place, size):
+            # Nothing is left of it but its number.
+            place, size, _ = UNIT.unpack(last or _BLANK)
+            if last and not is_of_log(key, keep - 1, place, size):
                 return f"unit {keep - 1} in {queue_folder(self.files.root, *key)} names another record, at {place}"
             queue.written = queue.max_offset = queue.marked = keep
             self.files.erase_from(key, keep * UNIT_BYTES)
+            if queue.min_offset >= self.files.file_units:
+                self.files.erase_below(key, queue.min_offset * UNIT_BYTES)
         self._remove_unknown()
         return ""
 
@@ -324,13 +360,32 @@ class ConsumeQueues:
             if folder not in known and folder.is_dir():
                 shutil.rmtree(folder)
 
+    def firsts(self, start: int) -> list[tuple[QueueKey, int]]:
+        """
+        *Blocking*, beside the loop. Of each queue the first unit in its files of a record at or behind the log's
+        ``start``, or where its files end. Raises ``OSError``.
+        """
+        found: list[tuple[QueueKey, int]] = []
+        for key, queue in list(self._table.items()):
+            try:
+                found.append((key, queue.first_at_or_beyond(start, high=queue.written)))
+            except (FileNotFoundError, struct.error):
+                continue  # a cut took them; or the next pull, or start, tells what is amiss
+        return found
+
+    def erase_below(self, firsts: Mapping[QueueKey, int]) -> None:
+        """*Blocking*. Files in front of these queue offsets are gone. Raises ``OSError``."""
+        for key, first in firsts.items():
+            self.files.erase_below(key, first * UNIT_BYTES)
+
     def cut(self, end: int) -> None:
         """*Blocking*. Take back the units of all records at or behind the log's ``end``. Raises ``OSError``."""
         for key, queue in list(self._table.items()):
             keep = queue.first_at_or_beyond(end)
             queue.cut(keep)
             # No record is left: with it in the table, ``has`` a queue that no record has, which no fresh build knows.
-            if keep <= queue.min_offset:
+            # One whose older records went by age keeps its number (R19).
+            if not keep:
                 self._drop(key)
 
     def _drop(self, key: QueueKey) -> None:

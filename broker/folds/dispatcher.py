@@ -10,6 +10,7 @@ Rule 2: queues first, then those who wait for them, then the key index.
 Rule 3: a mark counts what was durable before it. A start takes the mark, and dispatches what lies behind it again.
 Files that do not agree with the mark, or with the log, are removed, and all is dispatched again.
 Rule 4: while a thread cuts or closes the log the folds rest: nothing is read, and ``catch_up`` says so.
+Rule 5: a log that begins later begins later for its folds, too: units of deleted records go, numbers of queues stay.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_s
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.log_index import Indexed
 from rollcall_ha.broker.log.record import RecordError, RecordView, index_fields
+from rollcall_ha.broker.log.told_queues import TOPIC, Told, find_part
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.properties import last_value
 from rollcall_ha.epoch.model import LogOffset
@@ -53,6 +55,8 @@ MARK_STEP_BYTES: Final = 64 * 1024 * 1024
 """A start after a crash dispatches at most about this much again."""
 RETRY_MS: Final = 1_000
 """After a full disk."""
+TRIMMED_QUEUES: Final = 1_000
+"""In one turn of the loop, behind a deletion."""
 PROGRESS_BYTES: Final = 1024 * 1024 * 1024
 """A rebuild writes a line for each."""
 TAGS_BYTES_MAX: Final = 64
@@ -83,6 +87,10 @@ class Dispatcher:
         self._queues = queues
         self._codes: dict[bytes, int] = {b"": 0}
         self._on_grown: list[Callable[[Sequence[QueueKey]], None]] = []
+        self.told = Told()
+        """Of what was taken in."""
+        self._to_erase: dict[QueueKey, int] = {}
+        """Queues with files below their first unit."""
         self._marked_offset = at
         self._is_marking = False
         self._was_built_anew = False
@@ -105,16 +113,19 @@ class Dispatcher:
         queues = ConsumeQueues(root, sizes.queue_units)
         mark = read_small_or_none(root / FOLDS_FILE_NAME, FoldsMark)
         amiss = "there is no mark of them in this log"
-        at = log.min_offset
+        at, told = log.min_offset, Told()
         if mark is not None and at <= mark.offset:
             end = min(mark.offset, log.whole_offset)
-            amiss = queues.load(mark.queues, end, partial(_is_of_log, log))
+            amiss = queues.load(mark.queues, at, end, partial(_is_of_log, log))
             if not amiss:
                 at = end
+                told = Told(mark.told_from, mark.told_at)
+                told.cut(end)
                 if end < mark.offset:
                     # The log lost its end with the power. Left as it is, the mark would count units of other records
                     # as soon as the log has grown past it again.
-                    write_small(root / FOLDS_FILE_NAME, FoldsMark(offset=end, queues=queues.rows()))
+                    mark = FoldsMark(offset=end, queues=queues.rows(), told_from=told.since, told_at=told.at)
+                    write_small(root / FOLDS_FILE_NAME, mark)
         if amiss:
             # Before the files go: killed while they are built, the next start would take zeros for units of a cut.
             durable_unlink(root / FOLDS_FILE_NAME)
@@ -123,7 +134,9 @@ class Dispatcher:
                 _log.warning("folds_are_built_anew", reason=amiss, start_offset=at, end_offset=log.whole_offset)
         shape = Shape(slot_count=sizes.index_slots, unit_count=sizes.index_units)
         index = KeyIndex.open(root, valid_to=at, start=log.min_offset, shape=shape)
-        return cls(root, log, queues, index, at)
+        folds = cls(root, log, queues, index, at)
+        folds.told = told
+        return folds
 
     def start(self, disk: Executor) -> None:
         """Follow the log; ``disk``: a thread of its own, as the syncs of a mark may take seconds."""
@@ -155,6 +168,11 @@ class Dispatcher:
 
     def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
         self._on_grown.append(on_grown)
+
+    @property
+    def knows_all(self) -> bool:
+        """As ``ports.Folds`` says."""
+        return self.min_offset <= self.told.since
 
     @property
     def behind_bytes(self) -> int:
@@ -276,6 +294,8 @@ class Dispatcher:
                 unindexed.append((base + at, topic, queue_id, queue_offset, properties, is_queued))
             if not is_queued:
                 continue
+            if topic == TOPIC:
+                self._note_told(properties, base + at + size)
             if _KEY in properties:
                 keyed.append((topic, properties, base + at, size, stored_at_ms, is_queued))
             tags = tags_of(properties)
@@ -293,6 +313,17 @@ class Dispatcher:
             # Now that nothing of the run can fail: taken twice, a number of a producer would be a repeat of itself.
             index.take_all(unindexed, LogOffset(stop))
         return tuple(grown), keyed
+
+    def _note_told(self, properties: bytes, end: int) -> None:
+        """Raises ``OSError``."""
+        part = find_part(properties)
+        # Of an older log than this one: what moved a queue on between the two may be gone.
+        if part is None or part.since < self.min_offset:
+            return
+        for topic, queue_id, following in part.queues():
+            if following and self._queues.find((topic, queue_id)) is None:
+                self._queues.add((topic, queue_id), following)
+        self.told.note(part, end)
 
     def _code_of(self, tags: bytes) -> int:
         if len(self._codes) >= TAGS_CODES_MAX:
@@ -340,19 +371,28 @@ class Dispatcher:
 
     # --- marks -------------------------------------------------------------------------------------------------------
 
-    def _mark(self) -> None:
+    def _mark(self) -> asyncio.Future[None] | None:
+        """None: one is being made."""
         if self._is_marking or self._loop is None or self._disk is None:
-            return
+            return None
         self._is_marking = True
         unmarked, mark, generation = self._gather()
         work = self._loop.run_in_executor(self._disk, self._write_mark, unmarked, mark, generation)
         work.add_done_callback(partial(self._was_marked, unmarked, mark, generation))
+        return work
 
     def _gather(self) -> tuple[_Unmarked, FoldsMark, int]:
         queues = self._queues
         unmarked = [queue.unmarked() for _, queue in queues if queue.max_offset != queue.marked]
-        mark = FoldsMark(offset=LogOffset(self.dispatched_offset), queues=queues.rows())
-        return unmarked, mark, queues.files.generation
+        return unmarked, self._new_mark(), queues.files.generation
+
+    def _new_mark(self) -> FoldsMark:
+        return FoldsMark(
+            offset=LogOffset(self.dispatched_offset),
+            queues=self._queues.rows(),
+            told_from=self.told.since,
+            told_at=self.told.at,
+        )
 
     def _write_mark(self, unmarked: _Unmarked, mark: FoldsMark, generation: int) -> None:
         """*Blocking*. Raises ``OSError``; ``StaleError``: units were taken back meanwhile, there is no new mark."""
@@ -393,6 +433,38 @@ class Dispatcher:
         for name in (FOLDS_FILE_NAME, MARK_FILE_NAME):
             self._disk.submit(durable_unlink, self._root / name)
 
+    # --- the front ---------------------------------------------------------------------------------------------------
+
+    async def trim(self) -> None:
+        """
+        The log begins later: so do queues and index when this returns; readers pass by what is gone meanwhile.
+
+        What a cut or another mark comes between is done by the next call, or by the next start. Raises ``OSError``.
+        """
+        start, generation = self.min_offset, self._queues.files.generation
+        on_disk = asyncio.get_running_loop().run_in_executor
+        firsts = await on_disk(self._disk, self._queues.firsts, start)
+        for at, (key, first) in enumerate(firsts):
+            if at % TRIMMED_QUEUES == 0:
+                await asyncio.sleep(0)
+            # Behind a cut the files hold other units.
+            if self._resting or generation != self._queues.files.generation:
+                return
+            if (queue := self._queues.find(key)) is not None and queue.trim(first, start):
+                self._to_erase[key] = queue.min_offset
+        if self.index.has_below(start):
+            self.rest(is_resting=True)
+            try:
+                await on_disk(self._disk, self.index.trim, start)
+            finally:
+                self.rest(is_resting=False)
+        # A mark that counts them would miss the files that go.
+        if self._to_erase and (marked := self._mark()) is not None:
+            await asyncio.wait((marked,))
+            if not marked.cancelled() and marked.exception() is None:
+                gone, self._to_erase = self._to_erase, {}
+                await on_disk(self._disk, self._queues.erase_below, gone)
+
     # --- cuts and the end --------------------------------------------------------------------------------------------
 
     def rest(self, *, is_resting: bool) -> None:
@@ -418,6 +490,7 @@ class Dispatcher:
         with self._queues.files.lock:
             # The log is cut already, whatever comes next: left above its end, this would leave out all that follows.
             self.dispatched_offset = end
+            self.told.cut(end)
             try:
                 if is_new:
                     self._queues.clear()
@@ -425,8 +498,7 @@ class Dispatcher:
                     self._queues.cut(end)
                     # Files of queues that are gone would be missed by the next start.
                     if end < self._marked_offset:
-                        mark = FoldsMark(offset=LogOffset(end), queues=self._queues.rows())
-                        write_small(self._root / FOLDS_FILE_NAME, mark)
+                        write_small(self._root / FOLDS_FILE_NAME, self._new_mark())
             except (OSError, struct.error) as error:
                 _log.error(
                     "folds_are_built_anew", reason=f"a cut of them failed: {error}", start_offset=self.min_offset

@@ -275,15 +275,24 @@ class KeyIndex:
             self._note(start)
             self._settle()
 
+    def has_below(self, start: int) -> bool:
+        """Whether ``trim`` would remove a file."""
+        return any(file.header.end_offset < start for file in self._point.files[:-1])
+
     def trim(self, start: int) -> None:
         """*Blocking*. Remove files with records below the log offset ``start`` only. Raises ``OSError``."""
-        point = self._point
-        kept = tuple(file for file in point.files if file.header.end_offset >= start or file is point.files[-1])
-        if kept != point.files:
+        with self._lock:
+            point = self._point
+            kept = tuple(file for file in point.files if file.header.end_offset >= start or file is point.files[-1])
+            if kept == point.files:
+                return
             for file in set(point.files) - set(kept):
                 file.detach()
             self._point = msgspec.structs.replace(point, files=kept)
-            self.flush()
+            if self._is_unsettled:
+                self._settle()
+            else:
+                self._flush(self._point)
             self._remove_unknown()
 
     def _take_back(self, end: int) -> None:

@@ -63,6 +63,11 @@ class Folds(Protocol):
         """Ids of the topic's queues that have had visible records, ascending; empty = the topic is not known."""
         ...
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether a queue that is not known never was: also of a log that has lost its front by age."""
+        ...
+
     def catch_up(self) -> int:
         """
         Take in what is confirmed, within one budget; returns how many confirmed bytes are left.

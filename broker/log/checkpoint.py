@@ -51,7 +51,9 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
     confirm_offset: LogOffset = LogOffset(0)
     released_offset: LogOffset = LogOffset(0)
     start_offset: LogOffset | None = None
-    """First byte of the log; None: not said, as by a cut that has moved it."""
+    """First byte of the log; None: not said, as by a cut that has moved it. Segments below it are being deleted."""
+    whole_from: LogOffset = LogOffset(0)
+    """A log that begins at or below it lacks nothing that its set keeps: older bytes went by age, here or there."""
     boot_id: str = ""
     """Boot of the machine on which this was written; empty: not said."""
 
@@ -70,6 +72,7 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
             checked_offset=min(self.checked_offset, end),
             confirm_offset=min(self.confirm_offset, end),
             released_offset=min(self.released_offset, end),
+            whole_from=self.whole_from,
             boot_id=self.boot_id,
         )
 
@@ -122,6 +125,9 @@ class FoldsMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     offset: LogOffset
     queues: tuple[tuple[bytes, int, int, int], ...]
     """(topic, queue id, first, next)."""
+    told_from: int = 0
+    told_at: int = 0
+    """Of the newest whole telling below ``offset`` (``told_queues``): its ``since``, and where it ended."""
 
 
 Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot, FoldsMark)

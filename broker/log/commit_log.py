@@ -41,6 +41,7 @@ from rollcall_ha.broker.log.checkpoint import (
     write_small,
 )
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
+from rollcall_ha.broker.log.deletion import LogFront
 from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
@@ -55,16 +56,13 @@ from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
 from rollcall_ha.ha.ports import FileRegion
+from rollcall_ha.ha.transport import wall_clock_ms
 from rollcall_ha.node.files import atomic_replace
 
 FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""
 INDEX_STEP_BYTES = 64 * 1024 * 1024
 """The index is saved whenever the log has grown by this much, so that a start reads at most about this much."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class CommitLog:
@@ -84,7 +82,7 @@ class CommitLog:
         self._index_saved = LogOffset(0)
         self._preallocator = SegmentPreallocator(files, lambda: self._post(self._tell_room))
         self._disk = threading.Lock()
-        """Held by a sync, by chores and by a cut: one at a time."""
+        """Held by a sync, by chores, by a cut and by a deletion: one at a time."""
         self._generation = 0
         """Counts the cuts of this process."""
         self._synced_generation = 0
@@ -95,10 +93,12 @@ class CommitLog:
         self._on_flushed: list[Callable[[LogOffset], None]] = []
         self._on_room: list[Callable[[], object]] = []
         self._on_confirmed: list[Callable[[], object]] = []
-        self.reader = LogReader(files.segments)
+        self.reader = LogReader(files)
         """Its records where they lie."""
+        self.front = LogFront(files, self._preallocator, self._disk, self._ends, self._store_state)
+        self.front.whole_from = state.whole_from
         self._post: Callable[[Callable[[], None]], object] = lambda call: call()
-        self._now_ms = _now_ms
+        self._now_ms = wall_clock_ms
         self._boot_id = ""
 
     @classmethod
@@ -114,7 +114,7 @@ class CommitLog:
         flush_interval_ms: int = FLUSH_INTERVAL_MS,
         quarantine_days: int = 7,
         quarantine_bytes: int = 8 * 1024**3,
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = wall_clock_ms,
         before_step: Callable[[str], None] = lambda _step: None,
         on_loss: Callable[[], None] = lambda: None,
         on_flush_due: Callable[[], None] | None = None,
@@ -179,15 +179,7 @@ class CommitLog:
 
     def _load_index(self) -> None:
         saved = read_small_or_none(self._files.root / INDEX_FILE_NAME, IndexSnapshot)
-        # A snapshot taken at 900 of a log that recovery ended at 800 counts records that are gone: the next message of
-        # their queue would get an offset behind a hole. One from below the first byte belongs to an older log.
-        if saved is not None and self._index.offset <= saved.offset <= self._whole:
-            self._index.load(saved)
-            self._index_saved = saved.offset
-            self._index.extend(self._files.segments, self._whole)
-            self._index.rebuild_producers(self._files.segments)
-        else:
-            self._index.extend(self._files.segments, self._whole)
+        self._index, self._index_saved = LogIndex.of(self._files.segments, self._whole, saved)
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -571,6 +563,9 @@ class CommitLog:
         with self._disk:
             self._preallocator.prepare(self._max)
 
+    def _ends(self) -> tuple[LogOffset, LogOffset]:
+        return self._whole, min(self._confirm, self._synced)
+
     def _store_state(self) -> None:
         # ``_synced``, not ``_whole``: recovery trusts what lies below without reading it, so an offset that is not on
         # disk yet would let a page that a power cut took pass as a record.
@@ -578,7 +573,8 @@ class CommitLog:
             checked_offset=self._synced,
             confirm_offset=self._confirm,
             released_offset=self._released,
-            start_offset=self.min_offset,
+            start_offset=max(self.min_offset, self.front.deleted_to),
+            whole_from=self.front.whole_from,
             boot_id=self._boot_id,
         )
         if state == self._state:
@@ -607,7 +603,8 @@ class CommitLog:
             raise CutRefusedError(f"cut at {offset}: no record starts there")
         if offset < self._max:
             # A log that loses all its segments still knows where it begins.
-            self._cut(offset, reason, explanation, new_start=offset if offset == self.min_offset else None)
+            new_start = offset if offset == self.min_offset else None
+            self._cut(offset, reason, explanation, new_start, self.front.whole_from)
             return
         # No byte goes, but an entry without one does: the master's history may not have it (W4).
         is_empty = offset == self.min_offset
@@ -616,29 +613,34 @@ class CommitLog:
             self._files.epochs.save(history)
             self._files.history = history
 
-    def set_aside(self, start_offset: LogOffset, explanation: str) -> None:
+    def set_aside(self, start_offset: LogOffset, explanation: str, *, is_whole: bool = True) -> None:
         """
-        Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset`` (S29).
+        Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset`` (S29), with the master's
+        first byte if it is to be a whole one.
 
         Raises:
             CutRefusedError: ``start_offset`` is no segment's start. OSError: see ``cut``.
         """
         if start_offset % self._files.segment_bytes:
             raise CutRefusedError(f"a log cannot begin at {start_offset}: segments have {self._files.segment_bytes}")
-        self._cut(self.min_offset, CutReason.FULL_RESYNC, explanation, new_start=start_offset)
+        whole_from = start_offset if is_whole else LogOffset(0)
+        self._cut(self.min_offset, CutReason.FULL_RESYNC, explanation, start_offset, whole_from)
 
-    def _cut(self, offset: LogOffset, reason: CutReason, explanation: str, *, new_start: LogOffset | None) -> None:
+    def _cut(
+        self, at: LogOffset, reason: CutReason, why: str, new_start: LogOffset | None, whole_from: LogOffset
+    ) -> None:
         mark = CutMark(
-            cut_offset=offset,
+            cut_offset=at,
             end_offset=self._max,
             new_start=new_start,
             reason=reason,
-            explanation=explanation,
+            explanation=why,
             began_at_ms=self._now_ms(),
             state_before=LogState(
                 checked_offset=self._flushed,
                 confirm_offset=self._confirm,
                 released_offset=self._released,
+                whole_from=whole_from,
                 boot_id=self._boot_id,
             ),
             epochs_before=tuple((entry.epoch, entry.start_offset) for entry in self._files.history.entries),
@@ -649,7 +651,7 @@ class CommitLog:
             # belongs to the log before it; a spare made for the old end would be a hole in the folder.
             self._generation += 1
             self._preallocator.discard()
-            end = offset if new_start is None else new_start
+            end = at if new_start is None else new_start
             if reason is CutReason.FULL_RESYNC:
                 self._index = LogIndex(end)
             else:
@@ -659,6 +661,7 @@ class CommitLog:
             self._index_saved = min(self._index_saved, end)
             finish_cut(self._files, mark)
             self._state = mark.state_before.clamped(end)
+            self.front.was_cut(self._state.whole_from)
             self._confirm, self._released = self._state.confirm_offset, self._state.released_offset
             self._max = self._whole = end
             # Left at 900 after a cut to 500, the next 400 received bytes would be acked as synced, unsynced.
@@ -690,6 +693,7 @@ class CommitLog:
             # that are gone for records, unread.
             write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
         self._preallocator.discard()
+        self.front.close_deleted()
         for segment in self._files.segments:
             segment.close()
         self._files.segments.clear()

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, window_start
 from rollcall_ha.broker.log.checkpoint import IndexSnapshot
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.record import blank_bytes, index_fields, walk
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.log.told_queues import TOPIC, find_part
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
 from rollcall_ha.epoch.model import LogOffset
 
@@ -37,6 +39,20 @@ class LogIndex:
         self.producers = ProducerTable()
         self.offset = start
         self._boundaries: list[int] = [start]
+
+    @classmethod
+    def of(cls, segments: Sequence[LogSegment], end: LogOffset, saved: IndexSnapshot | None) -> tuple[Self, LogOffset]:
+        """The index of a log that ends at ``end``, and how much of it is from ``saved``. Raises ``RecordError``."""
+        index = cls(LogOffset(segments[0].base if segments else 0))
+        # A snapshot taken at 900 of a log that recovery ended at 800 counts records that are gone: the next message of
+        # their queue would get an offset behind a hole. One from below the first byte belongs to an older log.
+        is_usable = saved is not None and index.offset <= saved.offset <= end
+        if saved is not None and is_usable:
+            index.load(saved)
+        index.extend(segments, end)
+        if saved is not None and is_usable:
+            index.rebuild_producers(segments)
+        return index, saved.offset if saved is not None and is_usable else LogOffset(0)
 
     def note_boundary(self, offset: int) -> None:
         """A record starts at ``offset``; remembered if it is far enough from the last one that is."""
@@ -63,6 +79,8 @@ class LogIndex:
             self.note_boundary(offset)
             if is_queued:
                 self.queues.fold(topic, queue_id, queue_offset)
+            if topic == TOPIC:
+                self._note_told(properties)
             self._note_stamp(properties, offset)
         self.offset = end
         self.producers.advance(end)
@@ -110,6 +128,18 @@ class LogIndex:
         self.queues.load(saved.queues)
         self.offset = saved.offset
         self.note_boundary(saved.offset)
+
+    def trim(self, start: LogOffset) -> None:
+        """The log begins at ``start`` now. Numbers of queues stay: the next offset of one without records is known."""
+        del self._boundaries[: max(bisect_right(self._boundaries, start) - 1, 0)]
+        self._boundaries[0] = max(self._boundaries[0], start)
+
+    def _note_told(self, properties: bytes) -> None:
+        part = find_part(properties)
+        # Told of an older log than this one: records between may be gone here that moved a queue on.
+        if part is not None and part.since >= self._boundaries[0]:
+            for topic, queue_id, following in part.queues():
+                self.queues.tell(topic, queue_id, following)
 
     def _note_stamp(self, properties: bytes, offset: int) -> None:
         try:

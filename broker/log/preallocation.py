@@ -11,7 +11,7 @@ Rule 1: a spare continues the last segment. A cut moves the end of the log, so i
 Rule 2: no spare is made while a cut runs: the caller of ``prepare`` holds the log's disk lock. A spare lies in the
 log's folder under its own name; one made at 2 GiB for a log that was cut to 1 GiB is a hole, and the next start
 refuses it.
-Rule 3: the list of segments grows here alone, under this lock.
+Rule 3: the list of segments grows here alone, and loses its front here alone, under this lock.
 """
 
 from __future__ import annotations
@@ -110,6 +110,15 @@ class SegmentPreallocator:
             segments.append(spare)
             self._due_at = spare.end - self._lead_bytes
             return spare
+
+    def drop_front(self, start: int) -> list[LogSegment]:
+        """The segments below ``start``, which are not in the list any more: another list is in its place."""
+        # Not shortened in place: a loop that is going over it on another thread would leave out as many segments.
+        with self._lock:
+            segments = self._files.segments
+            gone = [segment for segment in segments if segment.end <= start]
+            self._files.segments = segments[len(gone) :]
+        return gone
 
     def discard(self) -> None:
         """Blocking. The log is cut or closed: the spare, if there is one, is removed. Raises ``OSError``."""

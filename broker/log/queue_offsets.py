@@ -39,8 +39,9 @@ class QueueOffsets:
     def give_back(self, topic: bytes, queue_id: int, offset: int) -> None:
         """The record that took ``offset``, the last one of its queue, is not in the log (rule 2)."""
         key = (topic, queue_id)
-        # The only record of its queue: forgotten, not set to 0, or ``has`` would name a queue that no record has.
-        if offset <= self._first.get(key, 0):
+        # The only record of its queue: forgotten, not set to 0, or ``has`` would name a queue that no record has. One
+        # that had records before the log's beginning keeps its number: a consumer stands there (R19).
+        if offset <= 0:
             self._next.pop(key, None)
             self._first.pop(key, None)
         elif offset < self._next.get(key, 0):
@@ -52,6 +53,11 @@ class QueueOffsets:
         if key not in self._first:
             self._first[key] = queue_offset
         self._next[key] = queue_offset + 1
+
+    def tell(self, topic: bytes, queue_id: int, following: int) -> None:
+        """A record says where the queue went on when it was written; only news where no record of it is left."""
+        self._first.setdefault((topic, queue_id), following)
+        self._next.setdefault((topic, queue_id), following)
 
     def min_offset(self, topic: bytes, queue_id: int) -> int:
         """Lowest offset in the log; 0 for a queue without records."""

@@ -11,9 +11,9 @@ while somebody holds a view of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Final
 
+from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.record import blank_bytes, walk
 from rollcall_ha.broker.log.segment import LogSegment
 
@@ -26,9 +26,8 @@ READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 class LogReader:
     """The bytes of one log."""
 
-    def __init__(self, segments: Sequence[LogSegment]) -> None:
-        """``segments`` is the log's own list, which it changes in place."""
-        self._segments = segments
+    def __init__(self, files: LogFiles) -> None:
+        self._files = files
         self._told_to = 0
 
     def record(self, offset: int, size: int) -> memoryview | None:
@@ -73,7 +72,9 @@ class LogReader:
         self._told_to = min(at + READ_AHEAD_BYTES, segment.end)
 
     def _segment_of(self, offset: int) -> LogSegment | None:
-        segments = self._segments
+        # Once: a deletion puts a shorter list in its place (``CommitLog.delete_front``), and the place of a segment in
+        # one is that of another segment in the other.
+        segments = self._files.segments
         if not segments or not segments[0].base <= offset < segments[-1].end:
             return None
         return segments[(offset - segments[0].base) // segments[0].size]

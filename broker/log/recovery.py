@@ -7,7 +7,7 @@ lost ones (D13). On the boot that wrote them the newest record alone can be torn
 same steps as any cut (R20). Synced records that have changed since are not looked for, but near both ends
 (``soundness``), and reported, never cut.
 
-Rule 1: an interrupted cut is finished before anything is read.
+Rule 1: an interrupted cut, or deletion, is finished before anything is read.
 Rule 2 (R9): epoch entries that begin beyond the end are dropped, so that the next bytes get the epoch they are of.
 Rule 3: the file ``clean-stop`` is good for one start: it is gone, durably, before ``open`` returns.
 Rule 4 (S28): a log with bytes and without an epoch file is refused, never taken for one without epochs.
@@ -31,13 +31,13 @@ from rollcall_ha.broker.log.checkpoint import (
 )
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
 from rollcall_ha.broker.log.record import MAGIC_AT, MAGIC_COMMON, RecordError, blank_bytes, check
-from rollcall_ha.broker.log.segment import LogSegment, open_segments
+from rollcall_ha.broker.log.segment import LogSegment, open_segments, segment_name
 from rollcall_ha.broker.log.soundness import damage_at_the_ends
 from rollcall_ha.broker.log.values import CutReason, RecoveryReport
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore
-from rollcall_ha.node.files import durable_unlink
+from rollcall_ha.node.files import durable_unlink, fsync_directory
 
 
 def recover(
@@ -92,8 +92,9 @@ def recover(
     if end < data_end:
         _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
-    _repair_history(files, end)
-    dropped = tuple(entry.epoch for entry in history.entries if files.history.get(entry.epoch) is None)
+    _repair_history(files, start, end)
+    behind = [entry.epoch for entry in history.entries if entry.start_offset >= start]
+    dropped = tuple(epoch for epoch in behind if files.history.get(epoch) is None)
     report = RecoveryReport(
         was_clean=clean is not None,
         end_offset=end,
@@ -119,6 +120,8 @@ def _open_files(
     log_folder = root / LOG_FOLDER_NAME
     log_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     epochs = EpochStore(root / EPOCH_FILE_NAME)
+    if mark is None:
+        _finish_deletion(root, segment_bytes)
     segments = open_segments(log_folder, segment_bytes, cut_offset=None if mark is None else mark.cut_offset)
     history, fallback = _load_history(epochs, is_new=not segments)
     files = LogFiles(
@@ -130,6 +133,24 @@ def _open_files(
         before_step=before_step,
     )
     return files, fallback
+
+
+def _finish_deletion(root: Path, segment_bytes: int) -> None:
+    """
+    Remove the segments that a deletion has begun to remove: some of them may be gone, and leave a hole.
+
+    Not beside a cut's mark: its new log may begin below the beginning that the state tells still.
+    """
+    folder, state = root / LOG_FOLDER_NAME, read_small_or_none(root / STATE_FILE_NAME, LogState)
+    start = None if state is None else state.start_offset
+    # Without the segment that the log should begin with it has lost bytes, and what is left in front is evidence.
+    if start is None or not (folder / segment_name(start)).exists():
+        return
+    gone = [path for path in folder.iterdir() if path.name.isdecimal() and int(path.name) + segment_bytes <= start]
+    for path in gone:
+        path.unlink()
+    if gone:
+        fsync_directory(folder)
 
 
 def _cut_torn_tail(
@@ -158,14 +179,14 @@ def _load_history(epochs: EpochStore, *, is_new: bool) -> tuple[EpochHistory, st
     return loaded.history, loaded.fallback_reason
 
 
-def _repair_history(files: LogFiles, end: LogOffset) -> None:
+def _repair_history(files: LogFiles, start: LogOffset, end: LogOffset) -> None:
     """
-    Drop the entries beyond the end (rule 2).
+    Drop the entries beyond the end (rule 2), and those of deleted bytes.
 
     An entry (2, 1000) in a log that lost everything behind 900: the master's next bytes are of epoch 1, and those from
     1000 on would be found under epoch 2.
     """
-    repaired = files.history.repaired(end)
+    repaired = files.history.truncated_prefix(start).repaired(end)
     if repaired != files.history:
         files.epochs.save(repaired)
         files.history = repaired

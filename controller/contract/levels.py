@@ -33,7 +33,13 @@ EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Evidence: {"confirmed": 2},
     ReplicaEvidence: {"confirmed_before": 2},
-    Settings: {"ack_timeout_ms": 2},
+    Settings: {
+        "ack_timeout_ms": 2,
+        "retention_hours": 2,
+        "retention_forced_percent": 2,
+        "sends_refused_percent": 2,
+        "retention_segments_max": 2,
+    },
     Milestone: {"uncertainty_us": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},

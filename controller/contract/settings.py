@@ -72,6 +72,19 @@ def _rate(meaning: str, *, rocketmq: str = "") -> Key:
     )
 
 
+def _percent(meaning: str, *, unset: int, rocketmq: str) -> Key:
+    return Key(
+        meaning=meaning,
+        unit="%",
+        least=30,
+        most=98,
+        is_off_at_zero=True,
+        rocketmq=rocketmq,
+        read_by="brokers",
+        unset=unset,
+    )
+
+
 class Settings(Value, rename=None):
     """
     Everything at once. Names are the keys that people type; durations are those of ``Timing`` with the same name.
@@ -234,6 +247,48 @@ class Settings(Value, rename=None):
             unset=5_000,
         ),
     ] = UNSET
+    retention_hours: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="A segment of a log is deleted when its newest record is so old; 0: none by its age.",
+            unit="h",
+            least=1,
+            most=87_600,
+            is_off_at_zero=True,
+            rocketmq="fileReservedTime",
+            read_by="brokers",
+            unset=72,
+        ),
+    ] = UNSET
+    retention_forced_percent: Annotated[
+        int | UnsetType,
+        _percent(
+            "From so full a disk on the oldest segments go whatever their age, until it is below; 0: never.",
+            unset=85,
+            rocketmq="diskSpaceCleanForciblyRatio",
+        ),
+    ] = UNSET
+    sends_refused_percent: Annotated[
+        int | UnsetType,
+        _percent(
+            "From so full a disk on a master refuses sends, until it is below retention_forced_percent, and no copy "
+            "holds a segment; 0: never.",
+            unset=90,
+            rocketmq="diskSpaceWarningLevelRatio",
+        ),
+    ] = UNSET
+    retention_segments_max: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="Segments that a broker deletes in a turn, every 10 s.",
+            unit="segments",
+            least=1,
+            most=100,
+            rocketmq="deleteFileBatchMax",
+            read_by="brokers",
+            unset=10,
+        ),
+    ] = UNSET
 
     def value(self, name: str) -> int:
         """The value of a key that is in force."""
@@ -304,19 +359,23 @@ def faults_of(settings: Settings, own: Timing) -> tuple[str, ...]:
         for name, value in values.items()
         if not KEYS[name].takes(value)
     )
-    return out_of_range + timing_with(settings, own).violations() + _policy_faults(settings) + _rate_faults(settings)
+    return out_of_range + timing_with(settings, own).violations() + _policy_faults(settings) + _pair_faults(settings)
 
 
-def _rate_faults(settings: Settings) -> tuple[str, ...]:
-    link, node = settings.catch_up_bytes_per_s_max, settings.catch_up_node_bytes_per_s_max
-    # Never reached, the limit of a link would be a setting that does nothing.
-    if not node or link <= node:
-        return ()
-    told = (
-        f"catch_up_bytes_per_s_max is {link}, must be at most catch_up_node_bytes_per_s_max, which is {node}: lower "
-        f"catch_up_bytes_per_s_max to {node}, or raise catch_up_node_bytes_per_s_max to {link}"
+def _pair_faults(settings: Settings) -> tuple[str, ...]:
+    pairs = (
+        # Never reached, the limit of a link would be a setting that does nothing.
+        ("catch_up_bytes_per_s_max", "catch_up_node_bytes_per_s_max"),
+        # Sends would be refused while there is something left that may be deleted for them.
+        ("retention_forced_percent", "sends_refused_percent"),
     )
-    return (told,)
+    values = {name: settings.value(name) for pair in pairs for name in pair}
+    return tuple(
+        f"{low} is {values[low]}, must be at most {high}, which is {values[high]}: lower {low} to {values[high]}, or "
+        f"raise {high} to {values[low]}"
+        for low, high in pairs
+        if values[high] and values[low] > values[high]
+    )
 
 
 def _policy_faults(settings: Settings) -> tuple[str, ...]:

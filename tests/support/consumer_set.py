@@ -186,6 +186,10 @@ class Member:
         visible = self.log.records[: self.log.confirmed]
         return sorted({key[1] for key, _, _ in visible if key[0] == topic})
 
+    @property
+    def knows_all(self) -> bool:
+        return self.log.min_offset == 0
+
     def catch_up(self) -> int:
         return self.left_bytes
 

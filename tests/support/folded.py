@@ -98,6 +98,10 @@ class FoldedLog:
     def queue(self, topic: bytes, queue_id: int) -> FoldedQueue | None:
         return self.queues.get((topic, queue_id))
 
+    @property
+    def knows_all(self) -> bool:
+        return self.min_offset == 0
+
     def queue_ids(self, topic: bytes) -> Sequence[int]:
         return sorted(queue_id for name, queue_id in self.queues if name == topic)
 

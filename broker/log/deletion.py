@@ -1,0 +1,117 @@
+"""
+The front of a log: where it begins, whether that is the beginning of a whole log, and deleting segments from it.
+
+Here: the steps of a deletion, beside everything that the loop does with the log. Not here: what to delete and when
+(``broker.retention``), cuts from the other end (``cut``), what a start finishes (``recovery``).
+
+The steps: the new beginning into the state, durably · another list of segments · unlink, oldest first · the epochs of
+deleted bytes · and, a turn of the loop later, the maps.
+Rule 1: the state comes first. A start that finds a log without its first segment, and no word of it, calls it one that
+has lost bytes (R3); one that finds segments below the beginning removes them.
+Rule 2: nothing that is not confirmed and synced goes, and never the last segment.
+Rule 3: a reader has the old list or the new one: the list is replaced, never shortened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rollcall_ha.broker.log.cut import LogFiles
+from rollcall_ha.broker.log.preallocation import SegmentPreallocator
+from rollcall_ha.broker.log.record import index_fields
+from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.files import fsync_directory
+
+
+class LogFront:
+    """Of one open log. Its methods block, and run on the thread that cuts the log."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        preallocator: SegmentPreallocator,
+        disk: threading.Lock,
+        ends: Callable[[], tuple[LogOffset, LogOffset]],
+        store_state: Callable[[], None],
+    ) -> None:
+        """
+        ``disk`` is the log's. ``ends``: of its whole records, and of those that are confirmed and synced.
+        """
+        self.whole_from = LogOffset(0)
+        """A log that begins at or below it is a whole one."""
+        self.deleted_to = LogOffset(0)
+        """The log begins here, or will at the next start."""
+        self._files = files
+        self._preallocator = preallocator
+        self._disk = disk
+        self._ends = ends
+        self._store_state = store_state
+        self._deleted: list[LogSegment] = []
+        """Not in the list any more, and not closed yet."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing in front of its first byte but what went by age; a learner's may be a part."""
+        return not self._files.segments or self._files.segments[0].base <= self.whole_from
+
+    def was_cut(self, whole_from: LogOffset) -> None:
+        """It may begin anywhere now."""
+        self.deleted_to, self.whole_from = LogOffset(0), whole_from
+
+    def segments(self, count_max: int) -> list[tuple[int, int, int | None]]:
+        """
+        (base, end, store time of the first record behind it, UTC ms) of the first segments. None: there is no record.
+
+        Raises ``RecordError``.
+        """
+        found, end = self._files.segments[: count_max + 1], self._ends()[0]
+        times = [index_fields(one.view, 0)[5] if one.base < end else None for one in found[1:]]
+        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=True)][:count_max]
+
+    def delete(self, start: LogOffset) -> LogOffset:
+        """
+        Remove the segments below ``start``; returns where the log begins now.
+
+        Nothing is done if no segment begins there any more, as behind a cut. Raises ``OSError``: the next call, or the
+        next start, goes on.
+        """
+        files = self._files
+        with self._disk:
+            is_segment = any(segment.base == start for segment in files.segments[1:])
+            # Rule 2. Decided a moment ago: a cut may have come since.
+            if not is_segment or start > self._ends()[1]:
+                return LogOffset(files.segments[0].base)
+            before = self.deleted_to, self.whole_from
+            self.deleted_to = start
+            if self.is_whole:
+                self.whole_from = start
+            files.before_step("delete-state")
+            try:
+                self._store_state()
+            except OSError:
+                self.deleted_to, self.whole_from = before
+                raise
+            gone = self._preallocator.drop_front(start)
+            self._deleted += gone
+            for segment in gone:
+                files.before_step("delete-segment")
+                segment.path.unlink()
+            fsync_directory(files.log_folder)
+            files.before_step("delete-epochs")
+            history = files.history.truncated_prefix(start)
+            if history != files.history:
+                files.epochs.save(history)
+                files.history = history
+        return start
+
+    def close_deleted(self) -> None:
+        """The space is free. Only when no reader and no link of the turn of ``delete`` is left."""
+        held: list[LogSegment] = []
+        for segment in self._deleted:
+            try:
+                segment.close()
+            except BufferError:
+                held.append(segment)  # somebody has not let go of a record: again behind the next deletion
+        self._deleted = held
