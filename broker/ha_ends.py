@@ -16,7 +16,7 @@ from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
-from rollcall_ha.controller.contract.ids import Incarnation
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Frozen
@@ -90,6 +90,16 @@ class HaEnds:
     def pacer(self) -> CatchUpPacer | None:
         """The copies to slaves; None before the first session."""
         return None if self._ends is None else self._ends.server.pacer
+
+    @property
+    def copies(self) -> list[tuple[BrokerId, LogOffset]]:
+        """Slaves on links, and from where on the log may have to be sent to each."""
+        return [] if self._ends is None else self._ends.server.copies
+
+    def let_go(self, start: LogOffset) -> None:
+        """Links end that were sending what is deleted."""
+        if self._ends is not None:
+            self._ends.server.let_go(start)
 
     def session_opened(self, registered: Registered) -> None:
         """Open both ends for its identity; ``opened`` follows, at once if they are open."""

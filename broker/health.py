@@ -18,6 +18,7 @@ the closing are ours either way.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, cast
@@ -37,6 +38,7 @@ from rollcall_ha.node.tls import Credentials
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_MS_MAX = 2_000
+_HOURS = re.compile(r"hours=([0-9]{1,5})")
 TEXT = "text/plain; charset=utf-8"
 LIMITS = LinkLimits(
     connections_max=64,
@@ -62,6 +64,8 @@ class HealthSnapshot(Frozen):
     """For load balancers; None = the log is still being read."""
     waits: Durations | None = None
     """How long sends waited, from append to PUT_OK (``PutPath.waits``)."""
+    retention: Callable[[int | None], str] = lambda _hours: "reading the log\n"
+    """What would be deleted now, or if so many hours were kept."""
 
 
 class BrokerCollector:
@@ -226,14 +230,21 @@ class HealthServer:
         if path in balancing.PATHS:
             found = balancing.judge(path, query, self._snapshot().facts)
             return found.status, f"{found.text}\n".encode(), TEXT
-        if path == "/metrics" and self._door is not None and not is_known:
+        if path in ("/metrics", "/retention") and self._door is not None and not is_known:
             self._refused += 1
             text = b"metrics of this fleet are for holders of one of its certificates; show one\n"
             return HTTPStatus.FORBIDDEN, text, TEXT
         if path == "/metrics":
             body, content_type = self._telemetry.exposition()
             return HTTPStatus.OK, body, content_type
-        return HTTPStatus.NOT_FOUND, f"/livez /readyz {' '.join(balancing.PATHS)} /metrics\n".encode(), TEXT
+        if path == "/retention":
+            hours = _HOURS.fullmatch(query)
+            if query and hours is None:
+                return HTTPStatus.BAD_REQUEST, b"/retention, or /retention?hours=N (0: for ever)\n", TEXT
+            told = self._snapshot().retention(None if hours is None else int(hours[1]))
+            return HTTPStatus.OK, told.encode(), TEXT
+        known = " ".join(("/livez", "/readyz", *balancing.PATHS, "/metrics", "/retention"))
+        return HTTPStatus.NOT_FOUND, f"{known}\n".encode(), TEXT
 
 
 def _response(status: HTTPStatus, body: bytes, *, content_type: str = TEXT, is_body_wanted: bool = True) -> bytes:

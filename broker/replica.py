@@ -67,6 +67,7 @@ from rollcall_ha.broker.mastership import Mastership, ReignContext
 from rollcall_ha.broker.own_damage import OwnDamage
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
+from rollcall_ha.broker.retention.shell import Retention
 from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.broker.role_shell import Deeds, RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
@@ -164,6 +165,10 @@ class Replica:
         self.put = self._new_put_path()
         self.writes = self._new_writes()
         self.consuming = self._new_consuming()
+        self.retention = Retention(
+            log=log, folds=folds, put=self.put, room=self.consuming, copies=self.ends, settings=self.settings,
+            disk=disk, disk_room=lambda: parts.disk_room(config.directory), now_ms=parts.wall_ms, failed=self.failed,
+        )  # fmt: skip
         self.listen = self._new_listen()
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
@@ -190,10 +195,8 @@ class Replica:
         )
 
     def _new_listen(self) -> ListenService:
-        room = self.consuming
-        return ListenService(
-            put=self.put, word=self.status, responders=room.responders, on_disconnected=room.disconnected
-        )
+        told = self.consuming.disconnected
+        return ListenService(put=self.put, word=self.status, responders=self.consuming.responders, on_disconnected=told)
 
     def _new_writes(self) -> WriteStops:
         return WriteStops(
@@ -310,6 +313,7 @@ class Replica:
         self.role.feed(Recovered(marks=remembered.marks, has_clean_mark=remembered.clean_mark is not None))
         self.session.start()
         self.consuming.start()
+        self.retention.start()
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
         """Stop cleanly; ``ended`` says when and how. ``at_once``: also while others wait for this replica."""
@@ -318,6 +322,7 @@ class Replica:
     async def close(self) -> None:
         """Close session and links; the log is closed by the role machine, if it came to that."""
         self.writes.close()
+        await self.retention.close()
         self.consuming.close()
         self.role.stop()
         await self.session.stop("the broker stops")
@@ -339,6 +344,7 @@ class Replica:
             pacer=self.ends.pacer,
             facts=facts,
             readers=self.consuming.values,
+            retention=self.retention,
         )
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------

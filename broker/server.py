@@ -39,7 +39,6 @@ from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.epoch.codec import EpochFileCorrupt
-from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import ConfigError, load_fleet_file
@@ -95,15 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory.release()
 
 
-def refuse_part_of_a_log(config: BrokerConfig, min_offset: LogOffset) -> None:
+def refuse_part_of_a_log(config: BrokerConfig, log: CommitLog) -> None:
     """Raises ``DirectoryError``: a learner's log that begins at the last segment is no member's (R23)."""
     # Counted as a member, it would be elected without what was acknowledged before its first byte, give the next
     # messages queue offsets that older ones have (R19), and the failure budget would call it a whole copy.
-    if min_offset > 0 and not config.description.is_learner:
+    if not log.front.is_whole and not config.description.is_learner:
         raise DirectoryError(
-            f"the log in {config.directory} begins at {min_offset}, as a learner's may, and is_learner of "
-            f"brokers.{config.name} is false: a member needs it from 0 on; wipe the directory, then it is copied from "
-            "the master, or set is_learner = true"
+            f"the log in {config.directory} begins at {log.min_offset}, as a learner's may or one without its state "
+            f"file, and is_learner of brokers.{config.name} is false: a member needs all that its set keeps; wipe the "
+            "directory, then it is copied from the master, or set is_learner = true"
         )
 
 
@@ -218,7 +217,7 @@ class Server:
         except OSError as error:
             self._disown_after(error)
             raise
-        refuse_part_of_a_log(config, log.min_offset)
+        refuse_part_of_a_log(config, log)
         # After the log: one that lacks synced bytes has removed the mark of its store, and this draws another.
         remembering = partial(remember, files, config.set_key, parts, last_epoch=log.history.last_epoch)
         remembered = await loop.run_in_executor(disk, partial(remembering, held_since_us=self._held_since_us))

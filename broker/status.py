@@ -19,6 +19,7 @@ from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
+from rollcall_ha.broker.retention.shell import Retention
 from rollcall_ha.broker.session import ControllerSession
 from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
@@ -162,7 +163,7 @@ class ReplicaReporter:
     def append_trouble(self, put: PutPath) -> str:
         """Why sends are refused for want of disk; empty = they are not. A full disk takes what the last segment has."""
         is_refused = put.disk_refused_us > put.released_us or self._log.room_bytes < ROOM_BYTES_MIN
-        return self._disk_trouble() if is_refused else ""
+        return put.full_disk or (self._disk_trouble() if is_refused else "")
 
     def facts(
         self, *, gate: GateState, session: ControllerSession, writes: WriteStops, following: Following, timing: Timing
@@ -194,16 +195,18 @@ class ReplicaReporter:
         pacer: CatchUpPacer | None,
         facts: ReplicaFacts,
         readers: Sequence[tuple[str, str, float]],
+        retention: Retention,
     ) -> HealthSnapshot:
         """For the health address."""
         role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
         stopped = "" if stop is None else f"writes are stopped: {stop.reason}: {stop.detail}"
-        alarm = self.alarm or trouble
+        alarm = self.alarm or trouble or put.full_disk
         is_ready = is_ready_in(role.state, has_full_disk=bool(trouble), is_stopped=bool(stopped))
         values = [
             *self._values(put, session),
             *_copy_values(pacer),
             *readers,
+            *retention.values,
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
             ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
             ("write_stops_dropped_total", "Not reported for want of a session.", writes.reports.dropped),
@@ -220,6 +223,7 @@ class ReplicaReporter:
             stopped=None if stop is None else stop.reason,
             facts=facts,
             waits=put.waits,
+            retention=retention.report,
             values=tuple((name, text, float(value)) for name, text, value in values),
         )
 

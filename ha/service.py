@@ -39,7 +39,7 @@ from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer
 from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
-from rollcall_ha.ha.master_link import MasterLink
+from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
 from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
 from rollcall_ha.ha.renewal import RenewalClock
 from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
@@ -197,6 +197,23 @@ class HaServer:
         self._reign = None
         for connection in self.connections.snapshot():
             connection.execute(connection.link.reign_ended(detail))
+
+    @property
+    def copies(self) -> list[tuple[BrokerId, LogOffset]]:
+        """Each slave on a link, and the first byte of the log that may still have to be sent to it."""
+        links = (connection.link for connection in self.connections.snapshot())
+        # One that still cuts its log has acked nothing, and begins anywhere from our beginning on.
+        states = (MasterLinkState.CUTTING, MasterLinkState.TRANSFER)
+        return [(one.peer.broker_id, one.acked) for one in links if one.peer is not None and one.state in states]
+
+    def let_go(self, start: LogOffset) -> None:
+        """The log begins at ``start`` now: links that were sending from in front of it end, and copy anew."""
+        for connection in self.connections.snapshot():
+            link = connection.link
+            # What is on its way is read from a file that is about to be closed: its number may be another's then.
+            if link.state is MasterLinkState.TRANSFER and link.acked < start:
+                detail = f"an offset from {start} on: the disk is full, what this slave lacks is deleted"
+                connection.execute(link.end(ErrorCode.OFFSET_UNSERVED, detail))
 
     def log_extended(self) -> None:
         """The log grew: send. Called once per batch of appends."""

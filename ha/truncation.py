@@ -49,6 +49,12 @@ class FullResync(Frozen):
     reason: str
     set_aside_bytes: int
     """0 = the log was empty, there is nothing to set aside."""
+    own_start: LogOffset = LogOffset(0)
+    """Where the log began that is set aside."""
+    is_outlived: bool = False
+    """The master has lost by age what follows the own log: no byte of it is known to differ."""
+    is_whole: bool = True
+    """The new log begins with the master's first byte; a blank learner's may begin later (R23)."""
 
 
 class Isolate(Frozen):
@@ -83,7 +89,8 @@ def plan_truncation(
     # The bytes between both logs are gone on the master, so nothing can be sent behind this log. The branches below
     # would find a full copy too, but not say why.
     if own.max_offset < master.min_offset:
-        return _resync(own, master, f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}")
+        reason = f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}"
+        return _resync(own, master, reason, is_outlived=True)
     common = own.history.common_entry(master.history)
     point = own.history.consistent_point(own.max_offset, master.history, master.max_offset)
     # An unclean election may take confirmed bytes back: the operator chose that. Only one behind the last common epoch
@@ -116,7 +123,7 @@ def _plan_for_empty(own: LogExtent, master: LogExtent, segment_bytes: int) -> Tr
         last = LogOffset(max(master.min_offset, master.max_offset // segment_bytes * segment_bytes))
         if own.max_offset != last:
             reason = f"a blank learner begins at the master's last segment, {last} of {master.max_offset}"
-            return FullResync(start_offset=last, reason=reason, set_aside_bytes=0)
+            return FullResync(start_offset=last, reason=reason, set_aside_bytes=0, is_whole=False)
     elif own.max_offset != master.min_offset:
         return _resync(own, master, f"the empty log begins at {own.max_offset}, the master's at {master.min_offset}")
     if own.history:
@@ -125,8 +132,14 @@ def _plan_for_empty(own: LogExtent, master: LogExtent, segment_bytes: int) -> Tr
     return Keep(point=own.max_offset)
 
 
-def _resync(own: LogExtent, master: LogExtent, reason: str) -> FullResync:
-    return FullResync(start_offset=master.min_offset, reason=reason, set_aside_bytes=own.max_offset - own.min_offset)
+def _resync(own: LogExtent, master: LogExtent, reason: str, *, is_outlived: bool = False) -> FullResync:
+    return FullResync(
+        start_offset=master.min_offset,
+        reason=reason,
+        set_aside_bytes=own.max_offset - own.min_offset,
+        own_start=own.min_offset,
+        is_outlived=is_outlived,
+    )
 
 
 def _isolate(point: LogOffset, confirm: LogOffset, what: str) -> Isolate:

@@ -63,12 +63,12 @@ class ConsumerRoom:
         now_ms: Callable[[], int],
     ) -> None:
         """``now_ms`` is monotonic."""
+        self.appender, self.standing = appender, standing
         self._folds = folds
-        self._standing = standing
         self._was_serving = standing.is_master, standing.serves_reads
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._consumers = ConsumerLog(
+        self.consumers = ConsumerLog(
             folds=folds,
             records=folds,
             appender=appender,
@@ -78,14 +78,14 @@ class ConsumerRoom:
             on_damaged=folds.build_anew,
         )
         self.offsets = Offsets(
-            self._consumers,
+            self.consumers,
             folds=folds,
             records=folds,
             standing=standing,
             near_bytes=NEAR_BYTES,
             wake=lambda keys: self.pulls.waiting.wake(keys),  # noqa: PLW0108 (pulls are made with these offsets)
         )
-        self.groups = Groups(self._consumers, standing=standing, now_ms=now_ms)
+        self.groups = Groups(self.consumers, standing=standing, now_ms=now_ms)
         self.pulls = Pulls(
             folds=folds,
             records=folds,
@@ -113,7 +113,7 @@ class ConsumerRoom:
     @property
     def values(self) -> list[tuple[str, str, float]]:
         """For the health address: name, meaning, value."""
-        pulls, consumers = self.pulls, self._consumers
+        pulls, consumers = self.pulls, self.consumers
         return [
             ("folds_behind_bytes", "Confirmed, and not visible to readers yet.", self._folds.behind_bytes),
             ("folds_stand_still", "1 if consume queues, index or offsets cannot be read or written.", self._is_stuck),
@@ -125,7 +125,7 @@ class ConsumerRoom:
 
     @property
     def _is_stuck(self) -> bool:
-        return bool(self._folds.trouble or self._consumers.trouble)
+        return bool(self._folds.trouble or self.consumers.trouble)
 
     def start(self) -> None:
         """The clock of what expires."""
@@ -143,7 +143,7 @@ class ConsumerRoom:
 
     def standing_moved(self) -> None:
         """The replica leads now, or no more."""
-        serving = self._standing.is_master, self._standing.serves_reads
+        serving = self.standing.is_master, self.standing.serves_reads
         if serving != self._was_serving:
             self._was_serving = serving
             self.groups.tick()
@@ -153,7 +153,7 @@ class ConsumerRoom:
         if not self._is_closed:
             # First: a fault of one tick would end the clock for good.
             self._timer = _after(TICK_MS, self._tick)
-            self._consumers.tick()
+            self.consumers.tick()
             self.groups.tick()
 
 

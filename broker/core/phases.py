@@ -47,7 +47,7 @@ def cut_range(plan: TruncationPlan) -> tuple[LogOffset | None, LogOffset | None]
     """First byte that a plan throws away and the end of what it throws away; (None, None) = nothing."""
     if isinstance(plan, Cut) and plan.cut_bytes:
         return plan.point, LogOffset(plan.point + plan.cut_bytes)
-    if isinstance(plan, FullResync) and plan.set_aside_bytes:
-        # The plan does not say where the old log began: its length counts.
-        return LogOffset(0), LogOffset(plan.set_aside_bytes)
+    # One that was away for days, and has what the others have lost by age: no acknowledged byte of it was refuted.
+    if isinstance(plan, FullResync) and plan.set_aside_bytes and not plan.is_outlived:
+        return plan.own_start, LogOffset(plan.own_start + plan.set_aside_bytes)
     return None, None

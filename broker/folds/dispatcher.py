@@ -467,6 +467,11 @@ class Dispatcher:
 
     # --- cuts and the end --------------------------------------------------------------------------------------------
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether a thread cuts the log, or may."""
+        return self._resting > 0
+
     def rest(self, *, is_resting: bool) -> None:
         """While somebody wants it nothing is read (rule 4); in pairs."""
         self._resting += 1 if is_resting else -1

@@ -138,6 +138,8 @@ class PutPath:
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
         """CLOCK_MONOTONIC of the last answer PUT_OK; 0 = none yet."""
+        self.full_disk = ""
+        """Why the disk takes no sends (``broker.retention``); empty: it does. The broker's own are taken."""
         self.disk_refused_us = 0
         """CLOCK_MONOTONIC of the last send that was refused because the log could not grow; 0 = none yet."""
 
@@ -246,6 +248,8 @@ class PutPath:
         state = self._gate.state
         acks = self._acks
         refusal = self._refusal(state, acks)
+        if refusal is None and self.full_disk and sink.peer_host != self._store_host:
+            refusal = SendRefusal.DISK, self.full_disk
         if refusal is not None or acks is None:
             self._refuse_all(sink, requests, refusal or (SendRefusal.NOT_MASTER, "not entered"), state)
             return

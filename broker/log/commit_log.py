@@ -693,7 +693,7 @@ class CommitLog:
             # that are gone for records, unread.
             write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
         self._preallocator.discard()
-        self.front.close_deleted()
+        self.front.close_all()
         for segment in self._files.segments:
             segment.close()
         self._files.segments.clear()

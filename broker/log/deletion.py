@@ -106,12 +106,21 @@ class LogFront:
                 files.history = history
         return start
 
-    def close_deleted(self) -> None:
-        """The space is free. Only when no reader and no link of the turn of ``delete`` is left."""
-        held: list[LogSegment] = []
-        for segment in self._deleted:
+    def close_deleted(self) -> bool:
+        """
+        Free the space of one segment; whether there is another. At least a turn of the loop behind ``delete``, when no
+        reader and no link of before is left.
+        """
+        # One at a time: giving a gigabyte back takes a while, and the promise of a failover waits for this thread.
+        if self._deleted:
             try:
-                segment.close()
+                self._deleted[0].close()
             except BufferError:
-                held.append(segment)  # somebody has not let go of a record: again behind the next deletion
-        self._deleted = held
+                return False  # somebody has not let go of a record: again behind the next deletion
+            del self._deleted[0]
+        return bool(self._deleted)
+
+    def close_all(self) -> None:
+        """The log is closed."""
+        while self.close_deleted():
+            pass

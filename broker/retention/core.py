@@ -9,8 +9,8 @@ Rule 2: a segment goes by its age, or because the disk is fuller than ``forced_p
 than bring the disk below it.
 Rule 3: what somebody still needs stays. A copy that runs gives way where the disk is fuller than ``refused_percent``;
 everything else that is needed never does: without it the log would be no whole one any more.
-Rule 4: sends are refused from ``refused_percent`` on, until the disk is below ``forced_percent`` again: refused and
-taken by turns, a set would lose its writes at each segment.
+Rule 4: sends are refused where the disk is fuller than ``refused_percent`` even without what goes now, until it is
+below ``forced_percent``: refused and taken by turns, a set would lose its writes at each segment.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def decide(facts: Facts, rules: Rules) -> Decision:
         wanted_to=wanted_to,
         held_by=held_by,
         passed=tuple(passed),
-        refused=_why_refused(facts, rules),
+        refused=_why_refused(facts, rules, _percent(facts.disk_bytes, free_bytes)),
     )
 
 
@@ -148,12 +148,13 @@ def _why_due(segment: SegmentAge, facts: Facts, rules: Rules, used_percent: floa
     return ""
 
 
-def _why_refused(facts: Facts, rules: Rules) -> str:
+def _why_refused(facts: Facts, rules: Rules, used_percent: float) -> str:
+    """``used_percent``: behind the deletion."""
     limit = rules.resumed_percent if facts.is_refusing else rules.refused_percent
-    if not rules.refused_percent or facts.used_percent < limit:
+    if not rules.refused_percent or used_percent < limit:
         return ""
     return (
-        f"the disk is {facts.used_percent:.1f} % full; sends are refused from {rules.refused_percent} % on, until it "
+        f"the disk is {used_percent:.1f} % full; sends are refused from {rules.refused_percent} % on, until it "
         f"is below {rules.resumed_percent} % (sends_refused_percent): free space, or keep less (retention_hours)"
     )
 

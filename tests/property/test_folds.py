@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import LogOffset
-from tests.support.fold_tools import confirm_all, expected, mark, open_folds, take_all, units_of
-from tests.support.log_tools import append_all, crash, draft, open_log, read_by_the_document
+from tests.support.fold_tools import confirm_all, expected, mark, open_folds, take_all, trim, units_of
+from tests.support.log_tools import append_all, crash, draft, open_log, read_by_the_document, settle, tell_queues
 
 STEPS = st.lists(
     st.one_of(
@@ -56,4 +56,70 @@ def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[s
                     folds.rest(is_resting=False)
             take_all(folds)
             assert units_of(folds) == expected(root, folds.dispatched_offset)
+        crash(log)
+
+
+LIVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 120), st.integers(1, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 100), st.booleans()),
+        st.tuples(st.sampled_from(["mark", "kill", "stop", "cut"]), st.integers(0, 100), st.just(0)),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=60, deadline=None, report_multiple_bugs=False)
+@given(LIVES)
+def test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number(lives: list[tuple[str, int, int]]) -> None:
+    """Killed behind any of its steps; queue 9 is written to once, and forgotten by the log soon after."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        log = open_log(root)
+        folds = open_folds(root, log)
+        append_all(log, draft(b"once", queue_id=9))
+        told_at = 0
+        for step, count, more in lives:
+            if step == "append":
+                append_all(log, *(draft(b"x" * (n * 7 % 1400), queue_id=n % more) for n in range(count)))
+            elif step == "delete":
+                tell_queues(log)
+                settle(log)
+                take_all(folds)
+                assert folds.told.at > 0
+                bases = [segment.base for segment in log._files.segments if segment.base <= folds.told.since]
+                log.front.delete(LogOffset(bases[len(bases) * count // 101]))
+                told_at = folds.told.at
+                if more:
+                    trim(folds)
+            elif step == "mark":
+                mark(folds)
+            elif step == "cut":
+                # Below what is confirmed nothing is cut.
+                lowest = max(told_at, 1)
+                starts = [one.offset for one in read_by_the_document(root / "commitlog") if one.offset >= lowest]
+                if starts:
+                    folds.rest(is_resting=True)
+                    folds.before_cut()
+                    log.cut(LogOffset(starts[len(starts) * count // 101]), CutReason.TRUNCATION)
+                    folds.cut(log.max_offset)
+                    folds.rest(is_resting=False)
+            else:
+                if step == "stop":
+                    folds.close()
+                log.close(is_clean=step == "stop")
+                log = open_log(root)
+                folds = open_folds(root, log)
+            confirm_all(log)
+            take_all(folds)
+            here = expected(root, folds.dispatched_offset)
+            units = units_of(folds)
+            for key, found in units.items():
+                assert [each for each in found if each[0] >= log.min_offset] == here.get(key, [])
+            assert set(here) <= set(units)
+            assert {key: queue.max_offset for key, queue in folds._queues} == {
+                (topic, queue_id): following for topic, queue_id, _, following in log.queues.rows()
+            }
+            if told_at:
+                assert log.queues.max_offset(b"TopicA", 9) == 1
         crash(log)

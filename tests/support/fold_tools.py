@@ -39,6 +39,19 @@ def mark(folds: Dispatcher) -> None:
     folds._marked_offset = gathered[1].offset
 
 
+def trim(folds: Dispatcher) -> None:
+    """What follows when the log has lost its front, in one go."""
+    queues, start = folds._queues, folds.min_offset
+    for key, first in queues.firsts(start):
+        queue = queues.find(key)
+        assert queue is not None
+        if queue.trim(first, start):
+            folds._to_erase[key] = queue.min_offset
+    folds.index.trim(start)
+    mark(folds)
+    queues.erase_below(folds._to_erase)
+
+
 def units_of(folds: Dispatcher) -> Units:
     """What readers see."""
     found: Units = {}

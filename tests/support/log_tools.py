@@ -10,7 +10,9 @@ from typing import NamedTuple, NoReturn
 
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import Draft
+from rollcall_ha.broker.log.told_queues import TOPIC, parts_of
 from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import LogOffset
 
 STORE_HOST = b"\x0a\x00\x00\x01" + (10911).to_bytes(4, "big")
 SEGMENT_BYTES = 16 * 1024
@@ -57,6 +59,19 @@ def append_all(log: CommitLog, *drafts: Draft) -> list[tuple[int, int]]:
     places = [log.append(each) for each in drafts]
     log.end_run()
     return places
+
+
+def settle(log: CommitLog) -> None:
+    """Everything is confirmed, synced and told to the disk."""
+    log.note_confirm(log.whole_offset, LogOffset(0))
+    log._sync()
+    log._do_chores()
+
+
+def tell_queues(log: CommitLog) -> None:
+    """As a master does before its log loses its front."""
+    parts = list(parts_of(list(log.queues.rows()), log.max_offset))
+    append_all(log, *(draft(b"", topic=TOPIC, properties=properties) for properties in parts))
 
 
 def log_bytes(log: CommitLog) -> bytes:

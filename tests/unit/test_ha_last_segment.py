@@ -113,9 +113,14 @@ def test_a_part_of_a_log_is_not_taken_for_a_member_s(tmp_path: Path) -> None:
     """Elected, it would lack what was acknowledged before its first byte, and give queue offsets a second time (R19)."""
     learner = broker_config(fleet(msgspec.structs.replace(GOOD, is_learner=True)), "broker-a-1")
     member = broker_config(fleet(GOOD), "broker-a-1")
-    refuse_part_of_a_log(learner, LogOffset(SEGMENT_BYTES))
-    refuse_part_of_a_log(member, LogOffset(0))
+    log = opened(tmp_path)
+    refuse_part_of_a_log(member, log)
+    log.set_aside(LogOffset(SEGMENT_BYTES), "the master's last segment", is_whole=False)
+    refuse_part_of_a_log(learner, log)
     with pytest.raises(DirectoryError) as refused:
-        refuse_part_of_a_log(member, LogOffset(SEGMENT_BYTES))
+        refuse_part_of_a_log(member, log)
     for part in (str(SEGMENT_BYTES), "brokers.broker-a-1", "wipe the directory", "is_learner = true"):
         assert part in str(refused.value)
+    log.set_aside(LogOffset(SEGMENT_BYTES), "the master's first byte: older ones went by age")
+    refuse_part_of_a_log(member, log)
+    close(log)

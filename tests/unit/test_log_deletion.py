@@ -10,10 +10,10 @@ import pytest
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
 from rollcall_ha.broker.log.segment import SegmentError
-from rollcall_ha.broker.log.told_queues import TOPIC, Part, Told, find_part, parts_of
+from rollcall_ha.broker.log.told_queues import Part, Told, find_part, parts_of
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
-from tests.support.log_tools import SEGMENT_BYTES, append_all, crash, draft, log_bytes, open_log
+from tests.support.log_tools import SEGMENT_BYTES, append_all, crash, draft, log_bytes, open_log, settle, tell_queues
 from tests.support.power_cut import PowerCuttableFolder
 
 
@@ -34,13 +34,6 @@ def five_segments(root: Path, **named: Callable[[str], None]) -> CommitLog:
     return log
 
 
-def settle(log: CommitLog) -> None:
-    """Everything is confirmed, synced and told to the disk."""
-    log.note_confirm(log.whole_offset, LogOffset(0))
-    log._sync()
-    log._do_chores()
-
-
 def names(root: Path) -> list[int]:
     return sorted(int(path.name) for path in (root / LOG_FOLDER_NAME).iterdir() if path.name.isdecimal())
 
@@ -51,7 +44,7 @@ def test_what_is_left_is_a_whole_log_that_begins_later(tmp_path: Path) -> None:
     before = log_bytes(log)
 
     assert log.front.delete(start) == start
-    log.front.close_deleted()
+    log.front.close_all()
 
     assert (log.min_offset, log.front.is_whole) == (start, True)
     assert names(tmp_path)[0] == start
@@ -93,11 +86,11 @@ def test_a_record_in_a_readers_hand_stays_readable(tmp_path: Path) -> None:
     seen = bytes(held)
 
     log.front.delete(LogOffset(2 * SEGMENT_BYTES))
-    log.front.close_deleted()
+    log.front.close_all()
 
     assert bytes(held) == seen
     held.release()
-    log.front.close_deleted()
+    log.front.close_all()
     assert not log.front._deleted
     crash(log)
 
@@ -220,9 +213,7 @@ def test_a_log_that_begins_anew_below_its_old_beginning_keeps_its_first_segment(
 def test_r19_a_queue_whose_records_are_all_gone_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its next message had the offset 0, far below where its consumers stood."""
     log = five_segments(tmp_path)
-    append_all(
-        log, *(draft(b"", topic=TOPIC, properties=one) for one in parts_of(list(log.queues.rows()), log.max_offset))
-    )
+    tell_queues(log)
     settle(log)
     log.front.delete(LogOffset(4 * SEGMENT_BYTES))
     crash(log)

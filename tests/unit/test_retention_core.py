@@ -1,0 +1,133 @@
+"""What is deleted from the front of a log, and when sends are refused: by age, by disk, never what somebody needs."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rollcall_ha.broker.retention.core import HOUR_MS, Decision, Facts, Need, Rules, SegmentAge, decide, rules_of
+from rollcall_ha.controller.contract.settings import faults_of, settings_of
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+
+GIB = 1024**3
+NOW_MS = 1_700_000_000_000
+FILE = PRESETS[Preset.NORMAL]
+RULES = rules_of(settings_of(FILE))
+
+
+def segments(*hours: int | None, base: int = 0) -> tuple[SegmentAge, ...]:
+    """Of 1 GiB each; ``hours``: how long ago the next one was begun."""
+    return tuple(
+        SegmentAge(
+            base=base + n * GIB, end=base + (n + 1) * GIB, closed_ms=None if ago is None else NOW_MS - ago * HOUR_MS
+        )
+        for n, ago in enumerate(hours)
+    )
+
+
+def facts(*hours: int | None, used_percent: int = 50, needs: tuple[Need, ...] = (), is_refusing: bool = False) -> Facts:
+    return Facts(
+        segments=segments(*hours),
+        confirm=len(hours) * GIB,
+        now_ms=NOW_MS,
+        disk_bytes=100 * GIB,
+        free_bytes=(100 - used_percent) * GIB,
+        needs=needs,
+        is_refusing=is_refusing,
+    )
+
+
+def test_the_defaults_are_rocketmqs() -> None:
+    assert Rules(keep_ms=72 * HOUR_MS, forced_percent=85, refused_percent=90, segments_max=10) == RULES
+
+
+def test_a_segment_goes_when_its_newest_record_is_old() -> None:
+    decision = decide(facts(100, 73, 71, None), RULES)
+    assert decision.delete_to == 2 * GIB
+    assert decision.why == (
+        "its newest record is 100 h old, 72 h are kept",
+        "its newest record is 73 h old, 72 h are kept",
+    )
+    assert decide(facts(71, 100, None), RULES).delete_to is None, "behind a young one nothing goes: a hole"
+
+
+def test_the_last_segment_and_what_is_not_confirmed_stay() -> None:
+    assert decide(facts(None, used_percent=99), RULES).delete_to is None
+    assert decide(replace(facts(100, 100, None), confirm=2 * GIB - 1), RULES).delete_to == GIB
+
+
+def test_a_full_disk_takes_young_segments_and_no_more_than_it_needs() -> None:
+    assert decide(facts(1, 1, 1, 1, None, used_percent=86), RULES).delete_to == 2 * GIB
+    assert decide(facts(1, 1, None, used_percent=84), RULES).delete_to is None
+    assert decide(facts(100, None, used_percent=95), replace(RULES, keep_ms=0, forced_percent=0)).delete_to is None
+
+
+def test_a_copy_gives_way_to_a_full_disk_alone() -> None:
+    """Deleted before it has it, it would begin anew each time, and never come into the set."""
+    copy = Need(who="broker 3", offset=GIB // 2, is_copy=True)
+    held = decide(facts(100, 100, None, used_percent=86, needs=(copy,)), RULES)
+    assert (held.delete_to, held.held_by, held.wanted_to) == (None, (copy,), 2 * GIB)
+
+    urgent = decide(facts(1, 1, 1, None, used_percent=91, needs=(copy,)), RULES)
+    # Below 90 % again it would be safe, but what it lacks is gone.
+    assert (urgent.delete_to, urgent.passed) == (2 * GIB, ("broker 3",))
+    assert decide(facts(100, None, needs=(replace(copy, offset=GIB),)), RULES).delete_to == GIB
+
+
+def test_what_the_log_needs_to_be_whole_stays_on_the_fullest_disk() -> None:
+    need = Need(who="queues' offsets", offset=GIB)
+    decision = decide(facts(100, 100, None, used_percent=99, needs=(need,)), RULES)
+    assert (decision.delete_to, decision.held_by, decision.wanted_to) == (GIB, (need,), 2 * GIB)
+    assert decision.refused
+
+
+def test_sends_are_refused_before_the_disk_is_full_and_taken_again_below_the_lower_mark() -> None:
+    """Taken again at 89 %, a set would stop and go with each segment."""
+    assert "90.0 % full" in decide(facts(None, used_percent=90), RULES).refused
+    assert not decide(facts(None, used_percent=89), RULES).refused
+    assert decide(facts(None, used_percent=89, is_refusing=True), RULES).refused
+    assert not decide(facts(None, used_percent=84, is_refusing=True), RULES).refused
+    assert not decide(facts(1, 1, 1, 1, 1, 1, None, used_percent=90), RULES).refused, "it has room in a moment"
+    assert not decide(facts(None, used_percent=99), replace(RULES, refused_percent=0)).refused
+
+
+def test_settings_that_refuse_sends_before_anything_is_deleted_for_them_are_faults() -> None:
+    settings = settings_of(FILE)
+    assert not faults_of(settings, FILE)
+    assert not faults_of(msgspec.structs.replace(settings, sends_refused_percent=0, retention_hours=0), FILE)
+    (fault,) = faults_of(msgspec.structs.replace(settings, sends_refused_percent=80), FILE)
+    assert fault.startswith("retention_forced_percent is 85, must be at most sends_refused_percent, which is 80: lower")
+    assert fault.endswith("raise sends_refused_percent to 85")
+    assert faults_of(msgspec.structs.replace(settings, retention_hours=-1), FILE)
+
+
+AGES = st.lists(st.one_of(st.none(), st.integers(0, 200)), max_size=12)
+NEEDS = st.lists(
+    st.builds(Need, who=st.sampled_from("abc"), offset=st.integers(0, 12 * GIB), is_copy=st.booleans()), max_size=4
+)
+
+
+@given(AGES, st.integers(0, 100), NEEDS, st.booleans(), st.integers(0, 12), st.integers(0, 100), st.integers(0, 100))
+def test_whatever_the_facts_are_nothing_needed_goes(
+    ages: list[int | None], used: int, needs: list[Need], is_refusing: bool, confirmed: int, forced: int, refused: int
+) -> None:
+    rules = Rules(keep_ms=72 * HOUR_MS, forced_percent=forced, refused_percent=refused, segments_max=10)
+    here = replace(
+        facts(*ages, used_percent=used, needs=tuple(needs), is_refusing=is_refusing), confirm=confirmed * GIB
+    )
+    decision = decide(here, rules)
+
+    start = decision.delete_to or 0
+    assert start % GIB == 0
+    assert start <= min(here.confirm, decision.wanted_to)
+    assert len(decision.why) == start // GIB <= 10
+    for n, ago in enumerate(ages[: start // GIB]):
+        assert ago is not None, "the log ends in it"
+        assert ago >= 72 or (forced and used - n >= forced)
+    for need in needs:
+        is_passed = need.offset < start
+        assert not is_passed or (need.is_copy and need.who in decision.passed)
+        assert not is_passed or (refused and used >= refused)
+    assert decide(here, Rules()) == Decision()
