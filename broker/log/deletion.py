@@ -68,7 +68,7 @@ class LogFront:
         """
         found, end = self._files.segments[: count_max + 1], self._ends()[0]
         times = [index_fields(one.view, 0)[5] if one.base < end else None for one in found[1:]]
-        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=True)][:count_max]
+        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)][:count_max]
 
     def delete(self, start: LogOffset) -> LogOffset:
         """

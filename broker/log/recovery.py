@@ -93,8 +93,9 @@ def recover(
         _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
     _repair_history(files, start, end)
-    behind = [entry.epoch for entry in history.entries if entry.start_offset >= start]
-    dropped = tuple(epoch for epoch in behind if files.history.get(epoch) is None)
+    dropped = tuple(
+        one.epoch for one in history.entries if one.start_offset >= start and one not in files.history.entries
+    )
     report = RecoveryReport(
         was_clean=clean is not None,
         end_offset=end,

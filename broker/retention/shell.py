@@ -118,10 +118,10 @@ class Retention:
             rules = replace(rules, keep_ms=hours * HOUR_MS)
         decision = decide(facts, rules)
         first = facts.segments[0].base if facts.segments else self._commit_log.min_offset
+        start = first if decision.delete_to is None else decision.delete_to
         lines = [
             f"the log begins at {first}; the disk is {facts.used_percent:.1f} % full",
-            f"it would begin at {first if decision.delete_to is None else decision.delete_to}, "
-            f"and at {max(first, decision.wanted_to)} if nobody needed anything",
+            f"it would begin at {start}, and at {max(first, decision.wanted_to)} if nobody needed anything",
             *(f"  {why}" for why in decision.why[:LISTED_MAX]),
             *(f"held by {need.who}, which needs {need.offset} and what follows" for need in decision.held_by),
             *(f"{who} would copy anew" for who in decision.passed),

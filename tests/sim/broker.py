@@ -70,6 +70,8 @@ class BrokerPlan:
     controllers: tuple[str, ...]
     timing: Timing
     segment_bytes: int
+    disk_segments: int = 0
+    """So many fit on its disk; 0: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class BrokerNode:
                 self.process, "disk", delay_us_max=self.disk.files.delay_us, on_end=self._died
             ),
             on_flush_due=self._flush_soon,
+            disk_room=lambda _folder: self._disk_room(),
             fold_sizes=FoldSizes(queue_units=300, index_slots=64, index_units=1_000),
         )
         config = BrokerConfig(
@@ -157,6 +160,10 @@ class BrokerNode:
         directory = DataDirectory(self.disk.files.folder, -1, was_empty=not self.disk.files.paths())
         self._stop = asyncio.Event()
         return await serve(config, directory, self._stop, parts)
+
+    def _disk_room(self) -> tuple[int, int]:
+        room, size = self.plan.disk_segments, self.plan.segment_bytes
+        return (room * size, max(room - self.disk.segment_count(), 0) * size) if room else (1 << 40, 1 << 40)
 
     def _ended(self, task: asyncio.Future[int]) -> None:
         if task.cancelled() or not self.process.is_alive:
@@ -284,7 +291,8 @@ class BrokerNode:
         after(log, "append", lambda *_: self.counts.add("messages appended"))
         after(log, "record_epoch", self._recorded)
         before(log, "cut", self._cuts)
-        before(log, "set_aside", lambda *_: self.counts.add("full resyncs"))
+        before(log, "set_aside", lambda *_, **_named: self.counts.add("full resyncs"))
+        self._watch_front(replica, log)
         before(log, "close", lambda **_: setattr(self.disk, "log", None))
         before(replica._files.marks, "store", self._marks)
         before(replica.role, "_cut", lambda _plan: self.before_a_cut())
@@ -311,6 +319,23 @@ class BrokerNode:
             del connection.respond
 
         replica.listen._responders[ClientCode.GET_MAX_OFFSET] = pulled
+
+    def _watch_front(self, replica: Replica, log: CommitLog) -> None:
+        front: Any = log.front
+        delete = front.delete
+
+        def deleted(start: LogOffset) -> LogOffset:
+            begin, segments = log.min_offset, self.disk.segment_count()
+            gone = [record.value for record in self.disk.records() if record.end <= start]
+            needed = [at for _, at in replica.ends.copies if at]
+            found: LogOffset = delete(start)
+            if found > begin:
+                name, room, confirm = self.plan.name, self.plan.disk_segments or 1 << 40, log.durable_confirm_offset
+                self._look(lambda: self.laws.deleted(name, segments, room, found, confirm, needed))
+                self.oracle.deleted(self.plan.set_key, gone)
+            return found
+
+        front.delete = deleted
 
     def _watch_deeds(self, replica: Replica) -> None:
         deeds = replica.role.deeds

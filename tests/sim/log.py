@@ -83,6 +83,10 @@ class ReplicaDisk:
         """Its machine was replaced: nothing of it is left, for ever."""
         self._walked: tuple[int, tuple[Record, ...], int] | None = None
 
+    def begin(self) -> int:
+        """First byte of the log; 0 if it has none."""
+        return self.log.min_offset if self.log is not None else next(iter(self._bases()), 0)
+
     def size(self) -> int:
         """End of the log, bytes of a record that is not whole included while a process receives them."""
         return self.end_on_disk() if self.log is None else self.log.max_offset
@@ -133,12 +137,19 @@ class ReplicaDisk:
                 return decode_history((self.files.folder / name).read_bytes())
         return EpochHistory()
 
-    def _segments(self) -> list[tuple[int, bytes]]:
+    def segment_count(self) -> int:
+        """Files of the log, the one that is made ahead included."""
+        return len(self._bases())
+
+    def _bases(self) -> list[int]:
         folder = self.files.folder / LOG_FOLDER
         if self.is_gone or not folder.is_dir():
             return []
-        names = sorted(path.name for path in folder.iterdir() if path.name.isdecimal())
-        return [(int(name), (folder / name).read_bytes()) for name in names]
+        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+
+    def _segments(self) -> list[tuple[int, bytes]]:
+        folder = self.files.folder / LOG_FOLDER
+        return [(base, (folder / f"{base:020}").read_bytes()) for base in self._bases()]
 
     def _walk(self) -> tuple[tuple[Record, ...], int]:
         if self.log is None and not self.is_gone and self._walked is not None and self._walked[0] == self.files.version:
@@ -159,6 +170,12 @@ def _is_sound(record: bytes) -> bool:
     return bool(zlib.crc32(record[_BODY_AT : _BODY_AT + body_bytes]) & 0x7FFFFFFF == _HEAD.unpack_from(record)[2])
 
 
+def _is_own(content: bytes, at: int) -> bool:
+    """Whether the record is one that a broker has written for itself."""
+    topic_at = at + _BODY_AT + int.from_bytes(content[at + _BODY_AT - 4 : at + _BODY_AT], "big") + 1
+    return content.startswith(b"ROLLCALL_SYS_", topic_at)
+
+
 def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[int]) -> int:
     """Add the records of one segment, good or known as rotten; where they end: behind it, if a blank fills the rest."""
     at = 0
@@ -172,7 +189,8 @@ def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[in
         if base + at not in rotten and not _is_sound(content[at : at + size]):
             return base + at
         value = int.from_bytes(content[at + _BODY_AT : at + _BODY_AT + 8], "big")
-        found.append(Record(base + at, size, value, place, is_queued=not sys_flag & PREPARED))
+        if not _is_own(content, at):
+            found.append(Record(base + at, size, value, place, is_queued=not sys_flag & PREPARED))
         at += size
     if struct.unpack_from(">II", content.ljust(at + 8, b"\0"), at)[1] == _BLANK:
         return base + len(content)

@@ -17,6 +17,7 @@ from tests.sim.log import Record, ReplicaDisk
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Counts
 
+FORCED_PERCENT, REFUSED_PERCENT = 85, 90
 Reigning = Callable[[SetKey, BrokerId], tuple[Incarnation, MasterEpoch] | None]
 """Which process is master of which epoch now, if that replica is."""
 
@@ -46,8 +47,9 @@ class LogLaws:
         end = slave.size()
         if end > theirs.size():
             raise Violation(f"D3: {slave.name} joins epoch {epoch} with {end} bytes, its master has {theirs.size()}")
-        self._same(slave, theirs, 0, end, f"D3: {slave.name} joins epoch {epoch} of {theirs.name}")
-        ours, masters = _epochs_below(slave, end), _epochs_below(theirs, end)
+        start = max(slave.begin(), theirs.begin())
+        self._same(slave, theirs, start, end, f"D3: {slave.name} joins epoch {epoch} of {theirs.name}")
+        ours, masters = _epochs_in(slave, start, end), _epochs_in(theirs, start, end)
         if ours != masters:
             raise Violation(f"D3: {slave.name} joins epoch {epoch} with epochs {ours}, its master has {masters}")
 
@@ -68,7 +70,8 @@ class LogLaws:
         theirs = self._master_disk(key, master, incarnation, epoch)
         if theirs is not None and ack > before:
             self._counts.add("acks compared")
-            self._same(slave, theirs, before, ack, f"D5: {slave.name} acks {ack} in epoch {epoch} to {theirs.name}")
+            start = max(before, slave.begin(), theirs.begin())
+            self._same(slave, theirs, start, ack, f"D5: {slave.name} acks {ack} in epoch {epoch} to {theirs.name}")
 
     def cut(
         self, key: SetKey, slave: ReplicaDisk, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch
@@ -79,7 +82,8 @@ class LogLaws:
             return
         self._counts.add("logs compared at cuts")
         end = min(slave.size(), theirs.size())
-        self._same(slave, theirs, 0, end, f"D3: {slave.name} was cut to {slave.size()} for epoch {epoch}")
+        start = max(slave.begin(), theirs.begin())
+        self._same(slave, theirs, start, end, f"D3: {slave.name} was cut to {slave.size()} for epoch {epoch}")
 
     def appended(self, name: str, reign: MasterEpoch, last: MasterEpoch) -> None:
         """D4: a master's bytes are labelled with its own epoch."""
@@ -98,6 +102,8 @@ class LogLaws:
     def folded(self, name: str, records: Sequence[Record], end: int, units: Sequence[tuple[int, int]]) -> None:
         """I12: a consume queue names the records below ``end`` that have a place in it, in order, and no other."""
         here = [(record.offset, record.size) for record in records if record.is_queued and record.end <= end]
+        # Behind a deletion they follow a moment later.
+        units = [unit for unit in units if not records or unit[0] >= records[0].offset]
         self._counts.add("units of consume queues compared", len(here))
         if list(units) != here:
             differ = next(
@@ -106,6 +112,19 @@ class LogLaws:
             raise Violation(
                 f"I12: {name} has {len(units)} units of {len(here)} records below {end}; number {differ} differs"
             )
+
+    def deleted(
+        self, name: str, segments: int, room: int, start: LogOffset, confirm: LogOffset, needed: Sequence[LogOffset]
+    ) -> None:
+        """I13: a log loses its front for a full disk only, and nothing that is not confirmed, or that a copy lacks."""
+        self._counts.add("segments deleted for room")
+        used_percent = 100 * segments / room
+        if used_percent < FORCED_PERCENT:
+            raise Violation(f"I13: {name} deletes up to {start} on a disk that is {used_percent:.0f} % full")
+        if start > confirm:
+            raise Violation(f"I13: {name} deletes up to {start}, confirmed is {confirm}")
+        if used_percent < REFUSED_PERCENT and any(at < start for at in needed):
+            raise Violation(f"I13: {name} deletes up to {start}, its slaves have {sorted(needed)}")
 
     def confirmed(
         self, key: SetKey, epoch: MasterEpoch, confirm: LogOffset, acks: dict[BrokerId, LogOffset | None]
@@ -130,6 +149,6 @@ class LogLaws:
                     raise Violation(f"{what}: the logs differ at {at}")
 
 
-def _epochs_below(disk: ReplicaDisk, end: int) -> tuple[EpochEntry, ...]:
-    """Epochs that have a byte below ``end``: a follower records an entry with its first byte only (R9)."""
-    return tuple(disk.history().truncated_suffix(LogOffset(end)).entries)
+def _epochs_in(disk: ReplicaDisk, start: int, end: int) -> tuple[EpochEntry, ...]:
+    """Epochs that have a byte of [``start``, ``end``): a follower records an entry with its first byte only (R9)."""
+    return tuple(disk.history().truncated_suffix(LogOffset(end)).truncated_prefix(LogOffset(start)).entries)

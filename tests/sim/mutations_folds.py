@@ -11,7 +11,7 @@ from typing import Any
 
 from rollcall_ha.broker.consuming.locks_core import LockVerdict
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME
-from tests.sim.mutation import Function, Mutation, constant
+from tests.sim.mutation import Function, Mutation, changed, constant
 
 
 def _cut_leaves_the_mark(original: Function) -> Function:
@@ -32,7 +32,52 @@ def _by_confirm_alone(_original: Function) -> Function:
     return mutated
 
 
+def _without_needs(original: Function) -> Function:
+    def mutated(facts: Any, rules: Any) -> Any:
+        return original(changed(facts, needs=()), rules)
+
+    return mutated
+
+
+def _without_the_state(original: Function) -> Function:
+    def mutated(self: Any, start: Any) -> Any:
+        self._store_state = lambda: None
+        return original(self, start)
+
+    return mutated
+
+
 FOLDS: tuple[Mutation, ...] = (
+    Mutation(
+        name="R31-needed",
+        what="a segment is deleted whoever still reads it",
+        target="rollcall_ha.broker.retention.core:decide",
+        mutate=_without_needs,
+        tests=(
+            "tests/unit/test_retention_core.py::test_what_the_log_needs_to_be_whole_stays_on_the_fullest_disk",
+            "tests/unit/test_retention_shell.py::test_a_copy_that_runs_keeps_what_it_lacks_until_the_disk_is_nearly_full",
+        ),
+    ),
+    Mutation(
+        name="R31-state-first",
+        what="segments are unlinked, and the log's state does not say that it begins later",
+        target="rollcall_ha.broker.log.deletion:LogFront.delete",
+        mutate=_without_the_state,
+        tests=(
+            "tests/unit/test_log_deletion.py::test_what_is_left_is_a_whole_log_that_begins_later",
+            "tests/unit/test_log_deletion.py::test_killed_at_each_step_it_starts_again_as_the_old_log_or_the_new_one[2]",
+        ),
+    ),
+    Mutation(
+        name="R31-numbers",
+        what="a log that has lost the records of a queue does not know where it goes on",
+        target="rollcall_ha.broker.log.queue_offsets:QueueOffsets.tell",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_log_deletion.py::test_r19_a_queue_whose_records_are_all_gone_goes_on_where_it_was",
+            "tests/property/test_folds.py::test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number",
+        ),
+    ),
     Mutation(
         name="R19-end-of-before",
         what="a new master tells the end of a queue below what the one before had confirmed",

@@ -73,6 +73,8 @@ class SetFacts:
     def __init__(self) -> None:
         self.acked: dict[int, Acked] = {}
         self.forgiven: dict[int, Acked] = {}
+        self.aged: set[int] = set()
+        """Messages that a replica has deleted."""
         """Acknowledged, and lost in an election that said it could lose."""
         self.sent: dict[int, None] = {}
         self.elections: dict[MasterEpoch, Won] = {}
@@ -563,7 +565,16 @@ class Oracle:
         """A client heard PUT_OK."""
         facts = self.facts(key)
         self.counts.add("messages acked")
-        facts.acked[value] = Acked(value=value, end=end, place=place)
+        # Answered late, behind a deletion.
+        if value not in facts.aged:
+            facts.acked[value] = Acked(value=value, end=end, place=place)
+
+    def deleted(self, key: SetKey, values: Iterable[int]) -> None:
+        """A replica has lost these messages to a full disk, rightfully: any master may lack them from now on."""
+        facts = self.facts(key)
+        for value in values:
+            facts.aged.add(value)
+            facts.acked.pop(value, None)
 
     # --- the end ---
 
@@ -571,8 +582,9 @@ class Oracle:
         """I7: why the replicas of a set do not yet hold the same; None = they do, with everything acknowledged, once."""
         facts = self.facts(key)
         first_id, first = disks[0]
+        start = max(disk.begin() for _, disk in disks)
         for broker_id, disk in disks[1:]:
-            ours, theirs = _log_and_epochs(first), _log_and_epochs(disk)
+            ours, theirs = _log_and_epochs(first, start), _log_and_epochs(disk, start)
             for name, one, other in zip(("log", "epochs"), ours, theirs, strict=True):
                 if one != other:
                     return f"{name} of {first_id} ({len(one)} bytes) and {broker_id} ({len(other)} bytes) differ"
@@ -599,10 +611,11 @@ def _version(state: SetState) -> tuple[int, int]:
     return state.master_epoch, state.sync_state_set_epoch
 
 
-def _log_and_epochs(disk: ReplicaDisk) -> tuple[bytes, bytes]:
+def _log_and_epochs(disk: ReplicaDisk, start: int) -> tuple[bytes, bytes]:
     """Both files; without an epoch that has no byte yet: followers record it with its first one (R9)."""
     end = disk.size()
-    return disk.read_at(0, end), encode_history(disk.history().truncated_suffix(LogOffset(end)))
+    epochs = disk.history().truncated_suffix(LogOffset(end)).truncated_prefix(LogOffset(start))
+    return disk.read_at(start, max(end - start, 0)), encode_history(epochs)
 
 
 def describe(record: EventRecord) -> str:

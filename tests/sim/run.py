@@ -15,7 +15,7 @@ from tests.sim.raft import raft_quorum
 from tests.sim.seats import SEATS, Seats
 from tests.sim.switchovers import SwitchoverOrders
 from tests.sim.violation import Violation
-from tests.sim.world import Shape, World, product_inside
+from tests.sim.world import Shape, World, product_inside, small_disks
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
 
 SEATS_EVERY = 9
@@ -62,6 +62,7 @@ def shape_of(seed: int) -> Shape:
         returns_masters=seed % 20 == 13 and not grows,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],
+        disk_segments=8 if seed % 11 == 6 else 0,
     )
 
 
@@ -69,7 +70,7 @@ def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -
     """Run one seed to its end. Never raises for what the simulated code does."""
     # A seed makes much garbage and keeps little of it: looking for cycles after every 700 objects is a tenth of its time.
     gc.set_threshold(50_000, 20, 100)
-    with product_inside():
+    with product_inside(), small_disks(shape_of(seed)):
         world = World(seed, shape_of(seed), make_quorum=raft_quorum, keep_lines=keep_lines)
         try:
             return _run(world, steps_max)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
+from rollcall_ha.broker.retention import shell as retention
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, OperatorCommand
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -77,6 +78,8 @@ class Shape:
     flush: FlushMode = FlushMode.ASYNC
     min_in_sync: int = 0
     segment_bytes: int = 4096
+    disk_segments: int = 0
+    """So many fit on the disk of a broker; 0: as many as there are."""
     rocketmq_replicas: int = 0
     """Of one set more, whose brokers are RocketMQ's."""
     cuts_controllers: bool = False
@@ -187,6 +190,19 @@ def product_inside() -> Iterator[None]:
 
 
 @contextmanager
+def small_disks(shape: Shape) -> Iterator[None]:
+    """Within: brokers look at a small disk often, and the window of producers' numbers keeps none of their segments."""
+    known = retention.LOOK_MS, retention.LOOK_AGAIN_MS, retention.window_start
+    values: Any = retention
+    if shape.disk_segments:
+        values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start = 400, 150, lambda end: end
+    try:
+        yield
+    finally:
+        values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start = known
+
+
+@contextmanager
 def _without_log_lines() -> Iterator[None]:
     known = structlog.get_config()
     structlog.configure(processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -291,6 +307,7 @@ class World:
             controllers=tuple(self.broker_ports.values()),
             timing=self.timing,
             segment_bytes=self.shape.segment_bytes,
+            disk_segments=self.shape.disk_segments,
         )
         self.brokers[name] = BrokerMachine(self, plan)
 

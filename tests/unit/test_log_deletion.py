@@ -95,6 +95,17 @@ def test_a_record_in_a_readers_hand_stays_readable(tmp_path: Path) -> None:
     crash(log)
 
 
+def test_a_log_without_a_segment_has_no_front(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert log.front.segments(3) == []
+    append_all(log, draft())
+    assert log.front.segments(3) == [(0, SEGMENT_BYTES, None)]
+    while len(log._files.segments) < 3:
+        append_all(log, draft(b"x" * 3000))
+    assert log.front.segments(1) == [(0, SEGMENT_BYTES, 1_700_000_000_001)]
+    crash(log)
+
+
 STEPS = ["delete-state", "delete-segment", "delete-segment", "delete-epochs"]
 
 
