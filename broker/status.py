@@ -26,7 +26,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOr
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Positions
-from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.epoch.model import NO_EPOCH, LogOffset
 from rollcall_ha.ha.catch_up import CatchUpPacer
 from rollcall_ha.node.telemetry import get_logger
 
@@ -82,10 +82,13 @@ class ReplicaReporter:
     def positions(self) -> Positions:
         """The log of this replica by its own word: whole records only."""
         log = self._log
+        # A copy that is to begin at 32768, where the master's log begins, has no byte yet. Called an end, that place
+        # would be records of nobody's epoch, which the controllers refuse.
+        end = LogOffset(0) if not log.history and log.max_offset == log.min_offset else log.whole_offset
         return Positions(
             last_epoch=log.history.last_epoch,
-            max_offset=log.whole_offset,
-            confirm_offset=log.confirm_offset,
+            max_offset=end,
+            confirm_offset=min(log.confirm_offset, end),
             released=log.released_offset,
         )
 

@@ -443,7 +443,7 @@ class Dispatcher:
         """
         start, generation = self.min_offset, self._queues.files.generation
         on_disk = asyncio.get_running_loop().run_in_executor
-        firsts = await on_disk(self._disk, self._queues.firsts, start)
+        firsts = [] if self._resting else await on_disk(self._disk, self._queues.firsts, start)
         for at, (key, first) in enumerate(firsts):
             if at % TRIMMED_QUEUES == 0:
                 await asyncio.sleep(0)
@@ -452,6 +452,8 @@ class Dispatcher:
                 return
             if (queue := self._queues.find(key)) is not None and queue.trim(first, start):
                 self._to_erase[key] = queue.min_offset
+        if self._resting:
+            return
         if self.index.has_below(start):
             self.rest(is_resting=True)
             try:

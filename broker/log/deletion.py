@@ -6,8 +6,8 @@ Here: the steps of a deletion, beside everything that the loop does with the log
 
 The steps: the new beginning into the state, durably · another list of segments · unlink, oldest first · the epochs of
 deleted bytes · and, a turn of the loop later, the maps.
-Rule 1: the state comes first. A start that finds a log without its first segment, and no word of it, calls it one that
-has lost bytes (R3); one that finds segments below the beginning removes them.
+Rule 1 (R31): the state comes first. A start that finds a log without its first segment, and no word of it, calls it one
+that has lost bytes (R3); one that finds segments below the beginning removes them.
 Rule 2: nothing that is not confirmed and synced goes, and never the last segment.
 Rule 3: a reader has the old list or the new one: the list is replaced, never shortened.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
-from rollcall_ha.broker.log.record import index_fields
+from rollcall_ha.broker.log.record import RecordError, index_fields
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import fsync_directory
@@ -62,12 +62,11 @@ class LogFront:
 
     def segments(self, count_max: int) -> list[tuple[int, int, int | None]]:
         """
-        (base, end, store time of the first record behind it, UTC ms) of the first segments. None: there is no record.
-
-        Raises ``RecordError``.
+        (base, end, store time of the first record behind it, UTC ms) of the first segments. None: there is no record,
+        or a damaged one.
         """
         found, end = self._files.segments[: count_max + 1], self._ends()[0]
-        times = [index_fields(one.view, 0)[5] if one.base < end else None for one in found[1:]]
+        times = [_stored_at_ms(one) if one.base < end else None for one in found[1:]]
         return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)][:count_max]
 
     def delete(self, start: LogOffset) -> LogOffset:
@@ -82,7 +81,7 @@ class LogFront:
             is_segment = any(segment.base == start for segment in files.segments[1:])
             # Rule 2. Decided a moment ago: a cut may have come since.
             if not is_segment or start > self._ends()[1]:
-                return LogOffset(files.segments[0].base)
+                return LogOffset(files.segments[0].base if files.segments else 0)
             before = self.deleted_to, self.whole_from
             self.deleted_to = start
             if self.is_whole:
@@ -124,3 +123,10 @@ class LogFront:
         """The log is closed."""
         while self.close_deleted():
             pass
+
+
+def _stored_at_ms(segment: LogSegment) -> int | None:
+    try:
+        return index_fields(segment.view, 0)[5]
+    except RecordError:
+        return None

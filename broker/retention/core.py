@@ -7,8 +7,8 @@ Here: facts in, a decision out. Not here: gathering the facts and doing it (``sh
 Rule 1: whole segments, oldest first, up to the first one that stays; never the last one, and nothing above confirm.
 Rule 2: a segment goes by its age, or because the disk is fuller than ``forced_percent``. In the second case no more go
 than bring the disk below it.
-Rule 3: what somebody still needs stays. A copy that runs gives way where the disk is fuller than ``refused_percent``;
-everything else that is needed never does: without it the log would be no whole one any more.
+Rule 3 (R31): what somebody still needs stays. A copy that runs gives way where the disk is fuller than
+``refused_percent``; everything else that is needed never does: without it the log would be no whole one any more.
 Rule 4: sends are refused where the disk is fuller than ``refused_percent`` even without what goes now, until it is
 below ``forced_percent``: refused and taken by turns, a set would lose its writes at each segment.
 """

@@ -13,6 +13,7 @@ Rule 4: nothing is deleted before a controller has said which settings are in fo
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
@@ -157,7 +158,8 @@ class Retention:
             if decision.delete_to is not None:
                 await self._delete(LogOffset(decision.delete_to), decision)
         except OSError as error:
-            if not is_full_disk(error):
+            # Descriptors come back; after another failed write the disk may say yes to what it has lost.
+            if not is_full_disk(error) and error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             _log.warning("not_deleted", reason=str(error))
         return bool(self._decision.refused or self._decision.wanted_to)

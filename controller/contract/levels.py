@@ -36,8 +36,8 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Settings: {
         "ack_timeout_ms": 2,
         "retention_hours": 2,
-        "retention_forced_percent": 2,
         "sends_refused_percent": 2,
+        "retention_forced_percent": 2,
         "retention_segments_max": 2,
     },
     Milestone: {"uncertainty_us": 2},

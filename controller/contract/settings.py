@@ -260,14 +260,6 @@ class Settings(Value, rename=None):
             unset=72,
         ),
     ] = UNSET
-    retention_forced_percent: Annotated[
-        int | UnsetType,
-        _percent(
-            "From so full a disk on the oldest segments go whatever their age, until it is below; 0: never.",
-            unset=85,
-            rocketmq="diskSpaceCleanForciblyRatio",
-        ),
-    ] = UNSET
     sends_refused_percent: Annotated[
         int | UnsetType,
         _percent(
@@ -275,6 +267,14 @@ class Settings(Value, rename=None):
             "holds a segment; 0: never.",
             unset=90,
             rocketmq="diskSpaceWarningLevelRatio",
+        ),
+    ] = UNSET
+    retention_forced_percent: Annotated[
+        int | UnsetType,
+        _percent(
+            "From so full a disk on the oldest segments go whatever their age, until it is below; 0: never.",
+            unset=85,
+            rocketmq="diskSpaceCleanForciblyRatio",
         ),
     ] = UNSET
     retention_segments_max: Annotated[

@@ -151,4 +151,6 @@ class LogLaws:
 
 def _epochs_in(disk: ReplicaDisk, start: int, end: int) -> tuple[EpochEntry, ...]:
     """Epochs that have a byte of [``start``, ``end``): a follower records an entry with its first byte only (R9)."""
+    if end <= start:
+        return ()
     return tuple(disk.history().truncated_suffix(LogOffset(end)).truncated_prefix(LogOffset(start)).entries)

@@ -256,3 +256,11 @@ def test_a_revoked_or_foreign_certificate_gets_no_answer_of_a_secured_port(tmp_p
         await until(lambda: closed == {CloseCause.REVOKED: 1, CloseCause.TLS: 1})
 
     serving(scene, credentials=ours)
+
+
+def test_what_would_be_deleted_is_shown_and_for_other_hours() -> None:
+    server = HealthServer(Telemetry(), lambda: replace(SNAPSHOT, retention=lambda hours: f"keeps {hours}\n"))
+    assert server.answer(b"GET /retention HTTP/1.1").endswith(b"keeps None\n")
+    assert server.answer(b"GET /retention?hours=24 HTTP/1.1").endswith(b"keeps 24\n")
+    for wrong in (b"hours=-1", b"hours=", b"days=3", b"hours=123456"):
+        assert server.answer(b"GET /retention?" + wrong + b" HTTP/1.1").startswith(b"HTTP/1.1 400 ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollcall_ha.broker.core.phases import cut_range
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 from rollcall_ha.ha.truncation import Cut, FullResync, Isolate, Keep, LogExtent, TruncationPlan, plan_truncation
@@ -102,3 +103,22 @@ def test_an_empty_log_begins_where_the_master_s_does() -> None:
     result = plan(extent(EpochHistory(), 0), master, confirm=700)
     assert isinstance(result, FullResync)
     assert (result.start_offset, result.set_aside_bytes) == (1000, 0)
+
+
+def test_a_log_that_the_master_has_outlived_by_age_refutes_nothing() -> None:
+    """
+    R31: the old master comes back after four days. Told as a cut from 0 on, all that it had acknowledged would be lost.
+    """
+    outlived = plan(extent(history((1, 0)), 900), extent(history((2, 900)), 5000, begin=1000), confirm=900)
+    assert isinstance(outlived, FullResync)
+    assert (outlived.start_offset, outlived.is_whole, cut_range(outlived)) == (1000, True, (None, None))
+
+    foreign = plan(extent(history((1, 0)), 900, begin=500), extent(history((2, 400)), 5000, begin=400))
+    assert isinstance(foreign, FullResync)
+    assert cut_range(foreign) == (500, 900)
+
+
+def test_a_log_that_begins_later_than_the_master_s_goes_on() -> None:
+    """Its disk was fuller: it has what it has to have, and nothing is copied twice."""
+    own = extent(history((2, 800)), 1500, begin=1000)
+    assert plan(own, extent(history((1, 0), (2, 800)), 2000), confirm=1500) == Keep(point=LogOffset(1500))

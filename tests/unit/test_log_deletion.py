@@ -1,4 +1,4 @@
-"""Segments go from the front of a log, whenever the process or the power dies meanwhile."""
+"""R31: segments go from the front of a log, whenever the process or the power dies meanwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ def test_a_log_without_a_segment_has_no_front(tmp_path: Path) -> None:
     while len(log._files.segments) < 3:
         append_all(log, draft(b"x" * 3000))
     assert log.front.segments(1) == [(0, SEGMENT_BYTES, 1_700_000_000_001)]
+    log._files.segments[1].view[84:88] = b"\xff" * 4
+    assert log.front.segments(1) == [(0, SEGMENT_BYTES, None)], "a damaged record tells no time, and ends no process"
     crash(log)
+    assert log.front.delete(LogOffset(SEGMENT_BYTES)) == 0, "it is closed"
 
 
 STEPS = ["delete-state", "delete-segment", "delete-segment", "delete-epochs"]

@@ -65,7 +65,7 @@ def test_a_full_disk_takes_young_segments_and_no_more_than_it_needs() -> None:
 
 
 def test_a_copy_gives_way_to_a_full_disk_alone() -> None:
-    """Deleted before it has it, it would begin anew each time, and never come into the set."""
+    """R31: deleted before it has it, it would begin anew each time, and never come into the set."""
     copy = Need(who="broker 3", offset=GIB // 2, is_copy=True)
     held = decide(facts(100, 100, None, used_percent=86, needs=(copy,)), RULES)
     assert (held.delete_to, held.held_by, held.wanted_to) == (None, (copy,), 2 * GIB)

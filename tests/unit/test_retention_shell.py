@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +19,14 @@ from rollcall_ha.broker.log.told_queues import TOPIC
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.retention import shell
 from rollcall_ha.broker.retention.shell import Retention
+from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.controller.contract.values import Positions
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.ha.master_link import MasterLinkState
+from rollcall_ha.ha.service import HaServer
 from tests.support.fold_tools import confirm_all
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
@@ -270,3 +277,39 @@ def test_a_disk_that_fails_ends_the_process_and_a_full_one_does_not(
         assert isinstance(old.failures[0], OSError)
 
     run(tmp_path, monkeypatch, body)
+
+
+def test_links_that_send_what_is_deleted_end_and_others_go_on() -> None:
+    """The number of a closed file may be another's: its bytes would go out as those of the log."""
+    ended: list[int] = []
+
+    def connection(broker: int, state: MasterLinkState, acked: int) -> Any:
+        link = SimpleNamespace(
+            peer=SimpleNamespace(broker_id=broker), state=state, acked=acked, end=lambda *_: ended.append(broker)
+        )
+        return SimpleNamespace(link=link, execute=lambda _actions: None)
+
+    links = [
+        connection(2, MasterLinkState.TRANSFER, 900),
+        connection(3, MasterLinkState.TRANSFER, 400),
+        connection(4, MasterLinkState.CUTTING, 0),
+        connection(5, MasterLinkState.PARKED, 0),
+    ]
+    server: Any = SimpleNamespace(connections=SimpleNamespace(snapshot=lambda: links))
+    copies: Any = HaServer.copies
+    assert copies.fget(server) == [(2, 900), (3, 400), (4, 0)]
+    HaServer.let_go(server, LogOffset(500))
+    assert ended == [3], "one that cuts its log has nothing on its way, and says where it begins"
+
+
+def test_a_log_that_is_to_begin_late_has_no_end_yet() -> None:
+    """Its copy had just begun when it was killed: the controllers refused records of no epoch up to 32768, for ever."""
+    log = SimpleNamespace(history=EpochHistory(), min_offset=32_768, max_offset=32_768, whole_offset=32_768)
+    log.confirm_offset = log.released_offset = 8_128
+    reporter: Any = SimpleNamespace(_log=log)
+    positions: Any = ReplicaReporter.positions
+    assert positions.fget(reporter) == Positions(
+        last_epoch=NO_EPOCH, max_offset=LogOffset(0), confirm_offset=LogOffset(0), released=LogOffset(8_128)
+    )
+    log.history = EpochHistory([EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0))])
+    assert positions.fget(reporter).max_offset == 32_768
