@@ -73,8 +73,8 @@ class LogFront:
         """
         Remove the segments below ``start``; returns where the log begins now.
 
-        Nothing is done if no segment begins there any more, as behind a cut. Raises ``OSError``: the next call, or the
-        next start, goes on.
+        Nothing is done if no segment begins there any more, as behind a cut. Raises ``OSError``: nothing was done, or
+        the next start goes on.
         """
         files = self._files
         with self._disk:

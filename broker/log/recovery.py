@@ -35,7 +35,7 @@ from rollcall_ha.broker.log.segment import LogSegment, open_segments, segment_na
 from rollcall_ha.broker.log.soundness import damage_at_the_ends
 from rollcall_ha.broker.log.values import CutReason, RecoveryReport
 from rollcall_ha.epoch.history import EpochHistory
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore
 from rollcall_ha.node.files import durable_unlink, fsync_directory
 
@@ -93,9 +93,6 @@ def recover(
         _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
     _repair_history(files, start, end)
-    dropped = tuple(
-        one.epoch for one in history.entries if one.start_offset >= start and one not in files.history.entries
-    )
     report = RecoveryReport(
         was_clean=clean is not None,
         end_offset=end,
@@ -104,7 +101,7 @@ def recover(
         torn_bytes=data_end - end,
         torn_reason=torn_reason if data_end > end else "",
         finished_cut=mark is not None,
-        dropped_epochs=dropped,
+        dropped_epochs=_gone_behind(start, history, files.history),
         lost=lost,
         # Not cut: these bytes were synced, and other replicas have acked what follows them. A human must choose.
         damaged=damage_at_the_ends(files.segments, end),
@@ -191,6 +188,11 @@ def _repair_history(files: LogFiles, start: LogOffset, end: LogOffset) -> None:
     if repaired != files.history:
         files.epochs.save(repaired)
         files.history = repaired
+
+
+def _gone_behind(start: LogOffset, before: EpochHistory, after: EpochHistory) -> tuple[MasterEpoch, ...]:
+    """Entries that were dropped; not those of deleted bytes."""
+    return tuple(one.epoch for one in before.entries if one.start_offset >= start and one not in after.entries)
 
 
 def _is_end(files: LogFiles, end: LogOffset) -> bool:
