@@ -64,7 +64,7 @@ FOLDS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.deletion:LogFront.delete",
         mutate=_without_the_state,
         tests=(
-            "tests/unit/test_log_deletion.py::test_what_is_left_is_a_whole_log_that_begins_later",
+            "tests/unit/test_log_deletion.py::test_a_disk_that_refuses_the_state_leaves_the_log_as_it_was",
             "tests/unit/test_log_deletion.py::test_killed_at_each_step_it_starts_again_as_the_old_log_or_the_new_one[2]",
         ),
     ),
