@@ -75,7 +75,7 @@ FOLDS: tuple[Mutation, ...] = (
         mutate=constant(None),
         tests=(
             "tests/unit/test_log_deletion.py::test_r19_a_queue_whose_records_are_all_gone_goes_on_where_it_was",
-            "tests/property/test_folds.py::test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number",
+            "tests/unit/test_log_deletion.py::test_a_new_slave_is_whole_from_the_masters_first_byte_on",
         ),
     ),
     Mutation(

@@ -13,6 +13,7 @@ from rollcall_ha.broker.log.segment import SegmentError
 from rollcall_ha.broker.log.told_queues import Part, Told, find_part, parts_of
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
+from tests.support.fold_tools import confirm_all, open_folds, take_all
 from tests.support.log_tools import SEGMENT_BYTES, append_all, crash, draft, log_bytes, open_log, settle, tell_queues
 from tests.support.power_cut import PowerCuttableFolder
 
@@ -241,6 +242,40 @@ def test_r19_a_queue_whose_records_are_all_gone_goes_on_where_it_was(tmp_path: P
     again.cut(cut, CutReason.TRUNCATION)
     assert again.queues.max_offset(b"Idle", 4) == 1, "a cut of its only record here takes back that record alone"
     crash(again)
+
+
+def test_a_new_slave_is_whole_from_the_masters_first_byte_on(tmp_path: Path) -> None:
+    """It knew no queue whose messages were all gone, and would have begun them at 0 when it was elected."""
+    master = five_segments(tmp_path / "master")
+    tell_queues(master)
+    settle(master)
+    start = LogOffset(4 * SEGMENT_BYTES)
+    master.front.delete(start)
+    slave = open_log(tmp_path / "slave")
+    slave.set_aside(start, "the empty log begins at 0, the master's later")
+    slave.record_epoch(master.history.entries[-1])
+    content = log_bytes(master)
+    while content:
+        view = slave.receive_view(len(content))
+        taken = len(view)
+        view[:] = content[:taken]
+        view.release()
+        slave.commit_received(taken)
+        content = content[taken:]
+    slave.extend_index(slave.unindexed_bytes)
+    confirm_all(slave)
+    folds = open_folds(tmp_path / "slave", slave)
+    take_all(folds)
+
+    assert (slave.min_offset, slave.max_offset, slave.front.is_whole) == (start, master.max_offset, True)
+    assert slave.history == master.history
+    assert slave.queues.max_offset(b"Idle", 4) == 1
+    assert folds.knows_all
+    idle = folds.queue(b"Idle", 4)
+    assert idle is not None
+    assert (idle.min_offset, idle.max_offset) == (1, 1)
+    crash(slave)
+    crash(master)
 
 
 def test_parts_of_two_tellings_are_no_whole_one() -> None:
