@@ -192,8 +192,8 @@ def product_inside() -> Iterator[None]:
 @contextmanager
 def small_disks(shape: Shape) -> Iterator[None]:
     """Within: brokers look at a small disk often, and the window of producers' numbers keeps none of their segments."""
-    known = retention.LOOK_MS, retention.LOOK_AGAIN_MS, retention.window_start
     values: Any = retention
+    known = values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start
     if shape.disk_segments:
         values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start = 400, 150, lambda end: end
     try:

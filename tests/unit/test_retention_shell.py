@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.broker.consuming.filters import make_filter
+from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import QueueReader
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.told_queues import TOPIC
@@ -108,6 +108,12 @@ def run(root: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Old], Await
     asyncio.run(whole())
 
 
+def all_of_it() -> Filter:
+    found = make_filter("TAG", "*")
+    assert isinstance(found, Filter)
+    return found
+
+
 def value_of(old: Old, name: str) -> float:
     return {known: value for known, _, value in old.retention.values}[name]
 
@@ -137,14 +143,15 @@ def test_a_log_of_four_days_loses_its_front_when_its_queues_are_told(
         assert (idle.min_offset, idle.max_offset) == (1, 1), "it is empty, and goes on where it was"
         assert queue is not None
         assert 0 < queue.min_offset < queue.max_offset
-        every = make_filter("TAG", "*")
+        every = all_of_it()
         found = QueueReader(queue, folds, (b"TopicA", 0)).look(0, every, messages=1, near_bytes=0)
         assert (found.code, found.next_offset, found.min_offset) == (
             ClientResult.PULL_OFFSET_MOVED, queue.min_offset, queue.min_offset,
         )  # fmt: skip
         at_min = QueueReader(queue, folds, (b"TopicA", 0)).look(queue.min_offset, every, messages=1, near_bytes=0)
         assert at_min.code == 0
-        [one.release() for one in at_min.records]
+        for one in at_min.records:
+            one.release()
         assert not old.failures
 
     run(tmp_path, monkeypatch, body)
@@ -207,10 +214,11 @@ def test_a_full_disk_refuses_sends_not_reads_and_takes_them_again_without_a_rest
         queue = broker.folds.queue(b"TopicA", 0)
         assert queue is not None
         found = QueueReader(queue, broker.folds, (b"TopicA", 0)).look(
-            queue.min_offset, make_filter("TAG", "*"), messages=1, near_bytes=0
+            queue.min_offset, all_of_it(), messages=1, near_bytes=0
         )
         assert found.code == 0
-        [one.release() for one in found.records]
+        for one in found.records:
+            one.release()
 
         old.room = (1024 * GIB, 140 * GIB)
         await old.look()
