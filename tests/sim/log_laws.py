@@ -2,14 +2,14 @@
 Laws of logs, looked at while they are written and read: at joins, at acks, at cuts (D3-D6), at starts (I11).
 
 Here: comparing the files of a slave with those of the master that it follows, and a log with the queues that a start made
-of it. Not here: the end of a seed, where all
-replicas must be equal (``oracle.converged``).
+of it. Not here: the end of a seed, where all replicas must be equal (``oracle.converged``).
 Rule: only a master that still reigns in the link's epoch is compared with: one that left it may have been cut since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.epoch.model import EpochEntry
@@ -19,6 +19,7 @@ from tests.support.sim_kernel import Counts
 
 Reigning = Callable[[SetKey, BrokerId], tuple[Incarnation, MasterEpoch] | None]
 """Which process is master of which epoch now, if that replica is."""
+_BLOCK_BYTES: Final = 512
 
 
 class LogLaws:
@@ -123,11 +124,14 @@ class LogLaws:
         if end <= start:
             return
         ours, theirs = (disk.read_at(start, end - start) for disk in (one, other))
-        if ours != theirs:
-            pairs = enumerate(zip(ours, theirs, strict=True), start)
-            for at in (at for at, pair in pairs if pair[0] != pair[1]):
-                if not one.is_rotten_at(at) and not other.is_rotten_at(at):
-                    raise Violation(f"{what}: the logs differ at {at}")
+        # By blocks: byte by byte, the disks of a set with a rotten one took a tenth of a run.
+        for at in range(0, len(ours), _BLOCK_BYTES) if ours != theirs else ():
+            block, other_block = ours[at : at + _BLOCK_BYTES], theirs[at : at + _BLOCK_BYTES]
+            if block == other_block:
+                continue
+            for place, (byte, other_byte) in enumerate(zip(block, other_block, strict=True), start + at):
+                if byte != other_byte and not one.is_rotten_at(place) and not other.is_rotten_at(place):
+                    raise Violation(f"{what}: the logs differ at {place}")
 
 
 def _epochs_below(disk: ReplicaDisk, end: int) -> tuple[EpochEntry, ...]:
