@@ -32,9 +32,9 @@ from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME
-from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
 from rollcall_ha.broker.parts import Parts
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState

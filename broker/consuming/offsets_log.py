@@ -41,7 +41,7 @@ from rollcall_ha.broker.consuming.offsets_core import (
 from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey, Records
-from rollcall_ha.broker.log.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
 
 TOPIC: Final = b"ROLLCALL_SYS_CONSUMERS"
 COMMIT_INTERVAL_MS: Final = 50

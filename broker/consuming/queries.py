@@ -21,9 +21,9 @@ from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
 from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.handlers.ports import Responder
-from rollcall_ha.broker.log.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import Int64, Name
+from rollcall_ha.broker.protocol.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame
 

@@ -20,8 +20,9 @@ import msgspec
 from rollcall_ha.broker.consuming.filters import Filter
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Queue, QueueKey, Records
-from rollcall_ha.broker.log.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordError, index_fields
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordError
 from rollcall_ha.node.remoting.codes import SystemCode
 
 MESSAGES_MAX: Final = 32

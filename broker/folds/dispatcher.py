@@ -38,9 +38,10 @@ from rollcall_ha.broker.folds.ports import FoldSizes, QueueKey
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small_or_none, write_small
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.log_index import Indexed
-from rollcall_ha.broker.log.record import RecordError, RecordView, index_fields
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.properties import last_value
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import durable_unlink, is_full_disk
 from rollcall_ha.node.telemetry import get_logger

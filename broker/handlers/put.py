@@ -25,9 +25,10 @@ from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, TRANSACTION_BITS, Draft, RecordError, record_bytes
+from rollcall_ha.broker.log.record import TRANSACTION_BITS, Draft, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
+from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError
 from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
 from rollcall_ha.broker.protocol.send import (
     SendError,

@@ -46,11 +46,12 @@ from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.reader import LogReader
-from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.soundness import find_damage, sound_end
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError, RecoveryReport
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset

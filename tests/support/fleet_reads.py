@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from tests.support.fleet_links import listen_socket

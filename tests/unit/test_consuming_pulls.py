@@ -10,9 +10,9 @@ import pytest
 from rollcall_ha.broker.consuming import pulls, waiting
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.pulls import Pulls
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, Refused
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from tests.support.folded import T0, FoldedLink, FoldedLog, FoldedStanding, play

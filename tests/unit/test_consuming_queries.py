@@ -10,8 +10,8 @@ import pytest
 from rollcall_ha.broker.consuming import queries
 from rollcall_ha.broker.consuming.queries import PLACES_MAX, Queries
 from rollcall_ha.broker.folds.key_index import KeyIndex
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm
 from tests.support.folded import FoldedLink, FoldedLog
