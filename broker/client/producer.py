@@ -23,7 +23,7 @@ from types import TracebackType
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
+from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, renewing
 from rollcall_ha.broker.client.spares import Spares
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
@@ -33,7 +33,7 @@ from rollcall_ha.node.remoting.asking import ANSWER_LIMITS, AskingOnly, dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, decode_frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
-from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials
+from rollcall_ha.node.tls import Credentials
 
 IN_FLIGHT_MAX = 1_024
 SEND_TIMEOUT_MS = 30_000
@@ -132,15 +132,6 @@ class _MasterLink(AskingOnly):
         self.connection.close("the producer leaves it")
 
 
-async def _renewing(credentials: Credentials) -> None:
-    """Look every second for renewed files, until cancelled; ``credentials.complaint`` says why some are not taken."""
-    while True:
-        await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
-        # The certificate of the start would be refused from its end on. Links that show the old one are ended by the
-        # broker then, and what was unanswered is sent again (rule 1).
-        await asyncio.to_thread(credentials.renew_if_changed)
-
-
 class Producer:
     """``async with Producer(["127.0.0.1:10911"]) as producer: await producer.send("Topic", b"...")``."""
 
@@ -154,6 +145,8 @@ class Producer:
         queue_count: int = 8,
         credentials: Credentials | None = None,
         set_key: str = "",
+        topic: str = "",
+        set_name: str = "",
     ) -> None:
         """
         Nothing is dialled yet.
@@ -167,6 +160,9 @@ class Producer:
             credentials: Certificate of this client, renewed with its files while this is open; None: an insecure fleet,
                 links are plain.
             set_key: CLUSTER/SET that certificates of brokers must name; empty = any set of the fleet.
+            topic: Where seeds are RocketMQ's name servers: a topic of the set. Its brokers know no numbers of messages:
+                what is sent again may be there twice.
+            set_name: The set, there.
         """
         self.expected: ExpectedPeer | None = None
         if credentials is not None:
@@ -175,7 +171,7 @@ class Producer:
         self.counters = ProducerCounters()
         self.producer_id = secrets.token_bytes(16)
         self.producer_epoch = 0
-        self.routes = RouteWatcher(seeds, self.expected)
+        self.routes = RouteWatcher(seeds, self.expected, topic=topic, set_name=set_name)
         self._group = group
         self._timeout_s = send_timeout_ms / 1000
         self._queue_count = queue_count
@@ -203,7 +199,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._tasks = (loop.create_task(self._run(), name="producer"),)
         if self.expected is not None:
-            self._tasks += (loop.create_task(_renewing(self.expected.credentials), name="producer's certificate"),)
+            self._tasks += (loop.create_task(renewing(self.expected.credentials), name="producer's certificate"),)
         return self
 
     async def __aexit__(

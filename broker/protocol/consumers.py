@@ -163,9 +163,23 @@ class LockRequest(msgspec.Struct, rename="camel"):
     mq_set: Annotated[list[MessageQueue], msgspec.Meta(max_length=QUEUES_PER_REQUEST_MAX)]
 
 
+class _Members(msgspec.Struct, rename="camel"):
+    """Body of the answer to 38."""
+
+    consumer_id_list: list[str] | None = None
+
+
+class _Locked(msgspec.Struct):
+    """Body of the answer to 41."""
+
+    lockOKMQSet: list[MessageQueue] | None = None  # noqa: N815 (name on the wire)
+
+
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 decode_check = msgspec.json.Decoder(Check).decode
 decode_lock = msgspec.json.Decoder(LockRequest).decode
+_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_locked = msgspec.json.Decoder(_Locked).decode
 encode = msgspec.json.Encoder().encode
 
 
@@ -186,6 +200,29 @@ def _data(topic: str, word: Subscription) -> dict[str, object]:
         "tagsSet": tags,
         "topic": topic,
     }
+
+
+def encode_heartbeat(client_id: str, group: str, facts: Facts) -> bytes:
+    """Body of a 34 of a client of ours, as Java writes it."""
+    consumer = {
+        "consumeFromWhere": facts.consume_from,
+        "consumeType": facts.consume_type,
+        "groupName": group,
+        "messageModel": facts.message_model,
+        "subscriptionDataSet": list(subscription_table(facts.subscriptions).values()),
+        "unitMode": False,
+    }
+    return encode({"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []})
+
+
+def decode_members(body: bytes) -> list[str]:
+    """Client ids of an answer to 38. Raises as of rule 1."""
+    return _decode_members(body).consumer_id_list or []
+
+
+def decode_locked(body: bytes) -> list[MessageQueue]:
+    """Queues of an answer to 41. Raises as of rule 1."""
+    return _decode_locked(body).lockOKMQSet or []
 
 
 def encode_offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:
