@@ -18,7 +18,7 @@ from rollcall_ha.cli.output import CommandExit, fail, wrong_use
 @takes("options", SendOptions)
 @takes("where", BrokerOptions)
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name; a topic exists from its first message on.")],
     *,
     options: SendOptions,
     where: BrokerOptions,
@@ -46,7 +46,7 @@ def produce(
 @takes("options", ReadOptions)
 @takes("where", BrokerOptions)
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
     *,
     group: Annotated[str, typer.Option(help="Its members share the queues, and go on where it was.")],
     options: ReadOptions,
@@ -57,7 +57,8 @@ def consume(
 
     What is printed is committed, every 5 s and at the end, by Ctrl-C as well. Order holds within a queue.
 
-    Exit codes: 0 done, by Ctrl-C too; 1 refused, with the reason; 4 no broker; 5 not all is committed.
+    Exit codes: 0 done, by Ctrl-C too; 1 refused, with the reason; 4 no controller answers; 5 not all is
+    committed.
     """
     from rollcall_ha.cli import messaging
 

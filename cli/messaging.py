@@ -1,8 +1,8 @@
 """
 The work of ``rollcall produce`` and ``rollcall consume``.
 
-Here: which brokers are asked and with which certificate, lines to messages and back. Not here: arguments (``messages``),
-sending and reading (``broker.client``).
+Here: which brokers are asked and with which certificate, lines to messages and back. Not here: arguments
+(``messages``), sending and reading (``broker.client``).
 
 Rule 1: what is printed is finished, and what could not be printed is not: a reader that goes loses nothing.
 Rule 2: what is printed to a terminal is shown, never obeyed; into a pipe or a file go the bytes as they are.
@@ -93,7 +93,7 @@ def produce(topic: str, properties: dict[str, str], options: SendOptions, where:
     _run(sending.run(source, seeds, credentials))
     counts = ", ".join(f"{count} {what}" for what, count in sending.counts.items() if count or what == "acknowledged")
     complain(f"{topic}: {counts}")
-    if sending.failure is not None:
+    if sending.failure:
         raise fail(f"rollcall: line {sending.failed_line}: {sending.failure}", sending.exit_code)
 
 
@@ -102,7 +102,7 @@ class _Sending:
 
     def __init__(self, topic: str, properties: dict[str, str], options: SendOptions) -> None:
         self.counts = {"acknowledged": 0, "not in the log": 0, "perhaps in the log": 0}
-        self.failure: Exception | None = None
+        self.failure = ""
         self.failed_line = 0
         self.exit_code = CommandExit.REFUSED
         self._topic, self._properties = topic, properties
@@ -119,23 +119,29 @@ class _Sending:
             await asyncio.gather(*(self._send_all(lines) for _ in range(SENDERS)))
 
     async def _send_all(self, lines: _Lines) -> None:
-        while self.failure is None and (line := await lines.next()) is not None:
+        while not self.failure and (line := await lines.next()) is not None:
             self._number = number = self._number + 1
             producer = self._producers[number % len(self._producers)]
             try:
                 result = await producer.send(self._topic, line, queue_id=self._queue, properties=self._properties)
             except (SendFailedError, ValueError) as error:
                 is_unknown = isinstance(error, SendFailedError) and error.outcome is SendOutcome.UNKNOWN
-                self.counts["perhaps in the log" if is_unknown else "not in the log"] += 1
-                if self.failure is None:
-                    self.failure, self.failed_line = error, number
-                if is_unknown:
-                    self.exit_code = CommandExit.OUTCOME_UNKNOWN
+                self._note(number, str(error), is_unknown=is_unknown)
                 return
+            except asyncio.CancelledError:
+                self._note(number, "interrupted before its acknowledgement", is_unknown=True)
+                raise
             self.counts["acknowledged"] += 1
             if self._is_verbose:
                 offset = "-" if result.queue_offset is None else result.queue_offset
                 sys.stdout.write(f"{result.message_id or '-'} {result.queue_id} {offset}\n")
+
+    def _note(self, number: int, reason: str, *, is_unknown: bool) -> None:
+        self.counts["perhaps in the log" if is_unknown else "not in the log"] += 1
+        if not self.failure:
+            self.failure, self.failed_line = reason, number
+        if is_unknown:
+            self.exit_code = CommandExit.OUTCOME_UNKNOWN
 
 
 async def _producers(topic: str, seeds: tuple[str, ...], credentials: Credentials | None) -> list[Producer]:

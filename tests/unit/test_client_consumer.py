@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.client import consumer as client_consumer
-from rollcall_ha.broker.client.blocking import BlockingConsumer
-from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
+from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.protocol.consumers import Subscription
