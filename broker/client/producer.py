@@ -421,10 +421,19 @@ class Producer:
         elif reason == SendRefusal.ACK_TIMEOUT:
             # It is in that log, where a repeat waits for its release. By a new link the whole window would go again.
             self._write(pending)
+        elif not reason:
+            # RocketMQ's broker: it knows no numbers, so the rest of the window, sent again, would be there twice.
+            asyncio.get_running_loop().call_later(RETRY_DELAY_MS_MAX / 1000, self._repeat, link, pending)
         else:
             # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
             self._hint = fields.get("master") or None
             link.abort()
+
+    def _repeat(self, link: _MasterLink, pending: _Pending) -> None:
+        if pending.done.done():
+            self._leave(pending)
+        elif link is self._link:
+            self._write(pending)
 
     def _renumber_if_idle(self) -> None:
         """
