@@ -35,6 +35,7 @@ from rollcall_ha.cli import context
 from rollcall_ha.cli.options import BrokerOptions, ReadOptions, SendOptions
 from rollcall_ha.cli.output import CommandExit, complain, fail, wrong_use
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.terminal import harmless
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
@@ -55,6 +56,9 @@ def places(where: BrokerOptions) -> tuple[tuple[str, ...], Credentials | None]:
     """Addresses to ask, and whose certificate is shown; None: plain links. Raises ``typer.Exit``."""
     if where.brokers and where.name_servers:
         raise fail("rollcall: --brokers and --name-servers exclude each other", CommandExit.WRONG_USE)
+    with wrong_use(ConfigError):
+        for one in _split(where.name_servers or where.brokers):
+            split_address(one)
     if where.name_servers:
         return _split(where.name_servers), None
     found = _split(where.brokers)
@@ -238,7 +242,8 @@ def consume(topic: str, group: str, start: Start | int, options: ReadOptions, wh
     """Raises ``typer.Exit``: refused (1), not all is committed (5)."""
     seeds, credentials = places(where)
     wanted = Subscription(options.sql, kind="SQL92") if options.sql else options.tags or "*"
-    consumer = Consumer(seeds, group=group, topics={topic: wanted}, start=start, credentials=credentials)
+    with wrong_use(ValueError):
+        consumer = Consumer(seeds, group=group, topics={topic: wanted}, start=start, credentials=credentials)
     try:
         _run(_print_all(consumer, options))
     except ConsumerError as error:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
@@ -38,9 +39,10 @@ from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step
 from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, next_offset_of
 from rollcall_ha.broker.client.routes import RouteWatcher, renewing
 from rollcall_ha.broker.client.sets import MasterLink, find_sets, is_ours
-from rollcall_ha.broker.protocol.consumers import NONSENSE, MessageQueue, Subscription
+from rollcall_ha.broker.protocol.consumers import GROUP_PATTERN, NONSENSE, MessageQueue, Subscription
 from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
@@ -134,16 +136,22 @@ class Consumer:
             client_id: Another name for each member; empty: one is made.
             credentials: As of ``Producer``.
 
-        Raises ``ValueError``: ordered without a handler.
+        Raises ``ValueError``: no seed, an address or a name that is none, ordered without a handler.
         """
         if is_ordered and handler is None:
             raise ValueError("an ordered consumer needs a handler: poll gives queues to nobody in particular")
+        if re.fullmatch(GROUP_PATTERN, group) is None:
+            raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
         self.client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
         self.messages = 0
         """Finished since the start."""
         self.uncommitted = 0
         """Queues whose last commit had no answer when the consumer closed."""
         self._seeds = tuple(dict.fromkeys(seeds))
+        if not self._seeds or not topics:
+            raise ValueError(f"{len(self._seeds)} seeds and {len(topics)} topics; one of each is the least")
+        for seed in self._seeds:
+            split_address(seed)
         kinds = frozenset({PeerKind.BROKER})
         self._expected = None if credentials is None else ExpectedPeer(credentials=credentials, kinds=kinds)
         version = time.time_ns() // 1_000_000
@@ -366,6 +374,8 @@ class Consumer:
             with suppress(RemotingError):
                 await self._questions.unlock(link, [work.queue])
         del self._works[work.queue]
+        # What it held counts no more: others may wait for that room.
+        self._room.set()
 
     # --- one queue ---------------------------------------------------------------------------------------------------
 
@@ -423,6 +433,7 @@ class Consumer:
             next_offset = next_offset_of(answer)
             if step is Step.MOVE:
                 progress.move(next_offset)
+                self._room.set()
             else:
                 tags = self._tags[work.queue.topic]
                 found = decode_messages(answer.body, work.queue, tags) if step is Step.TAKE else []
@@ -518,7 +529,7 @@ class Consumer:
         self._list(work)
 
     async def _failed(self, work: _Work, progress: QueueProgress, batch: list[Message]) -> None:
-        """Rule 5."""
+        """It goes back to the broker, or is tried again here (rule 5)."""
         sent = 0 if self._is_ordered else await self._send_back(work.queue, batch)
         progress.finish(batch[:sent])
         left = batch[sent:]

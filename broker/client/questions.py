@@ -189,7 +189,7 @@ class Questions:
         return answer.code == SystemCode.SUCCESS
 
     def tell(self, text: str) -> None:
-        """Rule 2."""
+        """A line, if it is another one than the last (rule 2)."""
         if text != self._told:
             self._told = text
             _log.warning("consumer_waits group=%s reason=%s", self.group, text)

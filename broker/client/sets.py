@@ -20,7 +20,8 @@ import msgspec
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
 from rollcall_ha.broker.protocol.codes import ClientCode
-from rollcall_ha.broker.protocol.routes import RouteError, decode_topic_route
+from rollcall_ha.broker.protocol.consumers import NONSENSE
+from rollcall_ha.broker.protocol.routes import decode_topic_route
 from rollcall_ha.node.remoting.asking import TOOL_LIMITS, AskingOnly, dial
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
@@ -30,7 +31,8 @@ from rollcall_ha.node.remoting.secured import ExpectedPeer
 ANSWER_MS_MAX = 3_000
 RETRY_DELAY_MS_MIN = 20
 RETRY_DELAY_MS_MAX = 500
-_FAULTS = (OSError, TimeoutError, RemotingError, RouteError)
+_FAULTS = (OSError, TimeoutError, RemotingError, ValueError)
+"""``ConfigError`` of an address that a route tells, and ``RouteError``, are of the last kind."""
 
 
 class FoundSet(msgspec.Struct):
@@ -107,8 +109,8 @@ class MasterLink(AskingOnly):
         on_news: Callable[[], None],
     ) -> None:
         """
-        ``greet`` says who we are, and raises ``RemotingError``; ``on_news`` hears that it has, and of changes of the
-        group.
+        ``greet`` says who we are, and raises ``RemotingError`` or one of ``NONSENSE``; ``on_news`` hears that it has, and
+        of changes of the group.
         """
         self._routes = routes
         self._expected = expected
@@ -160,7 +162,7 @@ class MasterLink(AskingOnly):
             self._is_up.set()
             self._on_news()
             await self._until_ended(address)
-        except RemotingError:
+        except (RemotingError, *NONSENSE):
             return False
         finally:
             self._link = None

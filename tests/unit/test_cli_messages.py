@@ -135,6 +135,8 @@ def rollcall(monkeypatch: pytest.MonkeyPatch) -> Run:
         (("consume", "T", "--group", "g", "--filter", "a", "--sql", "b = 1"), "--filter and --sql exclude"),
         (("consume", "T", "--group", "g", "--format", "{colour}"), "--format has {colour}"),
         (("consume", "T", "--group", "g", "--from", "yesterday"), "--from 'yesterday' is not"),
+        (("consume", "T", "--group", "my group", "--brokers", "h:1"), "group 'my group'"),
+        (("produce", "T", "--brokers", "nowhere"), "nowhere"),
         (("produce", "T", "--property", "a"), "--property 'a' is not NAME=VALUE"),
         (("produce", "T", "--brokers", "h:1", "--name-servers", "h:2"), "exclude each other"),
     ],

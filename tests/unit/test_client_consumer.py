@@ -329,6 +329,15 @@ def test_too_much_that_is_not_finished_stops_the_reading_and_not_the_consumer(
     run(body)
 
 
-def test_an_ordered_consumer_without_a_handler_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a handler"):
-        Consumer(["h:1"], group="g", topics={"T": "*"}, is_ordered=True)
+@pytest.mark.parametrize(
+    ("seeds", "options", "told"),
+    [
+        (["h:1"], {"is_ordered": True}, "needs a handler"),
+        ([], {}, "0 seeds and 1 topics"),
+        (["h"], {}, "'h'"),
+        (["h:1"], {"group": "my group"}, "group 'my group'"),
+    ],
+)
+def test_what_can_never_work_is_refused_at_once(seeds: list[str], options: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Consumer(seeds, **{"group": "g", "topics": {"T": "*"}} | options)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.client import producer as client_producer
+from rollcall_ha.broker.client import routes as client_routes
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
 from rollcall_ha.broker.client.sets import find_sets, is_ours
 from rollcall_ha.broker.protocol.codes import ClientCode, SendOutcome
@@ -232,7 +232,7 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It showed the certificate of its start for ever; no broker took it any more once that had ended."""
-    monkeypatch.setattr(client_producer, "LOOK_INTERVAL_MS", 1)
+    monkeypatch.setattr(client_routes, "LOOK_INTERVAL_MS", 1)
     certificates = FleetCertificates(tmp_path / "certificates")
 
     async def body() -> None:
