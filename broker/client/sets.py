@@ -109,8 +109,8 @@ class MasterLink(AskingOnly):
         on_news: Callable[[], None],
     ) -> None:
         """
-        ``greet`` says who we are, and raises ``RemotingError`` or one of ``NONSENSE``; ``on_news`` hears that it has, and
-        of changes of the group.
+        ``greet`` says who we are, and raises ``RemotingError`` or one of ``NONSENSE``. ``on_news`` hears that it has,
+        and of changes of the group.
         """
         self._routes = routes
         self._expected = expected
