@@ -184,7 +184,7 @@ class Consumer:
 
     async def __aenter__(self) -> Consumer:
         """Begin to look for queues."""
-        self._tasks.append(self._begin(self._steer()))
+        self._tasks = [self._begin(self._steer())]
         self._tasks.append(self._begin(self._every(HEARTBEAT_MS, self._beat_all)))
         self._tasks.append(self._begin(self._every(COMMIT_MS, self.commit)))
         if self._is_ordered:
@@ -202,6 +202,8 @@ class Consumer:
         Let handlers end, commit, leave the group. What the last ``poll`` gave is finished, unless an error ends this.
         """
         self._is_closing = True
+        # First of all: a queue that it began to follow behind the others' end would be followed for ever.
+        await _cancel(self._tasks[:1])
         if kind is None:
             self.done()
         self._filled.set()
@@ -256,7 +258,7 @@ class Consumer:
         if not self._is_settled:
             return None
         total = 0
-        for queue, work in self._works.items():
+        for queue, work in list(self._works.items()):
             link = self._sets[queue.broker_name].link
             if link is None or work.progress is None:
                 return None
@@ -272,8 +274,9 @@ class Consumer:
     async def commit(self) -> bool:
         """Commit what is finished; whether all of it is, as its brokers acknowledged."""
         async with self._committing:
-            due = [work for work in self._works.values() if work.progress is not None and work.progress.due is not None]
-            return all(await asyncio.gather(*map(self._commit, due)))
+            # Of a queue that is another's, our offset would be behind its own.
+            works = [work for work in self._works.values() if not work.is_dropped]
+            return all(await asyncio.gather(*map(self._commit, works)))
 
     # --- sets, members, queues ---------------------------------------------------------------------------------------
 
@@ -350,7 +353,7 @@ class Consumer:
         await self._renew(link, name)
 
     async def _beat_all(self) -> None:
-        for of_set in self._sets.values():
+        for of_set in list(self._sets.values()):
             if of_set.link is not None:
                 await self._questions.beat(of_set.link)
 
@@ -471,7 +474,7 @@ class Consumer:
                 work.locked_s = asked_s if work.queue in granted else float("-inf")
 
     async def _renew_locks(self) -> None:
-        for name, of_set in self._sets.items():
+        for name, of_set in list(self._sets.items()):
             if of_set.link is not None:
                 await self._renew(of_set.link, name)
 
