@@ -127,6 +127,21 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
     )
 
 
+def rocketmq_config(config: BrokerConfig) -> dict[str, str]:
+    """The configuration under RocketMQ's names, as far as it has them, for its tools."""
+    described, replicas = config.description, config.configuration
+    return {
+        "brokerClusterName": str(config.set_key.cluster),
+        "brokerName": str(config.set_key.name),
+        "flushDiskType": f"{replicas.flush.value.upper()}_FLUSH",
+        "haListenPort": described.ha_address.rpartition(":")[2],
+        "listenPort": described.address.rpartition(":")[2],
+        "mappedFileSizeCommitLog": str(config.segment_bytes),
+        "minInSyncReplicas": str(replicas.min_in_sync),
+        "totalReplicas": str(replicas.expected_replicas),
+    }
+
+
 def _catch_up(timing: Timing, section: ReplicationSection) -> CatchUpLimits:
     settings = settings_of(timing, section)
     if faults := faults_of(settings, timing):

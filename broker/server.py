@@ -24,7 +24,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from rollcall_ha.broker.config import BrokerConfig, broker_config
+from rollcall_ha.broker.config import BrokerConfig, broker_config, rocketmq_config
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.listen import listen_server
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
@@ -159,6 +160,7 @@ class Server:
         self._failure: BaseException | None = None
         self._files = ReplicaFiles(config.directory)
         self._disk, self._folds_disk = parts.make_disk(), parts.make_disk()
+        self._usage: DiskUsage | None = None
         self._held_since_us = parts.now_us()
 
     async def serve(self, stop: asyncio.Event) -> int | None:
@@ -205,7 +207,7 @@ class Server:
     def _measure_disk(self, telemetry: Telemetry) -> None:
         directory = self._config.directory
         parts = {part: directory / part for part in (LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME)}
-        usage = DiskUsage(directory, parts, telemetry.registry)
+        self._usage = usage = DiskUsage(directory, parts, telemetry.registry)
         self._stack.callback(asyncio.create_task(usage.run()).cancel)
 
     async def _recover(self) -> tuple[Replica, Dispatcher]:
@@ -245,6 +247,11 @@ class Server:
             folds=folds,
             disk=disk,
             parts=parts,
+            about=About(
+                config=rocketmq_config(config),
+                disk_share=lambda: None if self._usage is None else self._usage.taken_share,
+                wall_ms=parts.wall_ms,
+            ),
         )
         remedy = f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
         for amiss in filter(None, (report.damaged, remembered.amiss)):
