@@ -305,6 +305,7 @@ class Replica:
         self.ends.limit(copies_by(settings))
         self.writes.retime(timing)
         self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
+        self.consuming.topics.creates = settings.value("auto_create_topics") == 1
         if self._reign is not None:
             self._reign.retime(timing)
 

@@ -141,6 +141,7 @@ class Member:
 
     def __init__(self, log: SetLog, time: Time, *, is_master: bool = False) -> None:
         self.log = log
+        self.time = time
         self.is_master = is_master
         self.broker_name = NAME
         self.cluster = "c"

@@ -160,6 +160,25 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: in
         assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 10 queues to read, from 0", 0)
 
 
+def test_a_topic_that_may_not_be_read_and_a_group_that_may_not_consume_get_nothing() -> None:
+    """Also a pull that waits already, when the topic is closed."""
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        broker.rows["T"] = TopicRow(perm=2)
+        closed = broker.pulled(0, NOW)
+        assert (closed.code, closed.remark) == (16, "topic T has permission 2, without 4 (read)")
+        broker.log.grow(b"two")
+        assert broker.link.last.code == 16
+        broker.rows["T"] = None
+        assert broker.pulled(0, NOW).code == 17
+        broker.refused["g"] = Refused(ClientResult.NO_PERMISSION, "not this group")
+        assert broker.pulled(0, NOW).remark == "not this group"
+
+    play(story)
+
+
 def test_a_pull_without_a_subscription_has_that_of_its_group() -> None:
     log = FoldedLog()
     log.grow(b"a", properties=b"TAGS\x01a\x02")
