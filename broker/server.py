@@ -35,6 +35,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.names import Names
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
@@ -200,6 +201,18 @@ class Server:
             replica.failed(self._failure)
         replica.start()
         folds.start(self._folds_disk)
+        if config.tells_names:
+            names = Names(
+                config,
+                topics=replica.consuming.topics,
+                gate=replica.gate,
+                broker_id=lambda: replica.status.probe.broker_id,
+                controllers=lambda: replica.session.controllers,
+                credentials=credentials,
+                wall_ms=self._parts.wall_ms,
+            )
+            names.start()
+            stack.push_async_callback(names.stop)
         # Before it is registered: where no controller is up it would never be ready, and be killed and started again.
         tell_supervisor("READY=1")
         return await self._until_ended(replica, stop)

@@ -181,7 +181,7 @@ def test_all_topics_are_told_again_and_a_rebuild_from_there_knows_them(world: Sm
     ],
 )
 def test_an_order_that_cannot_be_is_refused_and_writes_nothing(
-    world: SmallSet, changed: dict[str, object], refused: int, remark: str
+    world: SmallSet, changed: dict[str, Any], refused: int, remark: str
 ) -> None:
     answer = world.client.ask(CREATE, **order(**changed))
     assert answer is not None
