@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
@@ -24,14 +22,14 @@ from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import encode
 from rollcall_ha.broker.protocol.topics import (
-    DeleteGroup,
     GroupConfig,
-    GroupNamed,
     GroupRow,
     decode_group,
     decode_groups,
     group_config,
+    group_of,
     group_table,
+    parse_delete_group,
 )
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -78,7 +76,7 @@ class GroupSettings:
         return self._write({each.group_name: GroupChange(settings=each.row()) for each in orders}, connection, frame)
 
     def _delete(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
-        asked = msgspec.convert(frame.ext_fields or {}, DeleteGroup, strict=False)
+        asked = parse_delete_group(frame)
         change = GroupChange(settings=_DELETED)
         parts = self._log.parts(asked.group_name)
         # A row for each name that somebody mistypes would fill the table.
@@ -103,7 +101,7 @@ class GroupSettings:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
-        group = msgspec.convert(frame.ext_fields or {}, GroupNamed, strict=False).group
+        group = group_of(frame)
         return Reply(body=encode(group_config(group, self.of(group))))
 
     def _list(self, _: RemotingConnection, __: Frame) -> Reply:

@@ -87,13 +87,7 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
-        self.topics = Topics(
-            self._consumers,
-            folds=folds,
-            records=folds,
-            standing=standing,
-            version=self._version,
-        )
+        self.topics = Topics(self._consumers, folds=folds, records=folds, standing=standing, version=self._version)
         self.offsets = Offsets(
             self._consumers,
             folds=folds,

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
@@ -26,7 +24,7 @@ from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import RecordError, RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
-from rollcall_ha.broker.protocol.topics import GroupNamed, StatsFields, TopicName, encode_queue_table
+from rollcall_ha.broker.protocol.topics import encode_queue_table, group_of, parse_stats, topic_of
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -172,13 +170,13 @@ class Tools:
     # --- who consumes what -------------------------------------------------------------------------------------------
 
     def _groups_of(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = msgspec.convert(frame.ext_fields or {}, TopicName, strict=False).topic
+        topic = topic_of(frame)
         known = self._log.known.groups
         found = [name for name, change in known.items() if change.is_there and topic in self._topics_known(name)]
         return Reply(body=encode({"groupList": sorted(found)}))
 
     def _topics_of(self, _: RemotingConnection, frame: Frame) -> Reply:
-        group = msgspec.convert(frame.ext_fields or {}, GroupNamed, strict=False).group
+        group = group_of(frame)
         return Reply(body=encode({"topicList": sorted(self._topics_known(group))}))
 
     def _topics_known(self, group: str) -> set[str]:
@@ -189,7 +187,7 @@ class Tools:
         return consumed | self._groups.facts(group).subscriptions.keys()
 
     def _progress(self, _: RemotingConnection, frame: Frame) -> Reply:
-        asked = msgspec.convert(frame.ext_fields or {}, StatsFields, strict=False)
+        asked = parse_stats(frame)
         group = asked.consumer_group
         if busy := "" if self._log.follow() else "offsets are not all known yet; ask again in a moment":
             return Reply(ClientResult.SYSTEM_BUSY, busy)

@@ -36,12 +36,12 @@ from rollcall_ha.broker.protocol.topics import (
     PERM_INHERIT,
     PERM_READ,
     RETRY,
-    TopicName,
     TopicRow,
     decode_topics,
     encode_queue_table,
     parse_topic,
     topic_config,
+    topic_of,
     topic_table,
 )
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -185,7 +185,7 @@ class Topics:
         return f"topic {topic} is the brokers' own; its settings are fixed" if is_reserved else ""
 
     def _delete(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
-        topic = msgspec.convert(frame.ext_fields or {}, TopicName, strict=False).topic
+        topic = topic_of(frame)
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
         newest = self._log.newest_topic(topic)[0]
@@ -227,12 +227,12 @@ class Topics:
         return Reply(refused.code, refused.remark)
 
     def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = msgspec.convert(frame.ext_fields or {}, TopicName, strict=False).topic
+        topic = topic_of(frame)
         row = self._there(topic)
         return row if isinstance(row, Reply) else Reply(body=encode(topic_config(topic, row)))
 
     def _stats(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = msgspec.convert(frame.ext_fields or {}, TopicName, strict=False).topic
+        topic = topic_of(frame)
         row = self._there(topic)
         if isinstance(row, Reply):
             return row

@@ -163,15 +163,11 @@ class _GroupConfigs(msgspec.Struct, rename="camel"):
     group_config_list: Annotated[list[GroupOrder], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class TopicName(msgspec.Struct):
-    """Header of 202, 215, 300 and 351."""
-
+class _TopicName(msgspec.Struct):
     topic: Name
 
 
-class GroupNamed(msgspec.Struct):
-    """Header of 343 and 352."""
-
+class _GroupNamed(msgspec.Struct):
     group: GroupName
 
 
@@ -196,10 +192,12 @@ class StatsFields(msgspec.Struct, rename="camel"):
         return [each for each in (self.topic, *self.topic_list.split(";")) if each]
 
 
-_HEADERS: Final = (TopicFields, TopicName, GroupNamed, DeleteGroup, StatsFields)
-for _each in _HEADERS:
-    # Built at import: two threads that build a type of msgspec at once crash the interpreter.
-    msgspec.json.Decoder(_each)
+# Built at import: two threads that build a type of msgspec at once crash the interpreter.
+msgspec.json.Decoder(TopicFields)
+msgspec.json.Decoder(_TopicName)
+msgspec.json.Decoder(_GroupNamed)
+msgspec.json.Decoder(DeleteGroup)
+msgspec.json.Decoder(StatsFields)
 decode_group = msgspec.json.Decoder(GroupOrder).decode
 _decode_groups = msgspec.json.Decoder(_GroupConfigs).decode
 _decode_topics = msgspec.json.Decoder(_TopicConfigs).decode
@@ -208,6 +206,26 @@ _decode_topics = msgspec.json.Decoder(_TopicConfigs).decode
 def parse_topic(frame: Frame) -> TopicFields:
     """The header of a 17."""
     return msgspec.convert(frame.ext_fields or {}, TopicFields, strict=False)
+
+
+def topic_of(frame: Frame) -> str:
+    """The header of 202, 215, 300 and 351."""
+    return msgspec.convert(frame.ext_fields or {}, _TopicName, strict=False).topic
+
+
+def group_of(frame: Frame) -> str:
+    """The header of 343 and 352."""
+    return msgspec.convert(frame.ext_fields or {}, _GroupNamed, strict=False).group
+
+
+def parse_delete_group(frame: Frame) -> DeleteGroup:
+    """The header of 207."""
+    return msgspec.convert(frame.ext_fields or {}, DeleteGroup, strict=False)
+
+
+def parse_stats(frame: Frame) -> StatsFields:
+    """The header of 208."""
+    return msgspec.convert(frame.ext_fields or {}, StatsFields, strict=False)
 
 
 def decode_topics(body: bytes) -> list[TopicFields]:
