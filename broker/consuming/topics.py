@@ -148,16 +148,16 @@ class Topics:
 
     def all(self) -> dict[str, TopicRow]:
         """At most ``TOPICS_MAX`` and the system's: those by order first, then those that came by themselves."""
-        known = self._log.known
+        known, system = self._log.known, self.system
         found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
         others = [topic.decode(errors="replace") for topic in self._folds.topic_names()]
         others += [RETRY + group for group, change in known.groups.items() if change.is_there]
         for topic in others:
             if len(found) >= TOPICS_MAX:
                 break
-            if topic not in known.topics and (row := self._unlisted(topic)) is not None:
+            if topic not in known.topics and topic not in system and (row := self._unlisted(topic)) is not None:
                 found[topic] = row
-        return {**found, **self.system}
+        return {**found, **system}
 
     @property
     def stamp(self) -> tuple[object, ...]:
@@ -188,13 +188,15 @@ class Topics:
         topic = topic_of(frame)
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
-        newest = self._log.newest_topic(topic)[0]
+        newest, is_with_group = self._log.newest_topic(topic)[0], topic.startswith(_WITH_GROUPS)
+        row = self._usual_with_group(topic) if is_with_group else _DELETED
         # A row for each name that somebody mistypes would fill the table.
-        if newest is None and (topic.startswith(_WITH_GROUPS) or not self._folds.queue_ids(topic.encode())):
-            busy = self._log.why_unknown()
-            return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
-        row = self._usual_with_group(topic) if topic.startswith(_WITH_GROUPS) else _DELETED
-        return self._write({topic: row}, connection, frame)
+        is_nowhere = newest is None and (is_with_group or not self._folds.queue_ids(topic.encode()))
+        if not is_nowhere and (newest != row or self._standing.is_master):
+            return self._write({topic: row}, connection, frame)
+        # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
+        busy = self._log.why_unknown() if self._standing.is_master else ""
+        return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
 
     def _usual_with_group(self, topic: str) -> TopicRow:
         count = self._retry_queues(topic)

@@ -235,6 +235,10 @@ def test_slaves_take_no_order_and_answer_questions(world: SmallSet) -> None:
         assert (answer.code, "is not the master" in (answer.remark or "")) == (ERROR, True)
 
     assert code(slave.ask(DESCRIBE, topic="T")) == OK
+    told(world.client, DELETE, topic="T")
+    slave.member.consumers.follow()
+    for topic in ("T", "%RETRY%g", "unheard"):
+        assert code(slave.ask(DELETE, topic=topic)) == OK, "mqadmin deleteSubGroup asks slaves, and stops at a refusal"
 
 
 def certificate(kind: PeerKind) -> PeerCertificate:
