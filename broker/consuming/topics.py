@@ -124,7 +124,7 @@ class Topics:
         # Said of a topic that the newest records have, it would be taken for lost.
         if not self._log.follow():
             return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
-        remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0: make it with mqadmin updateTopic"
+        remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
         return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
 
     def _unlisted(self, topic: str) -> TopicRow | None:
