@@ -108,6 +108,8 @@ class ConsumerLog:
         self.known = Consumers()
         self.trouble = ""
         """Why the topic cannot be read on; empty: it can."""
+        self.is_all_known = False
+        """By the last ``follow``, which each tick calls."""
         self._folds = folds
         self._records = records
         self._appender = appender
@@ -169,10 +171,10 @@ class ConsumerLog:
 
     def follow(self) -> bool:
         """Take in what is confirmed, within one budget; whether all of it is known (rule 3)."""
-        is_all = self._follow()
-        if is_all:
+        self.is_all_known = self._follow()
+        if self.is_all_known:
             self._damage = ""
-        return is_all
+        return self.is_all_known
 
     def why_unknown(self) -> str:
         """Why what is known may be told to nobody (rule 3); empty: it may, and can be changed."""

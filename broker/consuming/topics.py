@@ -121,16 +121,19 @@ class Topics:
             return Refused(
                 ClientResult.TOPIC_NOT_EXIST, f"topic {topic[:255]} was deleted; mqadmin updateTopic makes it again"
             )
-        # Said of a topic that the newest records have, it would be taken for lost.
-        if not self._log.follow():
+        # Said of a topic that the newest records have, it would be taken for lost. Not followed here: a client may send
+        # to a thousand such topics at once.
+        if not self._log.is_all_known:
             return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
         remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
         return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
 
     def _unlisted(self, topic: str) -> TopicRow | None:
         """A topic that no order has made, and that is there all the same (rules 1 and 3); None: it is not."""
-        if (row := self.system.get(topic)) is not None:
+        if (row := self._system.get(topic)) is not None:
             return row
+        if topic == DEFAULT_TOPIC and self.creates:
+            return self._default
         queue_ids = self._folds.queue_ids(topic.encode())
         if topic.startswith(_WITH_GROUPS):
             count = self._retry_queues(topic)
@@ -222,6 +225,7 @@ class Topics:
 
     def _there(self, topic: str) -> TopicRow | Reply:
         """A topic that is there; one that a send would make is not."""
+        self._log.follow()
         row = self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
         if row is not None:
             return row

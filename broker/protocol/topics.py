@@ -123,18 +123,8 @@ class TopicFields(msgspec.Struct, rename="camel", kw_only=True):
         return ""
 
 
-class _TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
-    topic_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-    order: bool = False
-    attributes: dict[str, Any] | None = None
-
-
 class _TopicConfigs(msgspec.Struct, rename="camel"):
-    topic_config_list: Annotated[list[_TopicConfig], msgspec.Meta(max_length=LIST_MAX)]
+    topic_config_list: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=LIST_MAX)]
 
 
 class GroupOrder(GroupConfig, frozen=True, rename="camel", kw_only=True):
@@ -231,18 +221,10 @@ def parse_stats(frame: Frame) -> StatsFields:
 def decode_topics(body: bytes) -> list[TopicFields]:
     """The body of an 18."""
     found = _decode_topics(body).topic_config_list
-    return [
-        TopicFields(
-            topic=each.topic_name,
-            read_queue_nums=each.read_queue_nums,
-            write_queue_nums=each.write_queue_nums,
-            perm=each.perm,
-            topic_sys_flag=each.topic_sys_flag,
-            order=each.order,
-            attributes=", ".join(each.attributes or ()),
-        )
-        for each in found
+    orders = [
+        {**each, "topic": each.get("topicName"), "attributes": str(each.get("attributes") or "")} for each in found
     ]
+    return [msgspec.convert(each, TopicFields) for each in orders]
 
 
 def decode_groups(body: bytes) -> list[GroupOrder]:

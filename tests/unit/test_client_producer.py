@@ -210,6 +210,7 @@ def test_a_topic_that_takes_nothing_fails_its_sends_at_once_and_no_others(tmp_pa
     async def body() -> None:
         async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
             await producer.send("T", b"a")
+            assert not broker.folds.catch_up(), "T has a message, and stays"
             broker.room.topics.creates = False
             with pytest.raises(SendFailedError, match="auto_create_topics is 0") as refused:
                 await producer.send("U", b"x")

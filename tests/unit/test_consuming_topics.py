@@ -211,6 +211,10 @@ def test_a_list_of_topics_is_answered_once_when_all_are_confirmed(world: SmallSe
 
     assert code(world.client.ask(CREATE_LIST, {"topicConfigList": rows})) == BAD
     assert code(world.client.ask(CREATE_LIST, {"topicConfigList": []})) == OK
+    rows[1] = {"topicName": "B", "perm": "x"}
+    assert code(world.client.ask(CREATE_LIST, {"topicConfigList": rows})) == ERROR
+    rows[1] = topic_config("B", TopicRow()) | {"attributes": {"+message.type": "FIFO"}}
+    assert code(world.client.ask(CREATE_LIST, {"topicConfigList": rows})) == ERROR
 
 
 def test_topics_have_a_limit_and_a_known_one_can_be_changed_at_it(
@@ -288,8 +292,10 @@ def test_a_topic_comes_by_itself_only_while_the_setting_says_so(world: SmallSet)
     assert code(told(world.client, DESCRIBE, topic="new")) == ABSENT, "it is not there before its first message"
     topics.creates = False
     assert topics.find("new") is None
+    world.master.consumers.tick()
     assert "auto_create_topics is 0" in topics.absence("new").remark
     world.master.left_bytes = 5
+    world.master.consumers.tick()
     assert topics.absence("new").code == BUSY, "its record may be among what is not taken in"
     world.master.left_bytes = 0
     world.messages(1, (b"new", 9))
@@ -315,6 +321,7 @@ def test_the_ends_of_queues_and_the_time_of_the_last_message_are_told(world: Sma
     assert rows[0] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     world.master.left_bytes = 7
 
+    world.master.consumers.tick()
     assert code(world.client.ask(STATS, topic="T")) == code(world.client.ask(STATS, topic="c")) == BUSY
     world.master.left_bytes = 0
     assert code(world.client.ask(STATS, topic="unheard")) == ABSENT
