@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig, copies_by
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.goals import GoalKind, owner_in
 from rollcall_ha.broker.core.role import RoleMachine, stored_view
@@ -116,6 +117,7 @@ class Replica:
         folds: Dispatcher,
         disk: Executor,
         parts: Parts,
+        about: About,
     ) -> None:
         """Nothing is dialled or opened yet; ``start`` does. The owner of ``folds`` starts and ends them."""
         loop = asyncio.get_running_loop()
@@ -163,18 +165,21 @@ class Replica:
         )
         self.put = self._new_put_path()
         self.writes = self._new_writes()
-        self.consuming = self._new_consuming()
+        self.consuming = self._new_consuming(about)
+        self.put.topics = self.consuming.topics
         self.listen = self._new_listen()
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
 
-    def _new_consuming(self) -> ConsumerRoom:
+    def _new_consuming(self, about: About) -> ConsumerRoom:
         config, parts = self._config, self._parts
         return ConsumerRoom(
             log=self._log,
             folds=self._folds,
             appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
             standing=GateStanding(self.gate, config.set_key),
+            about=about,
+            put_total=lambda: self.put.counters.appended,
             now_ms=parts.now_ms,
         )
 
@@ -300,6 +305,7 @@ class Replica:
         self.ends.limit(copies_by(settings))
         self.writes.retime(timing)
         self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
+        self.consuming.topics.creates = settings.value("auto_create_topics") == 1
         if self._reign is not None:
             self._reign.retime(timing)
 

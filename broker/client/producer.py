@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -41,6 +42,8 @@ RETRY_DELAY_MS_MIN = 5
 RETRY_DELAY_MS_MAX = 200
 TOPIC_BYTES_MAX = 255
 BODY_BYTES_MAX = 4 * 1024 * 1024
+_NEVER_TAKEN: Final = (SendRefusal.ILLEGAL, SendRefusal.NO_TOPIC, SendRefusal.NO_PERMISSION, SendRefusal.NO_QUEUE)
+"""A repeat hears the same, from each master."""
 
 
 class SendFailedError(Exception):
@@ -413,7 +416,7 @@ class Producer:
                 self._leave(pending)
                 self._fail(pending, SendOutcome.UNKNOWN, detail)
             pending.attempts = 0
-        elif reason == SendRefusal.ILLEGAL:
+        elif reason in _NEVER_TAKEN:
             self._must_renumber = True
             self._leave(pending)
             # Refused now; but an earlier attempt may have been accepted by a broker with other limits.

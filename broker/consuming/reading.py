@@ -101,13 +101,13 @@ class QueueReader:
         """
         lowest, end = self._queue.min_offset, self._queue.max_offset
         bisect = bisect_right if is_upper else bisect_left
-        count = bisect(range(lowest, end), timestamp_ms, key=self._stored_at_ms)
+        count = bisect(range(lowest, end), timestamp_ms, key=self.stored_at_ms)
         return max(lowest, lowest + count - 1) if is_upper else lowest + count
 
     def earliest_ms(self) -> int:
         """Store time of the first record that is still there; -1: none is. Raises ``QueueDamaged``, ``OSError``."""
         first = self.search(0, is_upper=False)
-        return self._stored_at_ms(first) if first < self._queue.max_offset else -1
+        return self.stored_at_ms(first) if first < self._queue.max_offset else -1
 
     def _gather(self, found: Found, filter_: Filter, messages_max: int, near_bytes: int) -> None:
         """Fill ``records`` and move ``next_offset`` on. Raises ``QueueDamaged``, ``OSError``."""
@@ -147,7 +147,8 @@ class QueueReader:
             raise QueueDamaged(f"{_name(self._key)} ends at {self._queue.max_offset} and has no whole unit {offset}")
         return units
 
-    def _stored_at_ms(self, offset: int) -> int:
+    def stored_at_ms(self, offset: int) -> int:
+        """Store time of the record at ``offset``; -1: it is gone. Raises ``QueueDamaged``, ``OSError``."""
         record = self._record(offset, UNIT.unpack(self._units(offset, 1)))
         if record is None:
             return -1

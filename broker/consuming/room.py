@@ -14,17 +14,20 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.consuming.tools import About, Tools
+from rollcall_ha.broker.consuming.topics import Topics
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
-from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.broker.protocol.topics import data_version
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection
 
 TICK_MS: Final = 1_000
@@ -38,11 +41,15 @@ class GateStanding:
     def __init__(self, gate: Gate, set_key: SetKey) -> None:
         self._gate = gate
         self.broker_name = str(set_key.name)
-        self.queue_count = QUEUE_COUNT
+        self.cluster = str(set_key.cluster)
 
     @property
     def is_master(self) -> bool:
         return self._gate.state.is_serving
+
+    @property
+    def master_epoch(self) -> MasterEpoch:
+        return self._gate.state.master_epoch
 
     @property
     def serves_reads(self) -> bool:
@@ -60,12 +67,15 @@ class ConsumerRoom:
         folds: Dispatcher,
         appender: Appender,
         standing: Standing,
+        about: About,
+        put_total: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
-        """``now_ms`` is monotonic."""
+        """``put_total``: messages since the start; ``now_ms`` is monotonic."""
         self._folds = folds
         self._standing = standing
         self._was_serving = standing.is_master, standing.serves_reads
+        self._since_ms = about.wall_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._consumers = ConsumerLog(
@@ -77,20 +87,24 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
+        self.topics = Topics(self._consumers, folds=folds, records=folds, standing=standing, version=self._version)
         self.offsets = Offsets(
             self._consumers,
             folds=folds,
             records=folds,
             standing=standing,
+            topics=self.topics,
             near_bytes=NEAR_BYTES,
             wake=lambda keys: self.pulls.waiting.wake(keys),  # noqa: PLW0108 (pulls are made with these offsets)
         )
-        self.groups = Groups(self._consumers, standing=standing, now_ms=now_ms)
+        self._settings = GroupSettings(self._consumers, version=self._version)
+        self.groups = Groups(self._consumers, standing=standing, settings=self._settings, now_ms=now_ms)
         self.pulls = Pulls(
             folds=folds,
             records=folds,
             standing=standing,
             subscriptions=self.groups,
+            topics=self.topics,
             offsets=self.offsets,
             log_ends=lambda: log.queues,
             on_damaged=folds.build_anew,
@@ -99,6 +113,18 @@ class ConsumerRoom:
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
+        self._tools = Tools(
+            self._consumers,
+            groups=self.groups,
+            topics=self.topics,
+            folds=folds,
+            records=folds,
+            broker_name=standing.broker_name,
+            about=about,
+            put_total=put_total,
+            pulled_total=lambda: self.pulls.counters.messages,
+            now_ms=now_ms,
+        )
 
     @property
     def responders(self) -> dict[int, Responder]:
@@ -108,6 +134,9 @@ class ConsumerRoom:
             **self.offsets.responders(),
             **self.groups.responders(),
             **self._queries.responders(),
+            **self.topics.responders(),
+            **self._settings.responders(),
+            **self._tools.responders(),
         }
 
     @property
@@ -121,11 +150,16 @@ class ConsumerRoom:
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
             ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
+            ("topics_ordered", "Topics that an order made or deleted.", len(consumers.known.topics)),
         ]
 
     @property
     def _is_stuck(self) -> bool:
         return bool(self._folds.trouble or self._consumers.trouble)
+
+    def _version(self, changes: int) -> dict[str, int]:
+        """RocketMQ's version of a table; another process, another time."""
+        return data_version(changes, self._standing.master_epoch, self._since_ms)
 
     def start(self) -> None:
         """The clock of what expires."""
@@ -155,6 +189,7 @@ class ConsumerRoom:
             self._timer = _after(TICK_MS, self._tick)
             self._consumers.tick()
             self.groups.tick()
+            self._tools.tick()
 
 
 def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:

@@ -18,7 +18,7 @@ import asyncio
 import errno
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,9 @@ class Dispatcher:
 
     def queue_ids(self, topic: bytes) -> Sequence[int]:
         return () if self._resting else tuple(self._queues.ids(topic))
+
+    def topic_names(self) -> Collection[bytes]:
+        return () if self._resting else self._queues.topics
 
     def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
         self._on_grown.append(on_grown)

@@ -11,7 +11,7 @@ Rule 2: everything here runs on the loop thread and returns at once, except what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rollcall_ha.controller.contract.values import Frozen
@@ -61,6 +61,10 @@ class Folds(Protocol):
 
     def queue_ids(self, topic: bytes) -> Sequence[int]:
         """Ids of the topic's queues that have had visible records, ascending; empty = the topic is not known."""
+        ...
+
+    def topic_names(self) -> Collection[bytes]:
+        """Topics that have had visible records."""
         ...
 
     def catch_up(self) -> int:

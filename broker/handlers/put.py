@@ -23,13 +23,12 @@ import msgspec
 
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
-from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState
+from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState, Topics, UsualTopics
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import TRANSACTION_BITS, Draft, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
-from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
 from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError
-from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
 from rollcall_ha.broker.protocol.send import (
     SendError,
     SendRequest,
@@ -40,6 +39,7 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
@@ -57,6 +57,10 @@ _VERDICT_REFUSALS: Final = {
     SequenceVerdict.OLD: SendRefusal.SEQUENCE_OLD,
     SequenceVerdict.UNKNOWN: SendRefusal.PRODUCER_UNKNOWN,
 }
+
+
+class _TopicRefusedError(Exception):
+    """The topic, or one of its queues, takes no message: ``args`` are the refusal and its text."""
 
 
 class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +139,10 @@ class PutPath:
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self._rows: dict[str, TopicRow] = {}
+        """Topics of the batch that is being put."""
+        self.topics: Topics = UsualTopics()
+        """Which there are, by the room of consumers."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
@@ -258,6 +266,7 @@ class PutPath:
             return
         waiting = _Waiting(sink, [], [])
         self._born_host = sink.peer_host
+        self._rows.clear()
         start = self._log.max_offset
         appended = self.counters.appended
         try:
@@ -336,6 +345,8 @@ class PutPath:
             if request.header.code == ClientCode.SEND_BATCH_MESSAGE:
                 return self._put_batch(request, waiting)
             return self._put_one(request, waiting)
+        except _TopicRefusedError as error:
+            return error.args
         except (RecordError, SendError, StampError) as error:
             return SendRefusal.ILLEGAL, str(error)
         except OSError as error:
@@ -352,7 +363,7 @@ class PutPath:
             )
         properties = fields.i.encode()
         found = find_stamp(properties)
-        queue_id = fields.e if fields.e >= 0 else self._pick_queue()
+        queue_id = fields.e if fields.e >= 0 else self._pick_queue(fields.b)
         stamp = None
         if found is not None:
             stamp = ProducerStamp(*found)
@@ -383,7 +394,7 @@ class PutPath:
     def _put_batch(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
         """All messages in one segment, or none: one answer names them all."""
         header = request.header
-        queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue()
+        queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue(header.extFields.b)
         drafts: list[Draft] = []
         for item in decode_batch(request.body):
             # One answer names all messages: "the third is a gap" has no place in it.
@@ -420,6 +431,8 @@ class PutPath:
         # Groups would have the offsets that any client says.
         if topic.startswith(OWN_TOPICS) and host != self._store_host:
             raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN_TOPICS.decode()}")
+        if host != self._store_host:
+            self._require_queue(fields.b, queue_id)
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
         is_full = len(queues) >= self._limits.queues_max and host != self._store_host
@@ -443,9 +456,37 @@ class PutPath:
             stamp=stamp,
         )
 
-    def _pick_queue(self) -> int:
-        self._picked_queue = (self._picked_queue + 1) % QUEUE_COUNT
-        return self._picked_queue
+    def _row(self, topic: str) -> TopicRow | None:
+        """The topic; asked once for a batch."""
+        row = self._rows.get(topic)
+        if row is None and (row := self.topics.find(topic)) is not None:
+            self._rows[topic] = row
+        return row
+
+    def _require_queue(self, topic: str, queue_id: int) -> None:
+        """
+        A queue that a client may send to. Raises ``_TopicRefusedError``.
+
+        Behind the verdict on a duplicate: its original may be in the log, whatever the topic may take by now (R18).
+        """
+        row = self._row(topic)
+        if row is None:
+            refused = self.topics.absence(topic)
+            is_absent = refused.code is ClientResult.TOPIC_NOT_EXIST
+            raise _TopicRefusedError(SendRefusal.NO_TOPIC if is_absent else SendRefusal.OVERLOADED, refused.remark)
+        if not row.may_write:
+            remark = (
+                f"topic {topic} has permission {row.perm}, without 2 (write); change it with mqadmin updateTopicPerm"
+            )
+            raise _TopicRefusedError(SendRefusal.NO_PERMISSION, remark)
+        if queue_id >= row.queue_count:
+            remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
+            raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
+
+    def _pick_queue(self, topic: str) -> int:
+        row = self._row(topic)
+        self._picked_queue += 1
+        return self._picked_queue % (QUEUE_COUNT if row is None else row.write_queue_nums)
 
     @staticmethod
     def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
+from rollcall_ha.broker.protocol.topics import PERM_READ, QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 WATCH_WAIT_MS_MAX = 30_000
 """A watch is answered after this at the latest, even if it asked for more."""
-PERM_READ = 4
-PERM_READ_WRITE = 6
-QUEUE_COUNT = 8
-"""Every topic has this many queues (topics are created by their first message)."""
 
 
 class RouteError(ValueError):
@@ -94,7 +91,7 @@ _decode_route = msgspec.json.Decoder(RouteState).decode
 _decode_topic_route = msgspec.json.Decoder(TopicRouteData).decode
 
 
-def encode_topic_route(route: RouteState) -> bytes:
+def encode_topic_route(route: RouteState, row: TopicRow) -> bytes:
     """Body of an answer to 105: keys quoted and sorted, as Java writes it to new clients."""
     addresses = {
         "0" if each.broker_id == route.master else str(each.broker_id): each.address for each in route.replicas
@@ -105,10 +102,10 @@ def encode_topic_route(route: RouteState) -> bytes:
             queue_datas=(
                 _QueueData(
                     broker_name=route.broker_name,
-                    perm=PERM_READ_WRITE,
-                    read_queue_nums=route.queue_count,
-                    topic_sys_flag=0,
-                    write_queue_nums=route.queue_count,
+                    perm=row.perm,
+                    read_queue_nums=row.read_queue_nums,
+                    topic_sys_flag=row.topic_sys_flag,
+                    write_queue_nums=row.write_queue_nums,
                 ),
             ),
         )

@@ -33,7 +33,7 @@ EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Evidence: {"confirmed": 2},
     ReplicaEvidence: {"confirmed_before": 2},
-    Settings: {"ack_timeout_ms": 2},
+    Settings: {"ack_timeout_ms": 2, "auto_create_topics": 2},
     Milestone: {"uncertainty_us": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},

@@ -234,6 +234,18 @@ class Settings(Value, rename=None):
             unset=5_000,
         ),
     ] = UNSET
+    auto_create_topics: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="1: the first message to a topic makes it; 0: it is refused, and mqadmin updateTopic makes topics.",
+            unit="(1 on, 0 off)",
+            least=0,
+            most=1,
+            rocketmq="autoCreateTopicEnable",
+            read_by="brokers",
+            unset=1,
+        ),
+    ] = UNSET
 
     def value(self, name: str) -> int:
         """The value of a key that is in force."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, GateState
@@ -60,8 +61,15 @@ class LogBroker:
             folds=self.folds,
             appender=OwnSends(self.put, host=STORE_HOST, now_ms=lambda: 1_700_000_000_001),
             standing=GateStanding(self.gate, self.probe.set_key),
+            about=About(
+                config={},
+                disk_share=lambda: None,
+                wall_ms=lambda: 1_700_000_000_001,
+            ),
+            put_total=lambda: self.put.counters.appended,
             now_ms=Parts().now_ms,
         )
+        self.put.topics = self.room.topics
         self.service = ListenService(
             put=self.put, word=self, responders=self.room.responders, on_disconnected=self.room.disconnected
         )

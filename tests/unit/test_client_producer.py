@@ -208,6 +208,23 @@ def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_topic_that_takes_nothing_fails_its_sends_at_once_and_no_others(tmp_path: Path) -> None:
+    """Sent again to each master, they would wait for their whole time and hold up what is behind them."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
+            await producer.send("T", b"a")
+            assert not broker.folds.catch_up(), "T has a message, and stays"
+            broker.room.topics.creates = False
+            with pytest.raises(SendFailedError, match="auto_create_topics is 0") as refused:
+                await producer.send("U", b"x")
+            await producer.send("T", b"b")
+        assert refused.value.outcome is SendOutcome.NOT_APPENDED
+        assert bodies(broker) == [b"a", b"b"]
+
+    run(body)
+
+
 def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Path) -> None:
     """R18: a producer whose numbers were cut with the log hears "gap" and goes on in a new producer epoch."""
 
