@@ -175,7 +175,9 @@ class Replica:
             folds=self._folds,
             appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
             standing=GateStanding(self.gate, config.set_key),
+            limits=self.put.delay_limits,
             now_ms=parts.now_ms,
+            wall_ms=parts.wall_ms,
         )
 
     def _new_status(self) -> ReplicaReporter:

@@ -36,6 +36,7 @@ from rollcall_ha.broker.protocol.consumers import (
     parse_offset,
     parse_reset,
 )
+from rollcall_ha.broker.protocol.routes import queue_count
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
@@ -131,12 +132,12 @@ class Offsets:
             return Reply(ClientResult.INVALID_PARAMETER, "commitOffset of a group is needed")
         if not self._standing.is_master:
             return Reply(ClientResult.SYSTEM_BUSY, self._log.why_unknown())
-        queue_count = self._standing.queue_count
+        count = queue_count(asked.topic)
         # Any number would be a row for ever; folds that are not whole may lack a queue that is there.
-        if asked.queue_id >= queue_count and self._folds.queue(asked.topic.encode(), asked.queue_id) is None:
+        if asked.queue_id >= count and self._folds.queue(asked.topic.encode(), asked.queue_id) is None:
             if busy := self._log.why_unknown():
                 return Reply(ClientResult.SYSTEM_BUSY, busy)
-            remark = f"queueId {asked.queue_id}: topic {asked.topic} has {queue_count} queues, from 0"
+            remark = f"queueId {asked.queue_id}: topic {asked.topic} has {count} queues, from 0"
             return Reply(ClientResult.INVALID_PARAMETER, remark)
         request = kept(frame)
 

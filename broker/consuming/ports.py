@@ -23,11 +23,6 @@ class Standing(Protocol):
     def broker_name(self) -> str: ...
 
     @property
-    def queue_count(self) -> int:
-        """Queues of every topic."""
-        ...
-
-    @property
     def serves_reads(self) -> bool:
         """Whether consumers may read here."""
         ...

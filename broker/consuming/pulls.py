@@ -37,6 +37,7 @@ from rollcall_ha.broker.protocol.pull import (
     parse_pull,
     pull_answer,
 )
+from rollcall_ha.broker.protocol.routes import queue_count
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
@@ -205,10 +206,9 @@ class Pulls:
         if unread_bytes > UNREAD_BYTES_MAX:
             remark = f"{unread_bytes} bytes of answers to this link are not read; {UNREAD_BYTES_MAX} may be: read them"
             return Refused(ClientResult.FLOW_CONTROL, remark)
-        if not 0 <= request.queue_id < standing.queue_count and self._folds.queue(*pull.key) is None:
-            remark = (
-                f"queueId {request.queue_id}: topic {request.topic[:255]} has {standing.queue_count} queues, from 0"
-            )
+        count = queue_count(request.topic)
+        if not 0 <= request.queue_id < count and self._folds.queue(*pull.key) is None:
+            remark = f"queueId {request.queue_id}: topic {request.topic[:255]} has {count} queues, from 0"
             return Refused(ClientResult.INVALID_PARAMETER, remark)
         if request.sys_flag & FLAG_SUBSCRIPTION:
             return pull.filter or make_filter(request.expression_type, request.subscription)

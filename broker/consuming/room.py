@@ -2,7 +2,7 @@
 The room of consumers: what one replica answers to them, and how its parts hang together.
 
 Here: making the parts, their codes, their clock. Not here: what they do (``pulls``, ``queries``, ``groups``,
-``offsets``).
+``offsets``, ``send_back``, ``broker.delaying``).
 
 Rule: the parts look at the replica's standing whenever they answer; those that wait look again when it changes.
 """
@@ -17,13 +17,15 @@ from typing import Final
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.consuming.send_back import SendBack
+from rollcall_ha.broker.delaying.deliveries import Deliveries
+from rollcall_ha.broker.delaying.records import Limits
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
+from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection
 
@@ -38,11 +40,15 @@ class GateStanding:
     def __init__(self, gate: Gate, set_key: SetKey) -> None:
         self._gate = gate
         self.broker_name = str(set_key.name)
-        self.queue_count = QUEUE_COUNT
 
     @property
     def is_master(self) -> bool:
         return self._gate.state.is_serving
+
+    @property
+    def master_epoch(self) -> int:
+        """Of the reign, for ``delaying.ports.Reigning``."""
+        return self._gate.state.master_epoch
 
     @property
     def serves_reads(self) -> bool:
@@ -58,11 +64,13 @@ class ConsumerRoom:
         *,
         log: CommitLog,
         folds: Dispatcher,
-        appender: Appender,
-        standing: Standing,
+        appender: OwnSends,
+        standing: GateStanding,
+        limits: Limits,
         now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
     ) -> None:
-        """``now_ms`` is monotonic."""
+        """``limits``: of delayed messages; ``now_ms`` is monotonic, ``wall_ms`` UTC."""
         self._folds = folds
         self._standing = standing
         self._was_serving = standing.is_master, standing.serves_reads
@@ -99,6 +107,16 @@ class ConsumerRoom:
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
+        self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
+        self.deliveries = Deliveries(
+            folds=folds,
+            appender=appender,
+            reigning=standing,
+            limits=limits,
+            near_bytes=NEAR_BYTES,
+            now_ms=wall_ms,
+            on_damaged=folds.build_anew,
+        )
 
     @property
     def responders(self) -> dict[int, Responder]:
@@ -108,6 +126,7 @@ class ConsumerRoom:
             **self.offsets.responders(),
             **self.groups.responders(),
             **self._queries.responders(),
+            **self._back.responders(),
         }
 
     @property
@@ -120,7 +139,10 @@ class ConsumerRoom:
             ("messages_pulled_total", "Given to consumers since the start.", pulls.counters.messages),
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
             ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
+            ("messages_given_back_total", "Refused by their groups since the start.", self._back.given_back),
+            ("dead_letters_total", "Of these, refused too often.", self._back.dead_letters),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
+            *self.deliveries.values,
         ]
 
     @property
@@ -133,6 +155,7 @@ class ConsumerRoom:
 
     def close(self) -> None:
         self._is_closed = True
+        self.deliveries.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -148,6 +171,8 @@ class ConsumerRoom:
             self._was_serving = serving
             self.groups.tick()
             self.pulls.waiting.wake_all()
+            if self._timer is not None:
+                self.deliveries.standing_moved()
 
     def _tick(self) -> None:
         if not self._is_closed:
@@ -155,6 +180,8 @@ class ConsumerRoom:
             self._timer = _after(TICK_MS, self._tick)
             self._consumers.tick()
             self.groups.tick()
+            # A handover that was given up leaves the role as it was: nobody says that it serves again.
+            self.deliveries.standing_moved()
 
 
 def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:

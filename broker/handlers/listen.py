@@ -182,7 +182,8 @@ class ListenService:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _answer_route(self, connection: RemotingConnection, frame: Frame) -> None:
-        connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route))
+        topic = (frame.ext_fields or {}).get("topic", "")
+        connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route, topic))
 
     def _answer_probe(self, connection: RemotingConnection, frame: Frame) -> None:
         connection.respond(frame, SystemCode.SUCCESS, body=msgspec.json.encode(self._word.probe))

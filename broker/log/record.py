@@ -364,8 +364,28 @@ class RecordView:
         return found
 
     @property
+    def born_host(self) -> bytes:
+        """4 or 16 bytes of IP and an int32 port."""
+        return bytes(self._view[self._at + 48 : self._at + 48 + self._born_bytes])
+
+    @property
+    def store_host(self) -> bytes:
+        """As ``born_host``."""
+        at = self._at + 48 + self._born_bytes + 8
+        return bytes(self._view[at : at + (20 if self.sys_flag & SYS_FLAG_STORE_IPV6 else 8)])
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often a group has refused this message."""
+        return int.from_bytes(self._view[self._body_at - 16 : self._body_at - 12], "big", signed=True)
+
+    @property
+    def _born_bytes(self) -> int:
+        return 20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8
+
+    @property
     def stored_at_ms(self) -> int:
-        at = self._at + 48 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
+        at = self._at + 48 + self._born_bytes
         found: int = _INT64.unpack_from(self._view, at)[0]
         return found
 

@@ -28,6 +28,7 @@ class ClientCode(IntEnum):
     VIEW_MESSAGE_BY_ID = 33
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
     GET_CONSUMER_LIST_BY_GROUP = 38
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     """One-way, from the broker to the members of a group."""
@@ -87,6 +88,8 @@ class SendRefusal(StrEnum):
     OVERLOADED = "overloaded"
     DISK = "disk"
     ILLEGAL = "illegal"
+    NO_PERMISSION = "no-permission"
+    """Its topic is written by brokers only."""
     SEQUENCE_GAP = "sequence-gap"
     """Above last + 1: something before it is not here. Not appended."""
     SEQUENCE_OLD = "sequence-old"
@@ -108,6 +111,7 @@ REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
     SendRefusal.OVERLOADED: ClientResult.SYSTEM_BUSY,
     SendRefusal.DISK: ClientResult.SERVICE_NOT_AVAILABLE,
     SendRefusal.ILLEGAL: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.NO_PERMISSION: ClientResult.NO_PERMISSION,
     SendRefusal.SEQUENCE_GAP: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.SEQUENCE_OLD: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.PRODUCER_UNKNOWN: ClientResult.MESSAGE_ILLEGAL,

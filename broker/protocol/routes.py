@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import msgspec
 
+from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 
 WATCH_WAIT_MS_MAX = 30_000
 """A watch is answered after this at the latest, even if it asked for more."""
 PERM_READ_WRITE = 6
 QUEUE_COUNT = 8
-"""Every topic has this many queues (topics are created by their first message)."""
+RETRY_PREFIX = "%RETRY%"
+"""Before the name of a group: the topic of what is given to the group again."""
+DEAD_LETTER_PREFIX = "%DLQ%"
+"""Before the name of a group: the topic of what it refused too often."""
 
 
 class RouteError(ValueError):
     """These bytes are no route."""
+
+
+def queue_count(topic: str) -> int:
+    """How many queues a topic has; topics are created by their first message."""
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        return 1
+    return len(LEVEL_DELAYS_MS) if topic.encode() == SCHEDULE_TOPIC else QUEUE_COUNT
 
 
 class RouteBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -70,8 +81,9 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 _decode_route = msgspec.json.Decoder(RouteState).decode
 
 
-def encode_topic_route(route: RouteState) -> bytes:
+def encode_topic_route(route: RouteState, topic: str) -> bytes:
     """Body of an answer to 105: keys quoted and sorted, as Java writes it to new clients."""
+    count = queue_count(topic)
     addresses = {
         "0" if each.broker_id == route.master else str(each.broker_id): each.address for each in route.replicas
     }  # fmt: skip
@@ -82,9 +94,9 @@ def encode_topic_route(route: RouteState) -> bytes:
                 _QueueData(
                     broker_name=route.broker_name,
                     perm=PERM_READ_WRITE,
-                    read_queue_nums=route.queue_count,
+                    read_queue_nums=count,
                     topic_sys_flag=0,
-                    write_queue_nums=route.queue_count,
+                    write_queue_nums=count,
                 ),
             ),
         )

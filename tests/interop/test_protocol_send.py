@@ -151,7 +151,7 @@ def test_routes_read_back_and_topic_routes_look_like_javas() -> None:
         ),
     )
     assert decode_route(encode_route(route)) == route
-    assert encode_topic_route(route) == (
+    assert encode_topic_route(route, "T") == (
         b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","2":"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"C",'
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
         b'"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'

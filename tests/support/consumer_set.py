@@ -137,7 +137,6 @@ class Member:
         self.log = log
         self.is_master = is_master
         self.broker_name = NAME
-        self.queue_count = 8
         self.left_bytes = 0
         """What the folds have not taken in; they show nothing meanwhile."""
         self.refusal = ""

@@ -138,7 +138,6 @@ class FoldedStanding(msgspec.Struct):
 
     is_master: bool = True
     broker_name: str = "broker-a"
-    queue_count: int = 4
     serves_reads: bool = True
 
 
