@@ -66,6 +66,8 @@ class SendBack:
         times_max = RECONSUME_TIMES_MAX if said is None else said
         try:
             view = RecordView(memoryview(record))
+            # A copy would have a CRC that fits what the disk made of it.
+            view.check_body()
             draft = sent_back(view, asked.group, asked.delay_level, times_max, self._limits)
             size_bytes = record_bytes(draft, self._limits.store_host)
         except (RecordError, DelayError) as error:

@@ -30,7 +30,7 @@ from rollcall_ha.broker.delaying.ports import Appender, DeliveryFolds, Reigning
 from rollcall_ha.broker.delaying.records import Limits, delivery, over_at_ms
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Queue
-from rollcall_ha.broker.log.record import Draft, RecordError, RecordView
+from rollcall_ha.broker.log.record import Draft, RecordDamaged, RecordError, RecordView
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC, DelayError
 from rollcall_ha.node.telemetry import get_logger
 
@@ -107,6 +107,7 @@ class Deliveries:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._first_level = 0
+        self._damage = ""
 
     @property
     def values(self) -> list[tuple[str, str, float]]:
@@ -225,12 +226,19 @@ class Deliveries:
                 if len(run.drafts) >= run.records_max or is_too_long:
                     run.is_full = True
                     return
-                self._add(run, index, at, (place, size))
+                try:
+                    self._add(run, index, at, (place, size))
+                except RecordDamaged as error:
+                    # A copy would have a CRC that fits what the disk made of it. Another replica has the message.
+                    if self._damage != str(error):
+                        self._damage = str(error)
+                        _log.error("level_stands_still", level=index + 1, queue_offset=at, reason=self._damage)
+                    return
                 at += 1
                 run.following[index] = at
 
     def _add(self, run: _Run, index: int, queue_offset: int, there: tuple[int, int]) -> None:
-        """Add the delivery of one record. Raises ``RecordError``: another one is there."""
+        """Add the delivery of one record. Raises ``RecordDamaged``; ``RecordError``: another one is there."""
         place, size = there
         if place < self._folds.min_offset:
             return  # the log has lost it by its age
@@ -241,6 +249,7 @@ class Deliveries:
         record = RecordView(view)
         if (record.topic, record.queue_id, record.queue_offset) != (SCHEDULE_TOPIC, index, queue_offset):
             raise RecordError(f"at {place} is record {record.queue_offset} of {record.topic!r}, not {queue_offset}")
+        record.check_body()
         try:
             draft, size_bytes = delivery(record, index + 1, self._limits)
         except (DelayError, RecordError) as error:

@@ -328,6 +328,13 @@ class RecordView:
         if self._properties_at + self._properties_bytes != at + self.size_bytes:
             raise RecordError(f"the parts of a record of {self.size_bytes} bytes do not add up")
 
+    def check_body(self) -> None:
+        """Raises ``RecordDamaged``: the body is another one than was stored."""
+        if crc32(self.body) & CRC_MASK != self.body_crc:
+            raise RecordDamaged(
+                f"the body of the record at {self.physical_offset} does not match its CRC {self.body_crc:#010x}"
+            )
+
     @property
     def body_crc(self) -> int:
         """CRC-32 of the stored body, without its highest bit."""
@@ -415,10 +422,7 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     # A whole record of the file's earlier life has a good CRC; it says another place, and is no record of this log.
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
-    if crc32(record.body) & CRC_MASK != record.body_crc:
-        raise RecordDamaged(
-            f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}"
-        )
+    record.check_body()
     topic = record.topic
     if not topic or b"\0" in topic or b"\0" in record.properties:
         raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")
