@@ -17,11 +17,11 @@ from functools import partial
 from typing import Final
 
 from rollcall_ha.broker.consuming.ports import Standing
+from rollcall_ha.broker.consuming.queries import FoldedRecords
 from rollcall_ha.broker.consuming.reading import copy_record
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder
 from rollcall_ha.broker.delaying.ports import Appender
 from rollcall_ha.broker.delaying.records import RECONSUME_TIMES_MAX, Limits, sent_back
-from rollcall_ha.broker.folds.ports import Records
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, RecordError, RecordView, record_bytes
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -38,7 +38,7 @@ _Asker = tuple[RemotingConnection, Frame]
 class SendBack:
     """What groups of one replica refuse. On the loop thread."""
 
-    def __init__(self, *, records: Records, appender: Appender, standing: Standing, limits: Limits) -> None:
+    def __init__(self, *, records: FoldedRecords, appender: Appender, standing: Standing, limits: Limits) -> None:
         self.given_back = 0
         """Confirmed since the start, dead letters included."""
         self.dead_letters = 0
@@ -58,10 +58,13 @@ class SendBack:
         asked = parse_back(frame)
         if not self._standing.is_master:
             return Reply(ClientResult.SYSTEM_BUSY, f"this replica of {self._standing.broker_name} is not its master")
+        # A new master may not have taken in yet what the one before gave.
+        behind_bytes = self._records.catch_up()
         record = copy_record(self._records, asked.offset)
         if record is None:
             there = f"messages lie from {self._records.min_offset} to {self._records.confirm_offset} here"
-            return Reply(ClientResult.SYSTEM_ERROR, f"no message begins at {asked.offset}; {there}")
+            remark = f"no message begins at {asked.offset}; {there}, {behind_bytes} bytes are not taken in yet"
+            return Reply(ClientResult.SYSTEM_ERROR, remark)
         said = asked.max_reconsume_times
         times_max = RECONSUME_TIMES_MAX if said is None else said
         try:

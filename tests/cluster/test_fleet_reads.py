@@ -134,10 +134,10 @@ def test_a_refused_message_comes_again_and_ends_among_the_dead(fleet: Fleet) -> 
     heal(fleet)
     with ConsumerLink(fleet, fleet.master(key), group="choosy") as link:
         place = link.send("refused", b"no")
-        assert link.give_back(place, delayLevel=1, maxReconsumeTimes=1) == 0
+        assert link.give_back(place, level=1, times_max=1) == 0
         again = link.pull_one("%RETRY%choosy", 0, 0)
         ((place, times),) = again.refusals
         assert (again.records, times) == ([(0, b"no")], 1)
-        assert link.give_back(place, delayLevel=1, maxReconsumeTimes=1) == 0
+        assert link.give_back(place, level=1, times_max=1) == 0
         dead = link.pull_one("%DLQ%choosy", 0, 0)
         assert [body for _, body in dead.records] == [b"no"]

@@ -89,7 +89,7 @@ class ConsumerLink:
         told = answer.ext_fields or {}
         records = list(_records(answer.body))
         found = [(record.queue_offset, bytes(record.body)) for record in records]
-        refusals = [(record.physical_offset, record.reconsume_times) for record in records]
+        refusals = [(int(record.physical_offset), record.reconsume_times) for record in records]
         next_offset, max_offset = int(told["nextBeginOffset"]), int(told["maxOffset"])
         return Pulled(answer.code, next_offset, max_offset, found, answer.remark or "", refusals)
 
@@ -108,9 +108,10 @@ class ConsumerLink:
         assert answer.code == 0, answer
         return int((answer.ext_fields or {})["msgId"][16:], 16)
 
-    def give_back(self, place: int, **fields: int) -> int:
+    def give_back(self, place: int, *, level: int, times_max: int) -> int:
         """The code of the answer."""
-        return self.ask(36, group=self.group, offset=place, **fields).code
+        answer = self.ask(36, group=self.group, offset=place, delayLevel=level, maxReconsumeTimes=times_max)
+        return answer.code
 
     def commit(self, topic: str, queue_id: int, offset: int) -> Frame:
         return self.ask(
