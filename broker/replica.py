@@ -180,7 +180,9 @@ class Replica:
             standing=GateStanding(self.gate, config.set_key),
             about=about,
             put_total=lambda: self.put.counters.appended,
+            limits=self.put.delay_limits,
             now_ms=parts.now_ms,
+            wall_ms=parts.wall_ms,
         )
 
     def _new_status(self) -> ReplicaReporter:

@@ -34,13 +34,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from rollcall_ha.broker.client import rebalance
-from rollcall_ha.broker.client.messages import RETRY_PREFIX, Message, decode_messages
+from rollcall_ha.broker.client.messages import Message, decode_messages
 from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step, changes, step_of
 from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, next_offset_of
 from rollcall_ha.broker.client.routes import RouteWatcher, renewing
 from rollcall_ha.broker.client.sets import MasterLink, find_sets, is_ours
 from rollcall_ha.broker.protocol.consumers import GROUP_PATTERN, NONSENSE, MessageQueue, Subscription
 from rollcall_ha.broker.protocol.record import RecordError
+from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout

@@ -21,10 +21,10 @@ import msgspec
 from rollcall_ha.broker.protocol.consumers import MessageQueue
 from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.protocol.send import SendError, decode_batch
+from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
 
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of an inflated body: a record of 100 bytes may say that it is gigabytes."""
-RETRY_PREFIX: Final = "%RETRY%"
 _COMPRESSED: Final = 1
 _INNER_BATCH: Final = 3 << 6
 _KINDS: Final = {1: "lz4", 2: "zstd"}

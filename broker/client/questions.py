@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from rollcall_ha.broker.client.messages import RETRY_PREFIX, Message
+from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, members_of
 from rollcall_ha.broker.client.sets import ANSWER_MS_MAX
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -31,6 +31,7 @@ from rollcall_ha.broker.protocol.consumers import (
     encode_heartbeat,
 )
 from rollcall_ha.broker.protocol.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
+from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame

@@ -2,7 +2,7 @@
 The room of consumers: what one replica answers to them, and how its parts hang together.
 
 Here: making the parts, their codes, their clock. Not here: what they do (``pulls``, ``queries``, ``groups``,
-``offsets``).
+``offsets``, ``send_back``, ``broker.delaying``).
 
 Rule: the parts look at the replica's standing whenever they answer; those that wait look again when it changes.
 """
@@ -18,12 +18,15 @@ from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.consuming.send_back import SendBack
 from rollcall_ha.broker.consuming.tools import About, Tools
 from rollcall_ha.broker.consuming.topics import Topics
+from rollcall_ha.broker.delaying.deliveries import Deliveries
+from rollcall_ha.broker.delaying.records import Limits
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
+from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.topics import data_version
@@ -65,13 +68,18 @@ class ConsumerRoom:
         *,
         log: CommitLog,
         folds: Dispatcher,
-        appender: Appender,
-        standing: Standing,
+        appender: OwnSends,
+        standing: GateStanding,
+        limits: Limits,
         about: About,
         put_total: Callable[[], int],
         now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
     ) -> None:
-        """``put_total``: messages since the start; ``now_ms`` is monotonic."""
+        """
+        ``limits``: of delayed messages; ``put_total``: messages since the start; ``now_ms`` is monotonic, ``wall_ms``
+        UTC.
+        """
         self._folds = folds
         self._standing = standing
         self._was_serving = standing.is_master, standing.serves_reads
@@ -125,6 +133,16 @@ class ConsumerRoom:
             pulled_total=lambda: self.pulls.counters.messages,
             now_ms=now_ms,
         )
+        self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
+        self.deliveries = Deliveries(
+            folds=folds,
+            appender=appender,
+            reigning=standing,
+            limits=limits,
+            near_bytes=NEAR_BYTES,
+            now_ms=wall_ms,
+            on_damaged=folds.build_anew,
+        )
 
     @property
     def responders(self) -> dict[int, Responder]:
@@ -137,6 +155,7 @@ class ConsumerRoom:
             **self.topics.responders(),
             **self._settings.responders(),
             **self._tools.responders(),
+            **self._back.responders(),
         }
 
     @property
@@ -149,8 +168,11 @@ class ConsumerRoom:
             ("messages_pulled_total", "Given to consumers since the start.", pulls.counters.messages),
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
             ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
+            ("messages_given_back_total", "Refused by their groups since the start.", self._back.given_back),
+            ("dead_letters_total", "Of these, refused too often.", self._back.dead_letters),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
             ("topics_ordered", "Topics that an order made or deleted.", len(consumers.known.topics)),
+            *self.deliveries.values,
         ]
 
     @property
@@ -167,6 +189,7 @@ class ConsumerRoom:
 
     def close(self) -> None:
         self._is_closed = True
+        self.deliveries.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -182,6 +205,8 @@ class ConsumerRoom:
             self._was_serving = serving
             self.groups.tick()
             self.pulls.waiting.wake_all()
+            if self._timer is not None:
+                self.deliveries.standing_moved()
 
     def _tick(self) -> None:
         if not self._is_closed:
@@ -190,6 +215,8 @@ class ConsumerRoom:
             self._consumers.tick()
             self.groups.tick()
             self._tools.tick()
+            # A handover that was given up leaves the role as it was: nobody says that it serves again.
+            self.deliveries.standing_moved()
 
 
 def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:

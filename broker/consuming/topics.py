@@ -29,13 +29,14 @@ from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
+from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
 from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.topics import (
-    DEAD,
+    DEAD_LETTER_PREFIX,
     OWN,
     PERM_INHERIT,
     PERM_READ,
-    RETRY,
+    RETRY_PREFIX,
     TopicRow,
     decode_topics,
     encode_queue_table,
@@ -50,11 +51,9 @@ from rollcall_ha.node.remoting.frame import Frame
 USUAL: Final = TopicRow()
 _ONE_QUEUE: Final = TopicRow(read_queue_nums=1, write_queue_nums=1)
 _DELETED: Final = TopicRow(is_deleted=True)
-_WITH_GROUPS: Final = (RETRY, DEAD)
+_WITH_GROUPS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 DEFAULT_TOPIC: Final = "TBW102"
 """Clients take the queues of a topic that no name server knows from the route of this one."""
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-SCHEDULE_QUEUES: Final = 18
 
 
 class Topics:
@@ -76,13 +75,13 @@ class Topics:
         self._folds = folds
         self._records = records
         self._version = version
-        row = USUAL
+        row, levels = USUAL, len(LEVEL_DELAYS_MS)
         self._system: dict[str, TopicRow] = {
             # mqadmin's clusterRT and sendMsgStatus send to topics with these names.
             standing.cluster: row,
             standing.broker_name: _ONE_QUEUE,
             "SELF_TEST_TOPIC": _ONE_QUEUE,
-            SCHEDULE_TOPIC: TopicRow(read_queue_nums=SCHEDULE_QUEUES, write_queue_nums=SCHEDULE_QUEUES),
+            SCHEDULE_TOPIC.decode(): TopicRow(read_queue_nums=levels, write_queue_nums=levels),
             f"{OWN}CONSUMERS": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
         }
         self._default = msgspec.structs.replace(row, perm=row.perm | PERM_INHERIT)
@@ -146,7 +145,7 @@ class Topics:
         return USUAL if count == USUAL.queue_count else TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _retry_queues(self, topic: str) -> int:
-        known = self._log.known.groups.get(topic.removeprefix(RETRY)) if topic.startswith(RETRY) else None
+        known = self._log.known.groups.get(topic.removeprefix(RETRY_PREFIX)) if topic.startswith(RETRY_PREFIX) else None
         return 1 if known is None or known.settings is None else max(1, known.settings.retry_queue_nums)
 
     def all(self) -> dict[str, TopicRow]:
@@ -154,7 +153,7 @@ class Topics:
         known, system = self._log.known, self.system
         found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
         others = [topic.decode(errors="replace") for topic in self._folds.topic_names()]
-        others += [RETRY + group for group, change in known.groups.items() if change.is_there]
+        others += [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
         for topic in others:
             if len(found) >= TOPICS_MAX:
                 break

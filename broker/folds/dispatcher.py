@@ -32,6 +32,7 @@ from rollcall_ha.broker.folds.consume_queue import (
     GapError,
     StaleError,
 )
+from rollcall_ha.broker.folds.delivered import Delivered
 from rollcall_ha.broker.folds.index_file import Shape
 from rollcall_ha.broker.folds.key_index import MARK_FILE_NAME, Keyed, KeyIndex
 from rollcall_ha.broker.folds.ports import FoldSizes, QueueKey
@@ -39,6 +40,7 @@ from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_s
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.log_index import Indexed
 from rollcall_ha.broker.log.record import index_fields
+from rollcall_ha.broker.protocol.delays import DELIVERED, SCHEDULE_TOPIC, due_ms
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.properties import last_value
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
@@ -73,9 +75,12 @@ _Unmarked = list[tuple[QueueKey, int, int, bytes]]
 class Dispatcher:
     """The folds of one replica; implements ``ports.Folds`` and ``ports.Records``. Opened blocking, then on the loop."""
 
-    def __init__(self, root: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex, at: int) -> None:
-        """Made by ``open``; ``at``: where the queues are."""
+    def __init__(
+        self, root: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex, at: int, *, delivered: Delivered
+    ) -> None:
+        """Made by ``open``; ``at``: where queues and deliveries are."""
         self.index = index
+        self.delivered = delivered
         self.dispatched_offset = at
         self.trouble = self.index_trouble = ""
         """Why queues, or the key index, take nothing in; empty: nothing hinders it."""
@@ -107,24 +112,27 @@ class Dispatcher:
         mark = read_small_or_none(root / FOLDS_FILE_NAME, FoldsMark)
         amiss = "there is no mark of them in this log"
         at = log.min_offset
+        delivered = Delivered()
         if mark is not None and at <= mark.offset:
             end = min(mark.offset, log.whole_offset)
             amiss = queues.load(mark.queues, end, partial(_is_of_log, log))
+            amiss = amiss or _load_delivered(delivered, mark, log, end)
             if not amiss:
                 at = end
                 if end < mark.offset:
                     # The log lost its end with the power. Left as it is, the mark would count units of other records
                     # as soon as the log has grown past it again.
-                    write_small(root / FOLDS_FILE_NAME, FoldsMark(offset=end, queues=queues.rows()))
+                    write_small(root / FOLDS_FILE_NAME, _mark_at(end, queues, delivered))
         if amiss:
             # Before the files go: killed while they are built, the next start would take zeros for units of a cut.
             durable_unlink(root / FOLDS_FILE_NAME)
             queues.clear()
+            delivered = Delivered()
             if log.whole_offset > at:
                 _log.warning("folds_are_built_anew", reason=amiss, start_offset=at, end_offset=log.whole_offset)
         shape = Shape(slot_count=sizes.index_slots, unit_count=sizes.index_units)
         index = KeyIndex.open(root, valid_to=at, start=log.min_offset, shape=shape)
-        return cls(root, log, queues, index, at)
+        return cls(root, log, queues, index, at, delivered=delivered)
 
     def start(self, disk: Executor) -> None:
         """Follow the log; ``disk``: a thread of its own, as the syncs of a mark may take seconds."""
@@ -274,6 +282,7 @@ class Dispatcher:
         unindexed: list[Indexed] = []
         grown: dict[QueueKey, None] = {}
         keyed: list[Keyed] = []
+        deliveries: list[bytes] = []
         for at in starts:
             topic, queue_id, queue_offset, is_queued, properties, stored_at_ms, size = index_fields(view, at)
             if not is_indexed:
@@ -286,6 +295,10 @@ class Dispatcher:
             code = codes.get(tags)
             if code is None:
                 code = self._code_of(tags)
+            if topic == SCHEDULE_TOPIC:
+                code = due_ms(properties, stored_at_ms) or code
+            elif DELIVERED in properties:
+                deliveries.append(properties)
             key = (topic, queue_id)
             queue = find(key)
             if queue is None:
@@ -293,6 +306,8 @@ class Dispatcher:
             queue.append(queue_offset, pack(base + at, size, code))
             grown[key] = None
         self.dispatched_offset = stop
+        for properties in deliveries:
+            self.delivered.take(properties)
         if not is_indexed:
             # Now that nothing of the run can fail: taken twice, a number of a producer would be a repeat of itself.
             index.take_all(unindexed, LogOffset(stop))
@@ -355,7 +370,7 @@ class Dispatcher:
     def _gather(self) -> tuple[_Unmarked, FoldsMark, int]:
         queues = self._queues
         unmarked = [queue.unmarked() for _, queue in queues if queue.max_offset != queue.marked]
-        mark = FoldsMark(offset=LogOffset(self.dispatched_offset), queues=queues.rows())
+        mark = _mark_at(self.dispatched_offset, queues, self.delivered)
         return unmarked, mark, queues.files.generation
 
     def _write_mark(self, unmarked: _Unmarked, mark: FoldsMark, generation: int) -> None:
@@ -425,17 +440,19 @@ class Dispatcher:
             try:
                 if is_new:
                     self._queues.clear()
+                    self.delivered = Delivered()
                 else:
                     self._queues.cut(end)
+                    self.delivered.cut(self._commit_log.reader, self.min_offset, end)
                     # Files of queues that are gone would be missed by the next start.
                     if end < self._marked_offset:
-                        mark = FoldsMark(offset=LogOffset(end), queues=self._queues.rows())
-                        write_small(self._root / FOLDS_FILE_NAME, mark)
-            except (OSError, struct.error) as error:
+                        write_small(self._root / FOLDS_FILE_NAME, _mark_at(end, self._queues, self.delivered))
+            except (*_UNREADABLE, struct.error) as error:
                 _log.error(
                     "folds_are_built_anew", reason=f"a cut of them failed: {error}", start_offset=self.min_offset
                 )
                 self._queues.forget()
+                self.delivered = Delivered()
                 durable_unlink(self._root / FOLDS_FILE_NAME)
                 self.dispatched_offset = self._commit_log.min_offset
             self._marked_offset = min(self._marked_offset, self.dispatched_offset)
@@ -479,6 +496,26 @@ class Dispatcher:
 def tags_of(properties: bytes) -> bytes:
     """The property TAGS; empty: there is none."""
     return last_value(properties, _TAGS) if _TAGS in properties else b""
+
+
+def _mark_at(offset: int, queues: ConsumeQueues, delivered: Delivered) -> FoldsMark:
+    return FoldsMark(offset=LogOffset(offset), queues=queues.rows(), delivered=delivered.note_step(offset))
+
+
+def _load_delivered(delivered: Delivered, mark: FoldsMark, log: CommitLog, end: int) -> str:
+    """*Blocking*. What was delivered below ``end``, by a mark; returns what is amiss. Raises ``OSError``."""
+    if mark.delivered is None:
+        # A program that delays nothing wrote it, perhaps on the slave of a master that does.
+        if any(topic == SCHEDULE_TOPIC for topic, *_ in mark.queues):
+            return "their mark does not say which delayed messages were delivered"
+        delivered.note_step(end)
+        return ""
+    delivered.load(mark.delivered)
+    try:
+        delivered.cut(log.reader, log.min_offset, end)
+    except (LookupError, ValueError, OverflowError) as error:
+        return f"deliveries cannot be read: {error}"
+    return ""
 
 
 def _is_of_log(log: CommitLog, key: QueueKey, queue_offset: int, place: int, size: int) -> bool:

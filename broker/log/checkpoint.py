@@ -122,6 +122,11 @@ class FoldsMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     offset: LogOffset
     queues: tuple[tuple[bytes, int, int, int], ...]
     """(topic, queue id, first, next)."""
+    delivered: tuple[tuple[LogOffset, tuple[int, ...]], ...] | None = None
+    """
+    For some places in the log, by level, the next delayed message to deliver (``broker.folds.delivered``); those beyond
+    ``offset`` are of a longer log. None: not said, by a program that delays none.
+    """
 
 
 Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot, FoldsMark)

@@ -279,6 +279,14 @@ def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, byte
     return rest[1 : properties_at - 2], queue_id, queue_offset, is_queued, rest[properties_at:], stored_at_ms, size
 
 
+def check_body(record: RecordView) -> None:
+    """Raises ``RecordDamaged``: the body is another one than was stored."""
+    if crc32(record.body) & CRC_MASK != record.body_crc:
+        raise RecordDamaged(
+            f"the body of the record at {record.physical_offset} does not match its CRC {record.body_crc:#010x}"
+        )
+
+
 def check(view: memoryview, at: int, physical_offset: int) -> int:
     """
     Size of the record at ``at``, everything of it verified (rule 4).
@@ -290,10 +298,7 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     # A whole record of the file's earlier life has a good CRC; it says another place, and is no record of this log.
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
-    if crc32(record.body) & CRC_MASK != record.body_crc:
-        raise RecordDamaged(
-            f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}"
-        )
+    check_body(record)
     topic = record.topic
     if not topic or b"\0" in topic or b"\0" in record.properties:
         raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")

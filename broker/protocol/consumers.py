@@ -1,6 +1,6 @@
 """
-What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 41, 42,
-46, 203 and 222.
+What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 36, 41,
+42, 46, 203 and 222.
 
 Here: headers and bodies to values, answers to bytes. Not here: what is answered (``broker.consuming``).
 
@@ -82,9 +82,20 @@ class ResetFields(msgspec.Struct, rename="camel"):
     """Of one queue; -1: by time."""
 
 
+class BackFields(msgspec.Struct, rename="camel"):
+    """Of 36."""
+
+    group: GroupName
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    """In the log, of the record that the group refused."""
+    delay_level: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] = 0
+    max_reconsume_times: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
+
+
 # Built at import: two threads that build a type of msgspec at once crash the interpreter.
 msgspec.json.Decoder(OffsetFields)
 msgspec.json.Decoder(ResetFields)
+msgspec.json.Decoder(BackFields)
 
 
 def parse_offset(frame: Frame) -> OffsetFields:
@@ -95,6 +106,11 @@ def parse_offset(frame: Frame) -> OffsetFields:
 def parse_reset(frame: Frame) -> ResetFields:
     """The header of a 222."""
     return msgspec.convert(frame.ext_fields or {}, ResetFields, strict=False)
+
+
+def parse_back(frame: Frame) -> BackFields:
+    """The header of a 36."""
+    return msgspec.convert(frame.ext_fields or {}, BackFields, strict=False)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

@@ -114,15 +114,24 @@ class RecordView:
         return found
 
     @property
+    def _born_bytes(self) -> int:
+        return 20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8
+
+    @property
+    def born_host(self) -> bytes:
+        """4 or 16 bytes of IP and an int32 port: of its sender."""
+        return bytes(self._view[self._at + 48 : self._at + 48 + self._born_bytes])
+
+    @property
     def stored_at_ms(self) -> int:
-        at = self._at + 48 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
+        at = self._at + 48 + self._born_bytes
         found: int = _INT64.unpack_from(self._view, at)[0]
         return found
 
     @property
     def store_host(self) -> bytes:
         """4 or 16 bytes of IP and an int32 port: of the broker that took it."""
-        at = self._at + 56 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
+        at = self._at + 56 + self._born_bytes
         return bytes(self._view[at : at + (20 if self.sys_flag & SYS_FLAG_STORE_IPV6 else 8)])
 
     @property

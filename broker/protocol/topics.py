@@ -31,8 +31,10 @@ QUEUES_PER_TOPIC_MAX: Final = 256
 """Each is a number in memory, and a question for its ends looks at all of them on the loop."""
 LIST_MAX: Final = 256
 """Topics or groups in one order."""
-RETRY: Final = "%RETRY%"
-DEAD: Final = "%DLQ%"
+RETRY_PREFIX: Final = "%RETRY%"
+"""Before the name of a group: the topic of what is given to the group again."""
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+"""Before the name of a group: the topic of what it refused too often."""
 OWN: Final = "ROLLCALL_SYS_"
 _TOPIC_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 

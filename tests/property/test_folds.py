@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import LogOffset
-from tests.support.fold_tools import confirm_all, expected, mark, open_folds, take_all, units_of
+from tests.support.fold_tools import confirm_all, delivered, expected, mark, open_folds, take_all, units_of
 from tests.support.log_tools import append_all, crash, draft, open_log, read_by_the_document
 
 STEPS = st.lists(
@@ -35,7 +35,13 @@ def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[s
         folds = open_folds(root, log)
         for step, count, queues in steps:
             if step == "append":
-                append_all(log, *(draft(b"x" * (n * 7 % 400), queue_id=n % queues) for n in range(count)))
+                following = delivered(root, log.max_offset)
+                for n in range(count):
+                    level, more = n % (2 * queues), draft(b"x" * (n * 7 % 400), queue_id=n % queues)
+                    if level < queues:
+                        more.properties = b"ROLLCALL_DELIVERED\x01%d:%d\x02" % (level + 1, following[level])
+                        following[level] += 1
+                    append_all(log, more)
             elif step == "confirm":
                 confirm_all(log)
             elif step == "mark":
@@ -56,4 +62,5 @@ def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[s
                     folds.rest(is_resting=False)
             take_all(folds)
             assert units_of(folds) == expected(root, folds.dispatched_offset)
+            assert folds.delivered.following == delivered(root, folds.dispatched_offset)
         crash(log)

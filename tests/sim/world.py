@@ -89,6 +89,8 @@ class Shape:
     """And, behind the faults, they go back to the second replica, which is preferred."""
     prepares: float = 0.0
     """Share of prepared records, and somebody asks for what is not served (``client``)."""
+    delays: float = 0.0
+    """Share of delayed messages."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -580,6 +582,7 @@ class World:
                 first_value=(number + 1) * 1_000_000,
                 pause_ms=self.shape.pause_ms,
                 prepares=self.shape.prepares,
+                delays=self.shape.delays,
             )
             self.producers.append(producer)
             producer.start()

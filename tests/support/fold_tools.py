@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def expected(root: Path, end: int, *, start: int = 0) -> Units:
         if start <= record.offset and record.offset + record.size <= end:
             found.setdefault((record.topic, record.queue_id), []).append((record.offset, record.size))
     return found
+
+
+def delivered(root: Path, end: int) -> list[int]:
+    """By level, from 0: the next place to deliver, by the records of the log's files below ``end``."""
+    following = [0] * 18
+    for record in read_by_the_document(root / "commitlog"):
+        found = re.search(rb"(?:\A|\x02)ROLLCALL_DELIVERED\x01(\d+):(\d+)\x02", record.properties)
+        if found is not None and record.offset + record.size <= end:
+            following[int(found[1]) - 1] = max(following[int(found[1]) - 1], int(found[2]) + 1)
+    return following
 
 
 def of_queue(records: list[PlainRecord], key: tuple[bytes, int]) -> list[PlainRecord]:
