@@ -134,7 +134,7 @@ def test_a_pull_that_nobody_waits_for_is_not_answered() -> None:
     assert Broker(a_log(b"one")).ask(ClientCode.PULL_MESSAGE, {"topic": "T"}, flag=FLAG_ONE_WAY) is None
 
 
-@pytest.mark.parametrize(("queue_id", "code"), [(3, 19), (4, 29), (-1, 29), (9, 0)])
+@pytest.mark.parametrize(("queue_id", "code"), [(7, 19), (8, 29), (-1, 29), (9, 0)])
 def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: int) -> None:
     """One with messages is read, be there more of them than the topic has now."""
     log = FoldedLog()
@@ -143,7 +143,7 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: in
 
     assert found.code == code
     if code == 29:
-        assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 4 queues, from 0", 0)
+        assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 8 queues, from 0", 0)
 
 
 def test_a_pull_without_a_subscription_has_that_of_its_group() -> None:
