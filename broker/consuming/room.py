@@ -169,7 +169,11 @@ class ConsumerRoom:
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
             ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
             ("messages_given_back_total", "Refused by their groups since the start.", self._back.given_back),
-            ("dead_letters_total", "Of these, refused too often.", self._back.dead_letters),
+            (
+                "dead_letters_total",
+                "Of these, refused too often (others: dead_letters_sent_total).",
+                self._back.dead_letters,
+            ),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
             ("topics_ordered", "Topics that an order made or deleted.", len(consumers.known.topics)),
             *self.deliveries.values,
