@@ -61,6 +61,8 @@ class BrokerConfig(Frozen):
     quarantine_days: int
     quarantine_bytes: int
     catch_up: CatchUpLimits = msgspec.field(default_factory=CatchUpLimits)
+    tells_names: bool = False
+    """Whether the controllers serve names, and hear this broker's topics."""
     begins_at_last_segment: bool = False
     """With an empty log; of learners only."""
 
@@ -122,9 +124,25 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         ),
         quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
         quarantine_bytes=_within(f"brokers.{name}.quarantine_bytes", section.quarantine_bytes, 0, QUARANTINE_BYTES_MAX),
+        tells_names=fleet.fleet.name_service,
         catch_up=_catch_up(timing, fleet.replication),
         begins_at_last_segment=section.is_learner and fleet.replication.learners_begin_at_last_segment,
     )
+
+
+def rocketmq_config(config: BrokerConfig) -> dict[str, str]:
+    """The configuration under RocketMQ's names, as far as it has them, for its tools."""
+    described, replicas = config.description, config.configuration
+    return {
+        "brokerClusterName": str(config.set_key.cluster),
+        "brokerName": str(config.set_key.name),
+        "flushDiskType": f"{replicas.flush.value.upper()}_FLUSH",
+        "haListenPort": described.ha_address.rpartition(":")[2],
+        "listenPort": described.address.rpartition(":")[2],
+        "mappedFileSizeCommitLog": str(config.segment_bytes),
+        "minInSyncReplicas": str(replicas.min_in_sync),
+        "totalReplicas": str(replicas.expected_replicas),
+    }
 
 
 def _catch_up(timing: Timing, section: ReplicationSection) -> CatchUpLimits:

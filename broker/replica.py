@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig, copies_by
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.goals import GoalKind, owner_in
-from rollcall_ha.broker.core.role import RoleMachine, stored_view
+from rollcall_ha.broker.core.role import RoleMachine, told_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
     Drained,
@@ -117,6 +118,7 @@ class Replica:
         folds: Dispatcher,
         disk: Executor,
         parts: Parts,
+        about: About,
     ) -> None:
         """Nothing is dialled or opened yet; ``start`` does. The owner of ``folds`` starts and ends them."""
         loop = asyncio.get_running_loop()
@@ -164,7 +166,8 @@ class Replica:
         )
         self.put = self._new_put_path()
         self.writes = self._new_writes()
-        self.consuming = self._new_consuming()
+        self.consuming = self._new_consuming(about)
+        self.put.topics = self.consuming.topics
         self.retention = Retention(
             log=log, folds=folds, put=self.put, room=self.consuming, copies=self.ends, settings=self.settings,
             disk=disk, disk_room=lambda: parts.disk_room(config.directory), now_ms=parts.wall_ms, failed=self.failed,
@@ -173,14 +176,18 @@ class Replica:
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
 
-    def _new_consuming(self) -> ConsumerRoom:
+    def _new_consuming(self, about: About) -> ConsumerRoom:
         config, parts = self._config, self._parts
         return ConsumerRoom(
             log=self._log,
             folds=self._folds,
             appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
             standing=GateStanding(self.gate, config.set_key),
+            about=about,
+            put_total=lambda: self.put.counters.appended,
+            limits=self.put.delay_limits,
             now_ms=parts.now_ms,
+            wall_ms=parts.wall_ms,
         )
 
     def _new_status(self) -> ReplicaReporter:
@@ -303,6 +310,7 @@ class Replica:
         self.ends.limit(copies_by(settings))
         self.writes.retime(timing)
         self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
+        self.consuming.topics.creates = settings.value("auto_create_topics") == 1
         if self._reign is not None:
             self._reign.retime(timing)
 
@@ -402,12 +410,7 @@ class Replica:
 
     def _know(self, view: SetView) -> None:
         """Keep what controllers that are wiped next have to hear (R7)."""
-        stored, known = stored_view(view, self._stored), self._stored
-        # A lower epoch of the same fleet is the word of controllers that were wiped and still gather. In place of what
-        # was known, nobody would tell of the reign before them if they were wiped again.
-        is_older = known is not None and stored.master_epoch < known.master_epoch
-        if known is None or not is_older or stored.fleet_incarnation != known.fleet_incarnation:
-            self._stored = stored
+        self._stored = told_view(view, self._stored)
 
     def registration_blocked(self, refusal: Refused) -> None:
         """Shown in /readyz; one line for each new reason."""

@@ -44,9 +44,9 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError
 from rollcall_ha.broker.parts import Parts
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.values import CleanMark, StoredView

@@ -24,7 +24,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from rollcall_ha.broker.config import BrokerConfig, broker_config
+from rollcall_ha.broker.config import BrokerConfig, broker_config, rocketmq_config
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.listen import listen_server
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
@@ -32,9 +33,10 @@ from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME
-from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.names import Names
 from rollcall_ha.broker.parts import Parts
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState
@@ -158,6 +160,7 @@ class Server:
         self._failure: BaseException | None = None
         self._files = ReplicaFiles(config.directory)
         self._disk, self._folds_disk = parts.make_disk(), parts.make_disk()
+        self._usage: DiskUsage | None = None
         self._held_since_us = parts.now_us()
 
     async def serve(self, stop: asyncio.Event) -> int | None:
@@ -197,6 +200,18 @@ class Server:
             replica.failed(self._failure)
         replica.start()
         folds.start(self._folds_disk)
+        if config.tells_names:
+            names = Names(
+                config,
+                topics=replica.consuming.topics,
+                gate=replica.gate,
+                broker_id=lambda: replica.status.probe.broker_id,
+                controllers=lambda: replica.session.controllers,
+                credentials=credentials,
+                wall_ms=self._parts.wall_ms,
+            )
+            names.start()
+            stack.push_async_callback(names.stop)
         # Before it is registered: where no controller is up it would never be ready, and be killed and started again.
         tell_supervisor("READY=1")
         return await self._until_ended(replica, stop)
@@ -204,7 +219,7 @@ class Server:
     def _measure_disk(self, telemetry: Telemetry) -> None:
         directory = self._config.directory
         parts = {part: directory / part for part in (LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME)}
-        usage = DiskUsage(directory, parts, telemetry.registry)
+        self._usage = usage = DiskUsage(directory, parts, telemetry.registry)
         self._stack.callback(asyncio.create_task(usage.run()).cancel)
 
     async def _recover(self) -> tuple[Replica, Dispatcher]:
@@ -244,6 +259,11 @@ class Server:
             folds=folds,
             disk=disk,
             parts=parts,
+            about=About(
+                config=rocketmq_config(config),
+                disk_share=lambda: None if self._usage is None else self._usage.taken_share,
+                wall_ms=parts.wall_ms,
+            ),
         )
         remedy = f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
         for amiss in filter(None, (report.damaged, remembered.amiss)):

@@ -175,6 +175,11 @@ class ControllerSession:
         """How long the push that is being handled was under way."""
 
     @property
+    def controllers(self) -> tuple[str, ...]:
+        """As ``SessionMachine.controllers``."""
+        return self._machine.controllers
+
+    @property
     def is_open(self) -> bool:
         """Registered with a controller that led when it last answered."""
         return self._machine.session_ordinal is not None

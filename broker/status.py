@@ -257,6 +257,7 @@ class ReplicaReporter:
             ("messages_timed_out_total", "Of these, unacknowledged for ack_timeout_ms.", put.counters.timed_out),
             ("messages_refused_total", "Refused sends since the start.", put.counters.refused),
             ("messages_waiting", "Appended, neither released nor failed.", put.waiting_messages),
+            ("dead_letters_sent_total", "Sent to retry topics once too often.", put.counters.dead_letters),
         ]
 
 

@@ -25,6 +25,7 @@ class Panel(StrEnum):
     """What a verb is for, in the order of the help."""
 
     LOOK = "Look"
+    MESSAGES = "Messages"
     ORDER = "Order"
     MAINTAIN = "Maintain"
     INSTALL = "Install"

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import context, orders, reads, run, waiting
+from rollcall_ha.cli import context, messages, orders, reads, run, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
@@ -103,6 +103,12 @@ def doctor(output: OutputOption = Format.TABLE) -> None:
     from rollcall_ha.cli import doctor as page
 
     page.doctor(output)
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+for move in (messages.produce, messages.consume):
+    app.command(rich_help_panel=Panel.MESSAGES)(move)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------

@@ -119,6 +119,47 @@ class BatchOptions(Frozen):
     max_lag_bytes: LagOption = SWITCHOVER_LAG_BYTES
 
 
+class BrokerOptions(Frozen):
+    """Where brokers are: those of ``rollcall produce`` and ``consume``."""
+
+    brokers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers, without asking controllers.")] = ""
+    name_servers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,…", help="RocketMQ's name servers: messages of its brokers.")
+    ] = ""
+
+
+class SendOptions(Frozen):
+    """What every message of a ``produce`` has."""
+
+    key: Annotated[str, typer.Option(help="Words by which brokers find the messages.")] = ""
+    tag: Annotated[str, typer.Option(help="By which consumers choose.")] = ""
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="One more property; repeat it.")
+    ] = None
+    queue: Annotated[int | None, typer.Option(min=0, help="Always this queue; else each in turn.")] = None
+    delay_level: Annotated[int, typer.Option(min=0, max=18, help="RocketMQ's: 1 is 1 s, 4 is 30 s, 18 is 2 h.")] = 0
+    file: Annotated[Path | None, typer.Option(help="Lines of this file instead of standard input.")] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print message id, queue and offset of each.")] = (
+        False
+    )
+
+
+class ReadOptions(Frozen):
+    """What a ``consume`` reads, and how it prints it."""
+
+    start: Annotated[
+        str, typer.Option("--from", metavar="first|last|TIME", help="Where a new group begins; TIME in ISO 8601.")
+    ] = "last"
+    count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0
+    tags: Annotated[str, typer.Option("--filter", metavar="'A || B'", help="Only with one of these tags.")] = ""
+    sql: Annotated[str, typer.Option(help="Only those whose properties fulfil this SQL92.")] = ""
+    form: Annotated[
+        str, typer.Option("--format", help="With {body} {topic} {queue} {offset} {tag} {key} {id} {time}.")
+    ] = "{body}"
+    is_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each, with its properties.")] = False
+    follow: Annotated[bool, typer.Option("--follow/--no-wait", help="--no-wait ends at the end of the queues.")] = True
+
+
 class OperatorOptions(Frozen):
     """Options that orders share."""
 

@@ -95,6 +95,14 @@ class DiskUsage(Collector):
         finally:
             with_thread.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def taken_share(self) -> float | None:
+        """Of the disk, whoever has taken it; None: not known (rule 2)."""
+        usage = self._usage
+        if usage is None or not usage.size or time.monotonic() - usage.measured_at_s > KEPT_S:
+            return None
+        return 1 - usage.free / usage.size
+
     def collect(self) -> Iterable[Metric]:
         """Nothing, if the newest measurement is too old (rule 2)."""
         usage = self._usage

@@ -22,7 +22,15 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer, no_longer
+from rollcall_ha.node.certified import (
+    CertifiedName,
+    PeerCertificate,
+    PeerKind,
+    PeerRefused,
+    judge_peer,
+    no_longer,
+    parse_certified_name,
+)
 from rollcall_ha.node.files import read_secret
 
 LOOK_INTERVAL_MS = 1_000
@@ -68,7 +76,8 @@ class Credentials:
 
     def __init__(self, files: TlsFiles, *, fleet: str, name: CertifiedName | None) -> None:
         """
-        Read the files. Blocks. ``name``: who this process has to be; None = whoever the certificate names.
+        Read the files. Blocks. ``name``: who this process has to be; None = whoever the certificate names. ``fleet``
+        empty: the one that it names.
 
         Raises ``TlsFilesError``. Unchecked, a certificate of another process, or of another fleet's authority, would be
         refused by every peer, in their logs only.
@@ -181,8 +190,10 @@ class Credentials:
             ) from error
         asking.minimum_version = ssl.TLSVersion.TLSv1_2  # RocketMQ's clients on Java 8
         asking.verify_mode = ssl.CERT_OPTIONAL
+        found = _shown_to_peers(files)
+        self.fleet = self.fleet or _fleet_of(found)
         try:
-            own = judge_peer(_shown_to_peers(files), fleet=self.fleet, revoked=frozenset(), expected=self.name)
+            own = judge_peer(found, fleet=self.fleet, revoked=frozenset(), expected=self.name)
         except PeerRefused as error:
             raise TlsFilesError(f"{files.certificate}: {error}") from None
         return _Loaded(stamps=stamps, own=own, mutual_server=mutual, asking_server=asking, client=client)
@@ -210,6 +221,14 @@ def _context(files: TlsFiles, *, is_server: bool) -> ssl.SSLContext:
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context
+
+
+def _fleet_of(found: Mapping[str, Any] | None) -> str:
+    """The fleet that a certificate names; empty: none, which its judge finds too."""
+    uris = [str(value) for kind, value in (found or {}).get("subjectAltName", ()) if kind == "URI"]
+    with contextlib.suppress(ValueError):
+        return parse_certified_name(uris[0]).fleet if uris else ""
+    return ""
 
 
 def _shown_to_peers(files: TlsFiles) -> Mapping[str, Any] | None:

@@ -19,11 +19,12 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
+from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, renewing
 from rollcall_ha.broker.client.spares import Spares
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
@@ -33,7 +34,7 @@ from rollcall_ha.node.remoting.asking import ANSWER_LIMITS, AskingOnly, dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, decode_frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
-from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials
+from rollcall_ha.node.tls import Credentials
 
 IN_FLIGHT_MAX = 1_024
 SEND_TIMEOUT_MS = 30_000
@@ -41,6 +42,8 @@ RETRY_DELAY_MS_MIN = 5
 RETRY_DELAY_MS_MAX = 200
 TOPIC_BYTES_MAX = 255
 BODY_BYTES_MAX = 4 * 1024 * 1024
+_NEVER_TAKEN: Final = (SendRefusal.ILLEGAL, SendRefusal.NO_TOPIC, SendRefusal.NO_PERMISSION, SendRefusal.NO_QUEUE)
+"""A repeat hears the same, from each master."""
 
 
 class SendFailedError(Exception):
@@ -132,15 +135,6 @@ class _MasterLink(AskingOnly):
         self.connection.close("the producer leaves it")
 
 
-async def _renewing(credentials: Credentials) -> None:
-    """Look every second for renewed files, until cancelled; ``credentials.complaint`` says why some are not taken."""
-    while True:
-        await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
-        # The certificate of the start would be refused from its end on. Links that show the old one are ended by the
-        # broker then, and what was unanswered is sent again (rule 1).
-        await asyncio.to_thread(credentials.renew_if_changed)
-
-
 class Producer:
     """``async with Producer(["127.0.0.1:10911"]) as producer: await producer.send("Topic", b"...")``."""
 
@@ -154,6 +148,8 @@ class Producer:
         queue_count: int = 8,
         credentials: Credentials | None = None,
         set_key: str = "",
+        topic: str = "",
+        set_name: str = "",
     ) -> None:
         """
         Nothing is dialled yet.
@@ -167,6 +163,9 @@ class Producer:
             credentials: Certificate of this client, renewed with its files while this is open; None: an insecure fleet,
                 links are plain.
             set_key: CLUSTER/SET that certificates of brokers must name; empty = any set of the fleet.
+            topic: Where seeds are RocketMQ's name servers: a topic of the set. Its brokers know no numbers of messages:
+                what is sent again may be there twice.
+            set_name: The set, there.
         """
         self.expected: ExpectedPeer | None = None
         if credentials is not None:
@@ -175,7 +174,7 @@ class Producer:
         self.counters = ProducerCounters()
         self.producer_id = secrets.token_bytes(16)
         self.producer_epoch = 0
-        self.routes = RouteWatcher(seeds, self.expected)
+        self.routes = RouteWatcher(seeds, self.expected, topic=topic, set_name=set_name)
         self._group = group
         self._timeout_s = send_timeout_ms / 1000
         self._queue_count = queue_count
@@ -203,7 +202,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._tasks = (loop.create_task(self._run(), name="producer"),)
         if self.expected is not None:
-            self._tasks += (loop.create_task(_renewing(self.expected.credentials), name="producer's certificate"),)
+            self._tasks += (loop.create_task(renewing(self.expected.credentials), name="producer's certificate"),)
         return self
 
     async def __aexit__(
@@ -417,7 +416,7 @@ class Producer:
                 self._leave(pending)
                 self._fail(pending, SendOutcome.UNKNOWN, detail)
             pending.attempts = 0
-        elif reason == SendRefusal.ILLEGAL:
+        elif reason in _NEVER_TAKEN:
             self._must_renumber = True
             self._leave(pending)
             # Refused now; but an earlier attempt may have been accepted by a broker with other limits.
@@ -425,10 +424,19 @@ class Producer:
         elif reason == SendRefusal.ACK_TIMEOUT:
             # It is in that log, where a repeat waits for its release. By a new link the whole window would go again.
             self._write(pending)
+        elif not reason:
+            # RocketMQ's broker: it knows no numbers, so the rest of the window, sent again, would be there twice.
+            asyncio.get_running_loop().call_later(RETRY_DELAY_MS_MAX / 1000, self._repeat, link, pending)
         else:
             # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
             self._hint = fields.get("master") or None
             link.abort()
+
+    def _repeat(self, link: _MasterLink, pending: _Pending) -> None:
+        if pending.done.done():
+            self._leave(pending)
+        elif link is self._link:
+            self._write(pending)
 
     def _renumber_if_idle(self) -> None:
         """

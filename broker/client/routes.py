@@ -5,6 +5,8 @@ Every known replica and every seed is asked to answer when its route is newer th
 broker that is cut off, delays nobody.
 Rule 1: a route replaces ours if its masterEpoch is higher, or if it is equal and the route names a master.
 Rule 2: one link and one outstanding question per watched address, at most ``WATCHED_MAX`` addresses.
+Rule 3: RocketMQ's name servers know neither watches nor epochs. They are asked again and again for a topic's route, and
+the last answer that names a master counts.
 """
 
 from __future__ import annotations
@@ -13,29 +15,48 @@ import asyncio
 from collections.abc import Iterable
 
 from rollcall_ha.broker.protocol.codes import ClientCode
-from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route
+from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route, decode_topic_route
 from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.names import addresses_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials
 
 WATCHED_MAX = 8
 WATCH_WAIT_MS = 5_000
 CONNECT_TIMEOUT_MS = 1_000
 RETRY_DELAY_MS = 100
+NAMES_INTERVAL_MS = 2_000
+
+
+async def renewing(credentials: Credentials) -> None:
+    """Look every second for renewed files, until cancelled; ``credentials.complaint`` says why some are not taken."""
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+        # The certificate of the start would be refused from its end on. Links that show the old one are ended by the
+        # broker then; a producer sends what was unanswered again.
+        await asyncio.to_thread(credentials.renew_if_changed)
 
 
 class RouteWatcher:
     """Keeps ``route`` current between ``start`` and ``stop``."""
 
-    def __init__(self, seeds: Iterable[str], expected: ExpectedPeer | None = None) -> None:
-        """``seeds``: host:port of any brokers of the set; ``expected`` None: an insecure fleet, links are plain."""
+    def __init__(
+        self, seeds: Iterable[str], expected: ExpectedPeer | None = None, *, topic: str = "", set_name: str = ""
+    ) -> None:
+        """
+        ``seeds``: host:port of any brokers of the set, or name servers of RocketMQ, which need ``topic`` and
+        ``set_name``; ``expected`` None: an insecure fleet, links are plain.
+        """
         self.route: RouteState | None = None
         """Newest known; None before the first answer."""
         self.moved = asyncio.Event()
         """Set whenever ``route`` is replaced; cleared by the waiter."""
         self._seeds = tuple(seeds)
         self._expected = expected
+        self._topic = topic
+        self._set_name = set_name
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
@@ -99,8 +120,24 @@ class RouteWatcher:
                 },
                 timeout_ms=WATCH_WAIT_MS + CONNECT_TIMEOUT_MS,
             )
+            if answer.code == SystemCode.REQUEST_CODE_NOT_SUPPORTED and self._topic:
+                await self._follow_names(link)
             route = decode_route(answer.body)
             self.offer(route)
             # From now on the broker holds its answer back until it knows more than we asked for: a loop of quick
             # answers would cost every broker a request per client and millisecond.
             wait_ms = WATCH_WAIT_MS
+
+    async def _follow_names(self, link: RemotingConnection) -> None:
+        """Rule 3, until cancelled."""
+        while True:
+            answer = await link.request(
+                ClientCode.GET_ROUTE_BY_TOPIC, ext_fields={"topic": self._topic}, timeout_ms=WATCH_WAIT_MS
+            )
+            # A topic that is not there, or a set that has left, says nothing about its master.
+            if answer.code == SystemCode.SUCCESS:
+                route = decode_topic_route(answer.body).of_set(self._set_name)
+                if route is not None and route.master is not None and route != self.route:
+                    self.route = route
+                    self.moved.set()
+            await asyncio.sleep(NAMES_INTERVAL_MS / 1000)

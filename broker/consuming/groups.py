@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
+from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups_core import (
     BROADCASTING,
     NO_FACTS,
@@ -64,11 +65,14 @@ ROCKETMQ_VERSION: Final = 479
 class Groups:
     """The groups of one replica; implements ``pulls.Subscriptions``. On the loop thread."""
 
-    def __init__(self, log: ConsumerLog, *, standing: Standing, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, log: ConsumerLog, *, standing: Standing, settings: GroupSettings, now_ms: Callable[[], int]
+    ) -> None:
         """``now_ms`` is monotonic."""
         self.table: GroupTable[RemotingConnection] = GroupTable()
         self._log = log
         self._standing = standing
+        self._settings = settings
         self._now_ms = now_ms
         self._was_master = False
         self._role_since_ms = self._expired_ms = now_ms()
@@ -128,9 +132,9 @@ class Groups:
             self._expired_ms = now_ms
             self._due.update(dict.fromkeys(self.table.expire(now_ms), True))
         if self.table.left is not None and now_ms - self._role_since_ms >= TAKEOVER_GRACE_MS and is_known:
-            told = {name: self._facts(name).members for name in self._log.known.groups}
+            told = {name: self.facts(name).members for name in self._log.known.groups}
             self.table.left = None
-            self._due.update({name: True for name, members in told.items() if self._facts(name).members != members})
+            self._due.update({name: True for name, members in told.items() if self.facts(name).members != members})
         self._settled_ms = {name: at_ms for name, at_ms in self._settled_ms.items() if now_ms - at_ms < PACE_MS}
         due = [each for each in self._due if each not in self._settled_ms]
         # Behind all groups of a new master, members would hear of each other a minute late.
@@ -164,7 +168,7 @@ class Groups:
             self._tell(group)
         if not is_master:
             return
-        facts = self._facts(group)
+        facts = self.facts(group)
         if not is_known:
             self._retry(group, "not all is known")
         elif facts != (self._log.newest(group, lambda change: change.facts)[0] or NO_FACTS):
@@ -178,7 +182,9 @@ class Groups:
 
     def _tell(self, group: str) -> None:
         # Each member of a broadcasting group has all queues, whoever else there is.
-        if self._facts(group).message_model == BROADCASTING:
+        if self.facts(group).message_model == BROADCASTING:
+            return
+        if not self._settings.of(group).notify_consumer_ids_changed_enable:
             return
         fields = {"consumerGroup": group}
         code = ClientCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -194,8 +200,20 @@ class Groups:
         is_over = self._note_role() and self.table.left is None
         return NO_FACTS if known is None or known.facts is None or is_over else known.facts
 
-    def _facts(self, group: str) -> Facts:
+    def facts(self, group: str) -> Facts:
+        """All that is said of the group, by its members and by the log."""
         return self.table.facts(group, self._remembered(group))
+
+    def refusal_of(self, group: str) -> Refused | None:
+        """As ``pulls.Subscriptions`` says."""
+        row = self._settings.of(group)
+        if row.consume_enable and row.consume_broadcast_enable:
+            return None
+        if row.consume_enable and self.facts(group).message_model != BROADCASTING:
+            return None
+        what = "consumeBroadcastEnable" if row.consume_enable else "consumeEnable"
+        remark = f"group {group[:255]} may not consume: {what} is false; mqadmin updateSubGroup changes it"
+        return Refused(ClientResult.NO_PERMISSION, remark)
 
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
         """As ``pulls.Subscriptions`` says."""
@@ -217,7 +235,7 @@ class Groups:
         return None
 
     def _list_now(self, group: str) -> Reply:
-        members = self._facts(group).members
+        members = self.facts(group).members
         if not members:
             return Reply(ClientResult.SYSTEM_ERROR, f"group {group[:255]!r} has no member")
         return Reply(body=encode({"consumerIdList": members}))

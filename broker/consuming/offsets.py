@@ -26,7 +26,7 @@ from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
-from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.handlers.ports import Responder, Topics
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     MessageQueue,
@@ -53,6 +53,7 @@ class Offsets:
         folds: Folds,
         records: Records,
         standing: Standing,
+        topics: Topics,
         near_bytes: int,
         wake: Callable[[Sequence[QueueKey]], None],
     ) -> None:
@@ -61,6 +62,7 @@ class Offsets:
         self._folds = folds
         self._records = records
         self._standing = standing
+        self._topics = topics
         self._near_bytes = near_bytes
         self._wake = wake
 
@@ -131,13 +133,15 @@ class Offsets:
             return Reply(ClientResult.INVALID_PARAMETER, "commitOffset of a group is needed")
         if not self._standing.is_master:
             return Reply(ClientResult.SYSTEM_BUSY, self._log.why_unknown())
-        queue_count = self._standing.queue_count
+        row = self._topics.find(asked.topic)
+        queue_count = 0 if row is None else row.queue_count
         # Any number would be a row for ever; folds that are not whole may lack a queue that is there.
-        if asked.queue_id >= queue_count and self._folds.queue(asked.topic.encode(), asked.queue_id) is None:
+        if asked.queue_id >= queue_count:
             if busy := self._log.why_unknown():
                 return Reply(ClientResult.SYSTEM_BUSY, busy)
+            refused = self._topics.absence(asked.topic)
             remark = f"queueId {asked.queue_id}: topic {asked.topic} has {queue_count} queues, from 0"
-            return Reply(ClientResult.INVALID_PARAMETER, remark)
+            return Reply(ClientResult.INVALID_PARAMETER, remark) if row else Reply(refused.code, refused.remark)
         request = kept(frame)
 
         def give(reason: str) -> None:

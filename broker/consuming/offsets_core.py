@@ -1,16 +1,17 @@
 """
-What a broker set remembers of its consumers: a fold of the records of one internal topic.
+What a broker set remembers of its consumers and topics: a fold of the records of one internal topic.
 
 Here: the form of a record, and the value that all of them make. Not here: reading and writing them (``offsets_log``),
-who asks for what is known (``offsets``, ``groups``).
+who asks for what is known (``offsets``, ``groups``, ``topics``).
 
-A record's body is JSON: what has changed of some groups, some groups told again, and ``since``.
+A record's body is JSON: what has changed of some groups and topics, some of them told again, and ``since``.
 Rule 1: the fold is total: a body that is none of ours changes nothing and is counted.
-Rule 2: the records from the newest ``since`` on make the same value as all of them: every group that was known there
-has been told again behind it. So what lies before it may be deleted, and a rebuild begins there.
+Rule 2: the records from the newest ``since`` on make the same value as all of them: what was known there of groups and
+topics has been told again behind it. So what lies before it may be deleted, and a rebuild begins there.
 Rule 3: what is told again fills gaps and replaces nothing. It is how things were some records earlier: a newer offset
 that was on its way meanwhile would be taken back by it.
-Rule 4: what has ended stays, as a row without a holder, or -1. Told again from before its end, it would be back.
+Rule 4: what has ended stays: as a row without a holder, as -1, as deleted. Told again from before its end, it would be
+back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from rollcall_ha.broker.protocol.consumers import NONSENSE, Facts
+from rollcall_ha.broker.protocol.topics import GroupRow, TopicRow
 
 GROUPS_MAX: Final = 10_000
 ROWS_MAX: Final = 200_000
@@ -31,7 +33,13 @@ A group is told again in one record, beside what is gathered and a few other gro
 """
 NAME_BYTES_MAX: Final = 340
 """The name of a group in a record, and the words around its tables."""
+TOPICS_MAX: Final = 10_000
+"""Deleted ones too: told by every broker to every controller, and remembered for ever."""
+TOPIC_BYTES_MAX: Final = 400
+"""A topic in a record."""
 NO_RESET: Final = -1
+NO_OFFSET: Final = -1
+"""The group was deleted together with its offsets."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -44,6 +52,14 @@ class GroupChange(msgspec.Struct, omit_defaults=True):
     holders: dict[str, dict[int, str]] = {}
     """The client that has locked a queue; empty: none."""
     facts: Facts | None = None
+    settings: GroupRow | None = None
+    """By order; None: never, it has the defaults."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the group is: it was not deleted, or has members again."""
+        is_deleted = self.settings is not None and self.settings.is_deleted
+        return not is_deleted or bool(self.facts and self.facts.members)
 
     @property
     def tables(self) -> tuple[dict[str, dict[int, Any]], ...]:
@@ -58,16 +74,18 @@ class GroupChange(msgspec.Struct, omit_defaults=True):
         """
         cost = sum(6 * len(topic) + 40 * len(rows) for table in self.tables for topic, rows in table.items())
         cost += sum(6 * len(client_id) for rows in self.holders.values() for client_id in rows.values())
-        return cost if self.facts is None else cost + len(_encode(self.facts))
+        return cost + sum(len(_encode(part)) for part in (self.facts, self.settings) if part is not None)
 
 
-class Record(msgspec.Struct, omit_defaults=True):
+class Record(msgspec.Struct, omit_defaults=True, rename="camel"):
     """The body of one record."""
 
     since: Annotated[int, msgspec.Meta(ge=0)]
     """The queue offset that a rebuild begins at (rule 2)."""
     groups: dict[str, GroupChange] = {}
     again: dict[str, GroupChange] = {}
+    topics: dict[str, TopicRow] = {}
+    topics_again: dict[str, TopicRow] = {}
 
 
 encode_record = _encode
@@ -86,11 +104,14 @@ def decode_record(at: int, body: bytes | memoryview) -> Record | None:
 class Consumers:
     """The value. Driven by one thread: the loop of the broker."""
 
-    __slots__ = ("groups", "nonsense", "rows", "since")
+    __slots__ = ("groups", "nonsense", "orders", "rows", "since", "topics")
 
     def __init__(self, since: int = 0) -> None:
         """Nothing is known; ``since`` is that of the newest record, for a rebuild that begins there."""
         self.groups: dict[str, GroupChange] = {}
+        self.topics: dict[str, TopicRow] = {}
+        self.orders = 0
+        """Changes of topics and of settings of groups; only for "is it another one than before"."""
         self.since = since
         self.rows = 0
         self.nonsense = 0
@@ -104,13 +125,19 @@ class Consumers:
         self.since = max(self.since, record.since)
         for name, change in record.groups.items():
             self.rows += merge(self._group(name), change)
+            self.orders += change.settings is not None
         for name, told in record.again.items():
             self.rows += fill(self._group(name), told)
+        self.topics |= record.topics
+        for topic, row in record.topics_again.items():
+            self.topics.setdefault(topic, row)
+        self.orders += len(record.topics) + len(record.topics_again)
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None: it has never said."""
         known = self.groups.get(group)
-        return None if known is None else known.offsets.get(topic, {}).get(queue_id)
+        offset = None if known is None else known.offsets.get(topic, {}).get(queue_id)
+        return None if offset == NO_OFFSET else offset
 
     def _group(self, name: str) -> GroupChange:
         known = self.groups.get(name)
@@ -122,6 +149,7 @@ class Consumers:
 def merge(known: GroupChange, change: GroupChange) -> int:
     """``change`` is newer than what is ``known``; returns how many rows were not there."""
     known.facts = change.facts or known.facts
+    known.settings = change.settings or known.settings
     added = 0
     for table, news in zip(known.tables, change.tables, strict=True):
         for topic, rows in news.items():
@@ -135,6 +163,7 @@ def merge(known: GroupChange, change: GroupChange) -> int:
 def fill(known: GroupChange, told: GroupChange) -> int:
     """``told`` is older than what is ``known`` (rule 3); returns how many rows were not there."""
     known.facts = known.facts or told.facts
+    known.settings = known.settings or told.settings
     added = 0
     for table, old in zip(known.tables, told.tables, strict=True):
         for topic, rows in old.items():

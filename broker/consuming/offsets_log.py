@@ -1,9 +1,9 @@
 """
-The internal topic in which a broker set remembers its consumers: what is new is gathered and written, what is confirmed
-is read and known.
+The internal topic in which a broker set remembers its consumers and topics: what is new is gathered and written, what
+is confirmed is read and known.
 
-Here: batches, rebuilds, telling groups again. Not here: the form of a record (``offsets_core``), what is worth writing
-(``offsets``, ``groups``).
+Here: batches, rebuilds, telling groups and topics again. Not here: the form of a record (``offsets_core``), what is
+worth writing (``offsets``, ``groups``, ``topics``).
 
 Rule 1: ``known`` is made of confirmed records only, those of other masters included. What is gathered or on its way is
 answered to nobody: a failover may take it back.
@@ -13,8 +13,8 @@ Rule 3: ``follow`` says whether all that is confirmed is known. Before that ther
 that has just started, or become master, would tell a group an offset that is too low, or that it has none.
 Rule 4: a cut is noticed by the last record that was taken: it is no longer there, or another one. All is built anew.
 A unit that names no record of the topic is told to the queue's owner, and tried again until it does.
-Rule 5: a master tells all groups again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a rebuild is
-short, and what the topic lost by its age was told again long ago.
+Rule 5: a master tells all groups and topics again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a
+rebuild is short, and what the topic lost by its age was told again long ago.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from rollcall_ha.broker.consuming.offsets_core import (
     GROUPS_MAX,
     NAME_BYTES_MAX,
     ROWS_MAX,
+    TOPIC_BYTES_MAX,
+    TOPICS_MAX,
     Consumers,
     GroupChange,
     Record,
@@ -41,7 +43,8 @@ from rollcall_ha.broker.consuming.offsets_core import (
 from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey, Records
-from rollcall_ha.broker.log.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.topics import TopicRow
 
 TOPIC: Final = b"ROLLCALL_SYS_CONSUMERS"
 COMMIT_INTERVAL_MS: Final = 50
@@ -63,16 +66,22 @@ OnOutcome = Callable[[str], None]
 
 class _Batch(msgspec.Struct):
     groups: dict[str, GroupChange] = {}
+    topics: dict[str, TopicRow] = {}
     waiting: list[OnOutcome] = []
     cost_bytes: int = 0
 
+    def __bool__(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self.groups or self.topics)
+
 
 class _Again(msgspec.Struct):
-    """All groups are being told again."""
+    """All groups and topics are being told again."""
 
     begin: int
     """The queue offset up to which records were known when it began."""
-    left: list[str]
+    left: list[tuple[bool, str]]
+    """Whether it is a topic, and its name."""
     under_way: int = 0
     """So many of them, from the end, are in the record that is on its way."""
 
@@ -99,6 +108,8 @@ class ConsumerLog:
         self.known = Consumers()
         self.trouble = ""
         """Why the topic cannot be read on; empty: it can."""
+        self.is_all_known = False
+        """By the last ``follow``, which each tick calls."""
         self._folds = folds
         self._records = records
         self._appender = appender
@@ -158,12 +169,24 @@ class ConsumerLog:
         known = self.known.groups.get(group)
         return (None if known is None else pick(known)), None
 
+    def newest_topic(self, topic: str) -> tuple[TopicRow | None, list[OnOutcome] | None]:
+        """As ``newest``, of a topic."""
+        for batch in (self._gathered, self._on_way):
+            if batch is not None and (row := batch.topics.get(topic)) is not None:
+                return row, batch.waiting
+        return self.known.topics.get(topic), None
+
+    def parts(self, group: str) -> list[GroupChange]:
+        """All that was said of the group, the newest last: known, on its way, gathered."""
+        tables = (self.known.groups, self._on_way.groups if self._on_way else {}, self._gathered.groups)
+        return [table[group] for table in tables if group in table]
+
     def follow(self) -> bool:
         """Take in what is confirmed, within one budget; whether all of it is known (rule 3)."""
-        is_all = self._follow()
-        if is_all:
+        self.is_all_known = self._follow()
+        if self.is_all_known:
             self._damage = ""
-        return is_all
+        return self.is_all_known
 
     def why_unknown(self) -> str:
         """Why what is known may be told to nobody (rule 3); empty: it may, and can be changed."""
@@ -285,11 +308,9 @@ class ConsumerLog:
         if not self._standing.is_master:
             return self.why_unknown()
         batch, known = self._gathered, self.known
-        waiting, cost_bytes = len(batch.waiting), batch.cost_bytes + change.cost_bytes
-        cost_bytes += 0 if group in batch.groups else NAME_BYTES_MAX
-        if cost_bytes > GATHERED_BYTES_MAX or waiting >= WAITING_MAX:
-            limits = f"{WAITING_MAX} requests and {GATHERED_BYTES_MAX} bytes may"
-            return f"{waiting} requests and {cost_bytes} bytes wait to be written, {limits}: retry"
+        cost_bytes = change.cost_bytes + (0 if group in batch.groups else NAME_BYTES_MAX)
+        if refusal := self._no_room(cost_bytes):
+            return refusal
         old = known.groups.get(group)
         if old is None and len(known.groups) + len(batch.groups) >= GROUPS_MAX:
             return f"{len(known.groups)} groups are known, {GROUPS_MAX} can be: use one of them"
@@ -297,22 +318,46 @@ class ConsumerLog:
         # One batch may go beyond it: its bytes are limited.
         if has_new_rows and known.rows >= ROWS_MAX:
             return f"{known.rows} offsets and locks are known, {ROWS_MAX} can be: use a queue that is among them"
-        is_longer = has_new_rows or change.holders or change.facts is not None
+        is_longer = has_new_rows or change.holders or change.facts or change.settings
         group_bytes = self._group_bytes(group, change) if is_longer else 0
         if group_bytes > GROUP_BYTES_MAX:
             there = f"group {group} would have {group_bytes} bytes of offsets, locks and subscriptions"
             return f"{there}, {GROUP_BYTES_MAX} can be: use fewer topics"
-        batch.cost_bytes = cost_bytes
         merge(batch.groups.setdefault(group, GroupChange()), change)
-        if on_outcome is not None:
-            batch.waiting.append(on_outcome)
-        self._set_timer()
+        self._wait(cost_bytes, on_outcome)
         return ""
+
+    def note_topic(self, topic: str, row: TopicRow, on_outcome: OnOutcome) -> str:
+        """As ``note``, of a topic."""
+        if not self._standing.is_master:
+            return self.why_unknown()
+        known, gathered = self.known.topics, self._gathered.topics
+        if refusal := self._no_room(TOPIC_BYTES_MAX):
+            return refusal
+        if topic not in known and len(known) + len(gathered) >= TOPICS_MAX:
+            return f"{len(known)} topics are known, deleted ones among them, {TOPICS_MAX} can be: use a name of those"
+        gathered[topic] = row
+        self._wait(TOPIC_BYTES_MAX, on_outcome)
+        return ""
+
+    def _no_room(self, more_bytes: int) -> str:
+        """Why so much more is not gathered; empty: it can be."""
+        waiting, cost_bytes = len(self._gathered.waiting), self._gathered.cost_bytes + more_bytes
+        if cost_bytes <= GATHERED_BYTES_MAX and waiting < WAITING_MAX:
+            return ""
+        limits = f"{WAITING_MAX} requests and {GATHERED_BYTES_MAX} bytes may"
+        return f"{waiting} requests and {cost_bytes} bytes wait to be written, {limits}: retry"
+
+    def _wait(self, more_bytes: int, on_outcome: OnOutcome | None) -> None:
+        """Something was gathered."""
+        self._gathered.cost_bytes += more_bytes
+        if on_outcome is not None:
+            self._gathered.waiting.append(on_outcome)
+        self._set_timer()
 
     def _group_bytes(self, group: str, change: GroupChange) -> int:
         """What the group is in a record, at most, once all that is gathered and on its way is known, and ``change``."""
-        tables = (self.known.groups, self._on_way.groups if self._on_way else {}, self._gathered.groups)
-        parts = [*(table[group] for table in tables if group in table), change]
+        parts = [*self.parts(group), change]
         cost_bytes = sum(each.cost_bytes for each in parts)
         if cost_bytes <= GROUP_BYTES_MAX:
             return cost_bytes
@@ -329,7 +374,8 @@ class ConsumerLog:
         if not self._standing.is_master:
             self._again = None
         elif is_known and self._again is None and self._on_way is None and self._is_again_due():
-            self._again = _Again(self._next, sorted(self.known.groups, reverse=True))
+            names = [*((False, group) for group in self.known.groups), *((True, topic) for topic in self.known.topics)]
+            self._again = _Again(self._next, sorted(names, reverse=True))
             self._is_again_wanted = False
             self._set_timer()
 
@@ -350,28 +396,33 @@ class ConsumerLog:
         if not self._is_due or self._on_way is not None:
             return
         self._is_due = False
-        if not self._gathered.groups and self._again is None:
+        if not self._gathered and self._again is None:
             return
         batch, self._gathered = self._gathered, _Batch()
-        since, again = self._next_again()
-        body = encode_record(Record(since, batch.groups, again))
+        since, groups, topics = self._next_again()
+        body = encode_record(Record(since, batch.groups, groups, batch.topics, topics))
         self._on_way, self._written_ms = batch, self._now_ms()
         self._appender.append(TOPIC, 0, body, b"", self._end_batch)
 
-    def _next_again(self) -> tuple[int, dict[str, GroupChange]]:
-        """``since`` of the next record, and the groups that it tells again."""
-        again = self._again
+    def _next_again(self) -> tuple[int, dict[str, GroupChange], dict[str, TopicRow]]:
+        """``since`` of the next record, and the groups and topics that it tells again."""
+        again, known = self._again, self.known
+        groups: dict[str, GroupChange] = {}
+        topics: dict[str, TopicRow] = {}
         if again is None:
-            return self.known.since, {}
-        told: dict[str, GroupChange] = {}
+            return known.since, groups, topics
         room_bytes = self._again_bytes
-        for name in reversed(again.left):
-            told[name] = self.known.groups[name]
-            room_bytes -= told[name].cost_bytes + NAME_BYTES_MAX
+        for is_topic, name in reversed(again.left):
+            if is_topic:
+                topics[name] = known.topics[name]
+                room_bytes -= TOPIC_BYTES_MAX
+            else:
+                groups[name] = known.groups[name]
+                room_bytes -= groups[name].cost_bytes + NAME_BYTES_MAX
             if room_bytes <= 0:
                 break
-        again.under_way = len(told)
-        return (again.begin if len(told) == len(again.left) else self.known.since), told
+        again.under_way = len(groups) + len(topics)
+        return (again.begin if again.under_way == len(again.left) else known.since), groups, topics
 
     def _end_batch(self, reason: str) -> None:
         """The record is confirmed, or will perhaps never be."""
@@ -394,5 +445,5 @@ class ConsumerLog:
         if self._is_due:
             # Not within this call: it may come out of the put path, which is releasing other sends.
             self._after(1, self._write_due)
-        elif self._gathered.groups or self._again is not None:
+        elif self._gathered or self._again is not None:
             self._set_timer()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from rollcall_ha.controller.contract.ids import MasterEpoch
+
 
 class Standing(Protocol):
     """The replica's place in its set, as of now."""
@@ -20,11 +22,14 @@ class Standing(Protocol):
         ...
 
     @property
+    def cluster(self) -> str: ...
+
+    @property
     def broker_name(self) -> str: ...
 
     @property
-    def queue_count(self) -> int:
-        """Queues of every topic."""
+    def master_epoch(self) -> MasterEpoch:
+        """The newest one that it knows."""
         ...
 
     @property

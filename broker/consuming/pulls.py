@@ -26,11 +26,12 @@ from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReade
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.waiting import WaitingPull, WaitingPulls
 from rollcall_ha.broker.folds.ports import Folds, Records
-from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.handlers.ports import Responder, Topics
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import (
     FLAG_COMMIT,
     FLAG_SUBSCRIPTION,
+    PullRequest,
     QueueQuestion,
     Refused,
     decode_question,
@@ -53,7 +54,11 @@ UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Subscriptions(Protocol):
-    """What groups have subscribed to, by their heartbeats."""
+    """What groups have subscribed to, by their heartbeats, and may."""
+
+    def refusal_of(self, group: str) -> Refused | None:
+        """Why the group gets nothing, by its settings; None: it may."""
+        ...
 
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
         """The filter of a pull without a subscription of its own."""
@@ -98,6 +103,7 @@ class Pulls:
         records: Records,
         standing: Standing,
         subscriptions: Subscriptions,
+        topics: Topics,
         offsets: GroupOffsets,
         log_ends: Callable[[], LogEnds],
         on_damaged: Callable[[str], None],
@@ -113,6 +119,7 @@ class Pulls:
         self._records = records
         self._standing = standing
         self._subscriptions = subscriptions
+        self._topics = topics
         self._offsets = offsets
         self._log_ends = log_ends
         self._on_damaged = on_damaged
@@ -205,14 +212,26 @@ class Pulls:
         if unread_bytes > UNREAD_BYTES_MAX:
             remark = f"{unread_bytes} bytes of answers to this link are not read; {UNREAD_BYTES_MAX} may be: read them"
             return Refused(ClientResult.FLOW_CONTROL, remark)
-        if not 0 <= request.queue_id < standing.queue_count and self._folds.queue(*pull.key) is None:
-            remark = (
-                f"queueId {request.queue_id}: topic {request.topic[:255]} has {standing.queue_count} queues, from 0"
-            )
-            return Refused(ClientResult.INVALID_PARAMETER, remark)
+        if (refused := self._refused_by_settings(request)) is not None:
+            return refused
         if request.sys_flag & FLAG_SUBSCRIPTION:
             return pull.filter or make_filter(request.expression_type, request.subscription)
         return self._subscriptions.filter_of(request.consumer_group, request.topic, request.sub_version)
+
+    def _refused_by_settings(self, request: PullRequest) -> Refused | None:
+        """Why neither the group nor anybody else gets messages of this queue; None: it may."""
+        if (refused := self._subscriptions.refusal_of(request.consumer_group)) is not None:
+            return refused
+        topic = request.topic
+        row = self._topics.find(topic)
+        if row is None:
+            return self._topics.absence(topic)
+        if not row.may_read:
+            return Refused(ClientResult.NO_PERMISSION, f"topic {topic} has permission {row.perm}, without 4 (read)")
+        if not 0 <= request.queue_id < row.read_queue_nums:
+            remark = f"queueId {request.queue_id}: topic {topic[:255]} has {row.read_queue_nums} queues to read, from 0"
+            return Refused(ClientResult.INVALID_PARAMETER, remark)
+        return None
 
     def _look_once(self, pull: WaitingPull, filter_: Filter) -> Found:
         queue = self._folds.queue(*pull.key)

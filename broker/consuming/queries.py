@@ -12,20 +12,20 @@ Rule 4: nothing is said to be nowhere while something confirmed is not taken in:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
+from rollcall_ha.broker.consuming.reading import copy_record
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
 from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.handlers.ports import Responder
-from rollcall_ha.broker.log.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import Int64, Name
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.node.remoting.connection import RemotingConnection
-from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame
+from rollcall_ha.node.remoting.frame import Frame
 
 MESSAGES_MAX: Final = 64
 UNIQUE_MESSAGES_MAX: Final = 32
@@ -33,8 +33,6 @@ UNIQUE_MESSAGES_MAX: Final = 32
 PLACES_MAX: Final = 256
 """More than an answer has: some are of other keys with the same hash, or of records that are gone."""
 BYTES_MAX: Final = 4 * 1024 * 1024
-RECORD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
-"""The largest frame has room for it, and for any header."""
 
 
 class FoldedRecords(Folds, Records, Protocol):
@@ -78,7 +76,7 @@ class Queries:
             return None
         offset = msgspec.convert(frame.ext_fields or {}, _ViewFields, strict=False).offset
         behind_bytes = self._records.catch_up()
-        record = self._copy(offset, lambda _: True)
+        record = copy_record(self._records, offset)
         if record is not None:
             return Reply(body=record)
         if behind_bytes:
@@ -125,7 +123,7 @@ class Queries:
         for offset in (
             self._keys.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=PLACES_MAX) if key else ()
         ):
-            record = self._copy(offset, is_meant)
+            record = copy_record(self._records, offset, is_meant)
             if record is None:
                 continue
             room_bytes -= len(record)
@@ -136,27 +134,6 @@ class Queries:
             if len(found) == count:
                 break
         return found[::-1]
-
-    def _copy(self, offset: int, is_meant: Callable[[RecordView], bool]) -> bytes | None:
-        """The visible record that begins at ``offset`` (rule 1); None: none does, or it is not meant."""
-        records = self._records
-        room_bytes = min(records.confirm_offset - offset, RECORD_BYTES_MAX)
-        head = records.record(offset, 4) if records.min_offset <= offset and room_bytes >= RECORD_BYTES_MIN else None
-        if head is None:
-            return None
-        with head:
-            size = int.from_bytes(head, "big")
-        view = records.record(offset, size) if RECORD_BYTES_MIN <= size <= room_bytes else None
-        if view is None:
-            return None
-        with view:
-            try:
-                record = RecordView(view)
-            except RecordError:
-                return None
-            # A client may ask for any byte: in the body of a message something may look like a record.
-            is_there = record.physical_offset == offset and record.size_bytes == size
-            return bytes(view) if is_there and is_meant(record) else None
 
 
 def _behind(behind_bytes: int) -> Reply:

@@ -1,8 +1,8 @@
 """
 What a pull finds: the records of one queue from an offset on that pass a filter.
 
-Here: one look at a queue, and the search by time. Nothing is kept between two of them. Not here: who asks, and whether
-it waits (``pulls``), which records a queue has (``broker.folds``).
+Here: one look at a queue, the search by time, a single record. Nothing is kept between two of them. Not here: who asks,
+and whether it waits (``pulls``), which records a queue has (``broker.folds``).
 
 Rule 1: a consumer that follows ``next_offset`` meets every record that passes exactly once, in order.
 Rule 2: a record is found only if it is the one that its unit names: its place, size, topic, queue id and queue offset.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -20,15 +21,19 @@ import msgspec
 from rollcall_ha.broker.consuming.filters import Filter
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Queue, QueueKey, Records
-from rollcall_ha.broker.log.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordError, index_fields
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 
 MESSAGES_MAX: Final = 32
 BYTES_MAX: Final = 256 * 1024
 FAR_MESSAGES_MAX: Final = 8
 FAR_BYTES_MAX: Final = 64 * 1024
 """Of records far behind the end of the log: they come from the disk, and the loop waits for them."""
+RECORD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
+"""The largest frame has room for it, and for any header."""
 UNITS_MAX: Final = 800
 RECORDS_PASSED_BY_MAX: Final = 100
 """Read and not found: a filter by properties has to read each record of its queue."""
@@ -100,13 +105,13 @@ class QueueReader:
         """
         lowest, end = self._queue.min_offset, self._queue.max_offset
         bisect = bisect_right if is_upper else bisect_left
-        count = bisect(range(lowest, end), timestamp_ms, key=self._stored_at_ms)
+        count = bisect(range(lowest, end), timestamp_ms, key=self.stored_at_ms)
         return max(lowest, lowest + count - 1) if is_upper else lowest + count
 
     def earliest_ms(self) -> int:
         """Store time of the first record that is still there; -1: none is. Raises ``QueueDamaged``, ``OSError``."""
         first = self.search(0, is_upper=False)
-        return self._stored_at_ms(first) if first < self._queue.max_offset else -1
+        return self.stored_at_ms(first) if first < self._queue.max_offset else -1
 
     def _gather(self, found: Found, filter_: Filter, messages_max: int, near_bytes: int) -> None:
         """Fill ``records`` and move ``next_offset`` on. Raises ``QueueDamaged``, ``OSError``."""
@@ -146,7 +151,8 @@ class QueueReader:
             raise QueueDamaged(f"{_name(self._key)} ends at {self._queue.max_offset} and has no whole unit {offset}")
         return units
 
-    def _stored_at_ms(self, offset: int) -> int:
+    def stored_at_ms(self, offset: int) -> int:
+        """Store time of the record at ``offset``; -1: it is gone. Raises ``QueueDamaged``, ``OSError``."""
         record = self._record(offset, UNIT.unpack(self._units(offset, 1)))
         if record is None:
             return -1
@@ -183,6 +189,27 @@ class QueueReader:
         # Delivered, it would be a message of another topic, or one that its consumer has had.
         view.release()
         raise QueueDamaged(f"unit {offset} of {_name(self._key)} names {size} bytes at {place}; there is: {there}")
+
+
+def copy_record(records: Records, offset: int, is_meant: Callable[[RecordView], bool] = lambda _: True) -> bytes | None:
+    """The visible record that begins at ``offset``; None: none does, or it is not meant."""
+    room_bytes = min(records.confirm_offset - offset, RECORD_BYTES_MAX)
+    head = records.record(offset, 4) if records.min_offset <= offset and room_bytes >= RECORD_BYTES_MIN else None
+    if head is None:
+        return None
+    with head:
+        size = int.from_bytes(head, "big")
+    view = records.record(offset, size) if RECORD_BYTES_MIN <= size <= room_bytes else None
+    if view is None:
+        return None
+    with view:
+        try:
+            record = RecordView(view)
+        except RecordError:
+            return None
+        # A client may ask for any byte: in the body of a message something may look like a record.
+        is_there = record.physical_offset == offset and record.size_bytes == size
+        return bytes(view) if is_there and is_meant(record) else None
 
 
 def nothing(offset: int) -> Found:

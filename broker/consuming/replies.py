@@ -1,13 +1,14 @@
 """
 Answers about groups and offsets, now or later.
 
-Here: the value of an answer, the responder that gives it, what is kept of a request that waits for it. Not here: what
-is answered (``groups``, ``offsets``).
+Here: the value of an answer, the responder that gives it, who may give orders, what is kept of a request that waits for
+it. Not here: what is answered (``groups``, ``offsets``, ``topics``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -15,8 +16,11 @@ from msgspec.structs import replace
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.consumers import NONSENSE
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
+
+OPERATORS: Final = frozenset({PeerKind.OPERATOR, PeerKind.ADMIN})
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -61,3 +65,48 @@ def responder(
             reply.give(connection, frame)
 
     return respond
+
+
+def order_responder(find: Callable[[RemotingConnection, Frame], Reply | None]) -> Responder:
+    """As ``responder``, for those who may change what others rely on."""
+
+    def judged(connection: RemotingConnection, frame: Frame) -> Reply | None:
+        certificate = connection.certificate
+        # Every certificate of the fleet opens this port: whoever has a producer's could delete all topics.
+        if certificate is not None and certificate.name.kind not in OPERATORS:
+            remark = f"code {frame.code} by {certificate.name}; a certificate of kind operator or admin is needed"
+            return Reply(ClientResult.NO_PERMISSION, remark)
+        return find(connection, frame)
+
+    return responder(judged)
+
+
+def ordered(connection: RemotingConnection, frame: Frame) -> Callable[[str], None]:
+    """Answers an order by its outcome: ``reason`` as of ``ports.Appender``."""
+    request = kept(frame)
+
+    def give(reason: str) -> None:
+        (Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply()).give(connection, request)
+
+    return give
+
+
+class Together:
+    """One outcome of ``count`` parts: when the last is heard, the first reason of all."""
+
+    def __init__(self, count: int, give: Callable[[str], None]) -> None:
+        self._left = count
+        self._reason = ""
+        self._give = give
+
+    def hear(self, reason: str) -> None:
+        """The outcome of one part."""
+        self._left -= 1
+        self._reason = self._reason or reason
+        if not self._left:
+            self._give(self._reason)
+
+    def refused(self, reason: str) -> None:
+        """One part will not be written; empty: it will, and is heard later."""
+        if reason:
+            self.hear(reason)

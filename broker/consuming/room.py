@@ -2,7 +2,7 @@
 The room of consumers: what one replica answers to them, and how its parts hang together.
 
 Here: making the parts, their codes, their clock. Not here: what they do (``pulls``, ``queries``, ``groups``,
-``offsets``).
+``offsets``, ``send_back``, ``broker.delaying``).
 
 Rule: the parts look at the replica's standing whenever they answer; those that wait look again when it changes.
 """
@@ -14,17 +14,23 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.consuming.send_back import SendBack
+from rollcall_ha.broker.consuming.tools import About, Tools
+from rollcall_ha.broker.consuming.topics import Topics
+from rollcall_ha.broker.delaying.deliveries import Deliveries
+from rollcall_ha.broker.delaying.records import Limits
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
+from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
-from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.broker.protocol.topics import data_version
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection
 
 TICK_MS: Final = 1_000
@@ -38,11 +44,15 @@ class GateStanding:
     def __init__(self, gate: Gate, set_key: SetKey) -> None:
         self._gate = gate
         self.broker_name = str(set_key.name)
-        self.queue_count = QUEUE_COUNT
+        self.cluster = str(set_key.cluster)
 
     @property
     def is_master(self) -> bool:
         return self._gate.state.is_serving
+
+    @property
+    def master_epoch(self) -> MasterEpoch:
+        return self._gate.state.master_epoch
 
     @property
     def serves_reads(self) -> bool:
@@ -58,14 +68,22 @@ class ConsumerRoom:
         *,
         log: CommitLog,
         folds: Dispatcher,
-        appender: Appender,
-        standing: Standing,
+        appender: OwnSends,
+        standing: GateStanding,
+        limits: Limits,
+        about: About,
+        put_total: Callable[[], int],
         now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
     ) -> None:
-        """``now_ms`` is monotonic."""
+        """
+        ``limits``: of delayed messages; ``put_total``: messages since the start; ``now_ms`` is monotonic, ``wall_ms``
+        UTC.
+        """
         self.appender, self.standing = appender, standing
         self._folds = folds
         self._was_serving = standing.is_master, standing.serves_reads
+        self._since_ms = about.wall_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.consumers = ConsumerLog(
@@ -77,20 +95,24 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
+        self.topics = Topics(self.consumers, folds=folds, records=folds, standing=standing, version=self._version)
         self.offsets = Offsets(
             self.consumers,
             folds=folds,
             records=folds,
             standing=standing,
+            topics=self.topics,
             near_bytes=NEAR_BYTES,
             wake=lambda keys: self.pulls.waiting.wake(keys),  # noqa: PLW0108 (pulls are made with these offsets)
         )
-        self.groups = Groups(self.consumers, standing=standing, now_ms=now_ms)
+        self._settings = GroupSettings(self.consumers, version=self._version)
+        self.groups = Groups(self.consumers, standing=standing, settings=self._settings, now_ms=now_ms)
         self.pulls = Pulls(
             folds=folds,
             records=folds,
             standing=standing,
             subscriptions=self.groups,
+            topics=self.topics,
             offsets=self.offsets,
             log_ends=lambda: log.queues,
             on_damaged=folds.build_anew,
@@ -99,6 +121,28 @@ class ConsumerRoom:
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
+        self._tools = Tools(
+            self.consumers,
+            groups=self.groups,
+            topics=self.topics,
+            folds=folds,
+            records=folds,
+            broker_name=standing.broker_name,
+            about=about,
+            put_total=put_total,
+            pulled_total=lambda: self.pulls.counters.messages,
+            now_ms=now_ms,
+        )
+        self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
+        self.deliveries = Deliveries(
+            folds=folds,
+            appender=appender,
+            reigning=standing,
+            limits=limits,
+            near_bytes=NEAR_BYTES,
+            now_ms=wall_ms,
+            on_damaged=folds.build_anew,
+        )
 
     @property
     def responders(self) -> dict[int, Responder]:
@@ -108,6 +152,10 @@ class ConsumerRoom:
             **self.offsets.responders(),
             **self.groups.responders(),
             **self._queries.responders(),
+            **self.topics.responders(),
+            **self._settings.responders(),
+            **self._tools.responders(),
+            **self._back.responders(),
         }
 
     @property
@@ -120,12 +168,24 @@ class ConsumerRoom:
             ("messages_pulled_total", "Given to consumers since the start.", pulls.counters.messages),
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
             ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
+            ("messages_given_back_total", "Refused by their groups since the start.", self._back.given_back),
+            (
+                "dead_letters_total",
+                "Of these, refused too often (others: dead_letters_sent_total).",
+                self._back.dead_letters,
+            ),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
+            ("topics_ordered", "Topics that an order made or deleted.", len(consumers.known.topics)),
+            *self.deliveries.values,
         ]
 
     @property
     def _is_stuck(self) -> bool:
         return bool(self._folds.trouble or self.consumers.trouble)
+
+    def _version(self, changes: int) -> dict[str, int]:
+        """RocketMQ's version of a table; another process, another time."""
+        return data_version(changes, self.standing.master_epoch, self._since_ms)
 
     def start(self) -> None:
         """The clock of what expires."""
@@ -133,6 +193,7 @@ class ConsumerRoom:
 
     def close(self) -> None:
         self._is_closed = True
+        self.deliveries.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -148,6 +209,8 @@ class ConsumerRoom:
             self._was_serving = serving
             self.groups.tick()
             self.pulls.waiting.wake_all()
+            if self._timer is not None:
+                self.deliveries.standing_moved()
 
     def _tick(self) -> None:
         if not self._is_closed:
@@ -155,6 +218,9 @@ class ConsumerRoom:
             self._timer = _after(TICK_MS, self._tick)
             self.consumers.tick()
             self.groups.tick()
+            self._tools.tick()
+            # A handover that was given up leaves the role as it was: nobody says that it serves again.
+            self.deliveries.standing_moved()
 
 
 def _after(delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:

@@ -626,3 +626,13 @@ def stored_view(view: SetView, known: StoredView | None) -> StoredView:
     if master is UNSET and known is not None and known.master_epoch == view.master_epoch:
         master, incarnation = known.master, known.master_incarnation
     return made_from(view, StoredView, master=master, master_incarnation=incarnation)
+
+
+def told_view(view: SetView, known: StoredView | None) -> StoredView:
+    """What controllers that are wiped next have to hear of the set (R7); ``known``: what they would hear so far."""
+    stored = stored_view(view, known)
+    # A lower epoch of the same fleet is the word of controllers that were wiped and still gather. In place of what
+    # was known, nobody would tell of the reign before them if they were wiped again.
+    if known is not None and stored.master_epoch < known.master_epoch:
+        return known if stored.fleet_incarnation == known.fleet_incarnation else stored
+    return stored

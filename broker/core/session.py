@@ -169,6 +169,11 @@ class SessionMachine:
         return self._due_ms
 
     @property
+    def controllers(self) -> tuple[str, ...]:
+        """Broker ports of all controllers, by their own word if one has told it: the fleet file may have one name."""
+        return self._told_addresses or self._own_addresses
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """All that may be dialled, in order."""
         told = tuple(one for one in self._told_addresses if one not in self._own_addresses)

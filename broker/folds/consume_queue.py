@@ -23,7 +23,7 @@ import struct
 import threading
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -301,6 +301,10 @@ class ConsumeQueues:
     def ids(self, topic: bytes) -> list[int]:
         """Ids of the topic's queues, ascending."""
         return self._ids.get(topic, [])
+
+    @property
+    def topics(self) -> Collection[bytes]:
+        return self._ids.keys()
 
     def add(self, key: QueueKey, first: int) -> ConsumeQueue:
         """A new queue, whose first record has the queue offset ``first``. Raises ``OSError``: there is none."""

@@ -19,7 +19,7 @@ import asyncio
 import errno
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -33,16 +33,19 @@ from rollcall_ha.broker.folds.consume_queue import (
     GapError,
     StaleError,
 )
+from rollcall_ha.broker.folds.delivered import Delivered
 from rollcall_ha.broker.folds.index_file import Shape
 from rollcall_ha.broker.folds.key_index import MARK_FILE_NAME, Keyed, KeyIndex
 from rollcall_ha.broker.folds.ports import FoldSizes, QueueKey
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small_or_none, write_small
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.log_index import Indexed
-from rollcall_ha.broker.log.record import RecordError, RecordView, index_fields
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.log.told_queues import TOPIC, Told, find_part
+from rollcall_ha.broker.protocol.delays import DELIVERED, SCHEDULE_TOPIC, due_ms
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.broker.protocol.properties import last_value
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import durable_unlink, is_full_disk
 from rollcall_ha.node.telemetry import get_logger
@@ -76,9 +79,12 @@ _Unmarked = list[tuple[QueueKey, int, int, bytes]]
 class Dispatcher:
     """The folds of one replica; implements ``ports.Folds`` and ``ports.Records``. Opened blocking, then on the loop."""
 
-    def __init__(self, root: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex, at: int) -> None:
-        """Made by ``open``; ``at``: where the queues are."""
+    def __init__(
+        self, root: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex, at: int, *, delivered: Delivered
+    ) -> None:
+        """Made by ``open``; ``at``: where queues and deliveries are."""
         self.index = index
+        self.delivered = delivered
         self.dispatched_offset = at
         self.trouble = self.index_trouble = ""
         """Why queues, or the key index, take nothing in; empty: nothing hinders it."""
@@ -113,10 +119,11 @@ class Dispatcher:
         queues = ConsumeQueues(root, sizes.queue_units)
         mark = read_small_or_none(root / FOLDS_FILE_NAME, FoldsMark)
         amiss = "there is no mark of them in this log"
-        at, told = log.min_offset, Told()
+        at, told, delivered = log.min_offset, Told(), Delivered()
         if mark is not None and at <= mark.offset:
             end = min(mark.offset, log.whole_offset)
             amiss = queues.load(mark.queues, at, end, partial(_is_of_log, log))
+            amiss = amiss or _load_delivered(delivered, mark, log, end)
             if not amiss:
                 at = end
                 told = Told(mark.told_from, mark.told_at)
@@ -124,17 +131,17 @@ class Dispatcher:
                 if end < mark.offset:
                     # The log lost its end with the power. Left as it is, the mark would count units of other records
                     # as soon as the log has grown past it again.
-                    mark = FoldsMark(offset=end, queues=queues.rows(), told_from=told.since, told_at=told.at)
-                    write_small(root / FOLDS_FILE_NAME, mark)
+                    write_small(root / FOLDS_FILE_NAME, _mark_at(end, queues, told, delivered))
         if amiss:
             # Before the files go: killed while they are built, the next start would take zeros for units of a cut.
             durable_unlink(root / FOLDS_FILE_NAME)
             queues.clear()
+            delivered = Delivered()
             if log.whole_offset > at:
                 _log.warning("folds_are_built_anew", reason=amiss, start_offset=at, end_offset=log.whole_offset)
         shape = Shape(slot_count=sizes.index_slots, unit_count=sizes.index_units)
         index = KeyIndex.open(root, valid_to=at, start=log.min_offset, shape=shape)
-        folds = cls(root, log, queues, index, at)
+        folds = cls(root, log, queues, index, at, delivered=delivered)
         folds.told = told
         return folds
 
@@ -166,6 +173,9 @@ class Dispatcher:
     def queue_ids(self, topic: bytes) -> Sequence[int]:
         return () if self._resting else tuple(self._queues.ids(topic))
 
+    def topic_names(self) -> Collection[bytes]:
+        return () if self._resting else self._queues.topics
+
     def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
         self._on_grown.append(on_grown)
 
@@ -173,6 +183,25 @@ class Dispatcher:
     def knows_all(self) -> bool:
         """As ``ports.Folds`` says."""
         return self.min_offset <= self.told.since
+
+    def delayed_from(self) -> int:
+        """
+        First byte of a delayed message that waits, confirm if none does; that of the log while it is not known.
+
+        Raises ``OSError``.
+        """
+        if self.catch_up():
+            return self.min_offset
+        found = self.confirm_offset
+        for index, following in enumerate(self.delivered.following):
+            if (queue := self.queue(SCHEDULE_TOPIC, index)) is not None:
+                # Not from the number alone: built of a log without its front, it may lie below what is left.
+                try:
+                    unit = queue.units(queue.first_at_or_beyond(self.min_offset, following), 1)
+                except struct.error:
+                    return self.min_offset  # a file is too short; who delivers tells that
+                found = min(found, UNIT.unpack(unit)[0]) if len(unit) == UNIT_BYTES else found
+        return found
 
     @property
     def behind_bytes(self) -> int:
@@ -288,6 +317,7 @@ class Dispatcher:
         unindexed: list[Indexed] = []
         grown: dict[QueueKey, None] = {}
         keyed: list[Keyed] = []
+        deliveries: list[bytes] = []
         for at in starts:
             topic, queue_id, queue_offset, is_queued, properties, stored_at_ms, size = index_fields(view, at)
             if not is_indexed:
@@ -302,6 +332,10 @@ class Dispatcher:
             code = codes.get(tags)
             if code is None:
                 code = self._code_of(tags)
+            if topic == SCHEDULE_TOPIC:
+                code = due_ms(properties, stored_at_ms) or code
+            elif DELIVERED in properties:
+                deliveries.append(properties)
             key = (topic, queue_id)
             queue = find(key)
             if queue is None:
@@ -309,6 +343,8 @@ class Dispatcher:
             queue.append(queue_offset, pack(base + at, size, code))
             grown[key] = None
         self.dispatched_offset = stop
+        for properties in deliveries:
+            self.delivered.take(properties)
         if not is_indexed:
             # Now that nothing of the run can fail: taken twice, a number of a producer would be a repeat of itself.
             index.take_all(unindexed, LogOffset(stop))
@@ -384,15 +420,8 @@ class Dispatcher:
     def _gather(self) -> tuple[_Unmarked, FoldsMark, int]:
         queues = self._queues
         unmarked = [queue.unmarked() for _, queue in queues if queue.max_offset != queue.marked]
-        return unmarked, self._new_mark(), queues.files.generation
-
-    def _new_mark(self) -> FoldsMark:
-        return FoldsMark(
-            offset=LogOffset(self.dispatched_offset),
-            queues=self._queues.rows(),
-            told_from=self.told.since,
-            told_at=self.told.at,
-        )
+        mark = _mark_at(self.dispatched_offset, queues, self.told, self.delivered)
+        return unmarked, mark, queues.files.generation
 
     def _write_mark(self, unmarked: _Unmarked, mark: FoldsMark, generation: int) -> None:
         """*Blocking*. Raises ``OSError``; ``StaleError``: units were taken back meanwhile, there is no new mark."""
@@ -501,16 +530,20 @@ class Dispatcher:
             try:
                 if is_new:
                     self._queues.clear()
+                    self.delivered = Delivered()
                 else:
                     self._queues.cut(end)
+                    self.delivered.cut(self._commit_log.reader, self.min_offset, end)
                     # Files of queues that are gone would be missed by the next start.
                     if end < self._marked_offset:
-                        write_small(self._root / FOLDS_FILE_NAME, self._new_mark())
-            except (OSError, struct.error) as error:
+                        mark = _mark_at(end, self._queues, self.told, self.delivered)
+                        write_small(self._root / FOLDS_FILE_NAME, mark)
+            except (*_UNREADABLE, struct.error) as error:
                 _log.error(
                     "folds_are_built_anew", reason=f"a cut of them failed: {error}", start_offset=self.min_offset
                 )
                 self._queues.forget()
+                self.delivered = Delivered()
                 durable_unlink(self._root / FOLDS_FILE_NAME)
                 self.dispatched_offset = self._commit_log.min_offset
             self._marked_offset = min(self._marked_offset, self.dispatched_offset)
@@ -554,6 +587,32 @@ class Dispatcher:
 def tags_of(properties: bytes) -> bytes:
     """The property TAGS; empty: there is none."""
     return last_value(properties, _TAGS) if _TAGS in properties else b""
+
+
+def _mark_at(offset: int, queues: ConsumeQueues, told: Told, delivered: Delivered) -> FoldsMark:
+    return FoldsMark(
+        offset=LogOffset(offset),
+        queues=queues.rows(),
+        told_from=told.since,
+        told_at=told.at,
+        delivered=delivered.note_step(offset),
+    )
+
+
+def _load_delivered(delivered: Delivered, mark: FoldsMark, log: CommitLog, end: int) -> str:
+    """*Blocking*. What was delivered below ``end``, by a mark; returns what is amiss. Raises ``OSError``."""
+    if mark.delivered is None:
+        # A program that delays nothing wrote it, perhaps on the slave of a master that does.
+        if any(topic == SCHEDULE_TOPIC for topic, *_ in mark.queues):
+            return "their mark does not say which delayed messages were delivered"
+        delivered.note_step(end)
+        return ""
+    delivered.load(mark.delivered)
+    try:
+        delivered.cut(log.reader, log.min_offset, end)
+    except (LookupError, ValueError, OverflowError) as error:
+        return f"deliveries cannot be read: {error}"
+    return ""
 
 
 def _is_of_log(log: CommitLog, key: QueueKey, queue_offset: int, place: int, size: int) -> bool:

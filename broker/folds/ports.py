@@ -11,7 +11,7 @@ Rule 2: everything here runs on the loop thread and returns at once, except what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rollcall_ha.controller.contract.values import Frozen
@@ -66,6 +66,10 @@ class Folds(Protocol):
     @property
     def knows_all(self) -> bool:
         """Whether a queue that is not known never was: also of a log that has lost its front by age."""
+        ...
+
+    def topic_names(self) -> Collection[bytes]:
+        """Topics that have had visible records."""
         ...
 
     def catch_up(self) -> int:

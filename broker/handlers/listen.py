@@ -182,7 +182,13 @@ class ListenService:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _answer_route(self, connection: RemotingConnection, frame: Frame) -> None:
-        connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route))
+        topic, topics = (frame.ext_fields or {}).get("topic", ""), self._put.topics
+        row = topics.find(topic)
+        if row is None:
+            refused = topics.absence(topic)
+            connection.respond(frame, refused.code, remark=refused.remark)
+        else:
+            connection.respond(frame, SystemCode.SUCCESS, body=encode_topic_route(self._word.route, row))
 
     def _answer_probe(self, connection: RemotingConnection, frame: Frame) -> None:
         connection.respond(frame, SystemCode.SUCCESS, body=msgspec.json.encode(self._word.probe))

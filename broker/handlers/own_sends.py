@@ -1,7 +1,8 @@
 """
-Messages that the broker itself writes, such as the offsets of consumers.
+Messages that the broker itself writes: the offsets of consumers, deliveries, what groups refused.
 
-Here: one sender among the others (``consuming.ports.Appender``). Not here: what it writes (``broker.consuming``).
+Here: one sender among the others (``consuming.ports.Appender``, ``delaying.ports.Appender``). Not here: what it writes
+(``broker.consuming``, ``broker.delaying``).
 
 Rule 1: its messages go the way of all sends, through gate, log and waiting acknowledgements (``put``): what is
 confirmed of them is on every required member.
@@ -10,12 +11,13 @@ confirmed of them is on every required member.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rollcall_ha.broker.handlers.put import PutPath
-from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
-from rollcall_ha.broker.protocol.send import SendFields, SendHeader, SendRequest
+from rollcall_ha.broker.log.record import Draft
+from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6
 from rollcall_ha.node.remoting.frame import decode_frame
 
 _OPAQUES: Final = 1 << 31
@@ -36,18 +38,31 @@ class OwnSends:
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
     ) -> None:
         """As ``consuming.ports.Appender`` says."""
-        # A sender's socket would be held; this one is told, and comes again.
-        if not self._put.is_ready_for(len(topic) + len(body) + len(properties) + 256):
-            on_outcome("the log has no room yet, or the lead is being handed over")
-            return
-        self._opaque = (self._opaque + 1) % _OPAQUES
-        self._waiting[self._opaque] = on_outcome
-        fields = SendFields(b=topic.decode(), e=queue_id, g=self._now_ms(), i=properties.decode())
-        header = SendHeader(code=ClientCode.SEND_MESSAGE_V2, opaque=self._opaque, extFields=fields)
-        self._put.handle(self, [SendRequest(header, memoryview(body))])
+        host = self.peer_host
+        draft = Draft(
+            topic=topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties,
+            sys_flag=0 if len(host) == 8 else SYS_FLAG_BORN_IPV6,
+            born_at_ms=self._now_ms(),
+            born_host=host,
+        )
+        refusal = self.append_run([draft], on_outcome)
+        if refusal:
+            on_outcome(refusal)
+
+    def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
+        """As ``delaying.ports.Appender`` says."""
+        self._opaque = opaque = (self._opaque + 1) % _OPAQUES
+        self._waiting[opaque] = on_outcome
+        refusal = self._put.put_run(self, drafts, opaque)
+        if refusal:
+            del self._waiting[opaque]
+        return refusal
 
     def write_answers(self, data: bytes) -> None:
-        """Of the put path: one frame for each send that is acknowledged or refused."""
+        """Of the put path: one frame for each run that is acknowledged, or will perhaps never be."""
         view, at = memoryview(data), 0
         while at < len(view):
             end = at + 4 + int.from_bytes(view[at : at + 4], "big")

@@ -1,8 +1,8 @@
 """
 Parts of the broker that the listen port asks.
 
-Here: the gate that says whether this replica may append, the source of routes, the answer to probes, and the
-connection that answers are written to.
+Here: the gate that says whether this replica may append, the source of routes, the topics, the answer to probes, and
+the connection that answers are written to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Protocol
 
 import msgspec
 
+from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.routes import RouteState
+from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -70,6 +73,29 @@ class OwnWord(Protocol):
     def probe(self) -> ProbeAnswer:
         """With the incarnation of this process (R13)."""
         ...
+
+
+class Topics(Protocol):
+    """The topics of a set, as far as this replica knows them (``broker.consuming.topics``)."""
+
+    def find(self, topic: str) -> TopicRow | None:
+        """None: it is not there, and no send makes it; ``absence`` says why."""
+        ...
+
+    def absence(self, topic: str) -> Refused: ...
+
+
+class UsualTopics:
+    """Implements ``Topics``: each name is a topic, with the usual queues."""
+
+    def find(self, topic: str) -> TopicRow | None:  # noqa: ARG002 (of ``Topics``)
+        return _USUAL
+
+    def absence(self, topic: str) -> Refused:
+        return Refused(ClientResult.TOPIC_NOT_EXIST, topic)
+
+
+_USUAL = TopicRow()
 
 
 class AnswerSink(Protocol):

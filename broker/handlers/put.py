@@ -23,12 +23,16 @@ import msgspec
 
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
-from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState
+from rollcall_ha.broker.delaying.records import Limits, cleaned, dead_letter, is_dead_letter
+from rollcall_ha.broker.delaying.records import waiting as to_wait
+from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState, Topics, UsualTopics
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, TRANSACTION_BITS, Draft, RecordError, record_bytes
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, TRANSACTION_BITS, Draft, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
-from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
-from rollcall_ha.broker.protocol.routes import QUEUE_COUNT
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
+from rollcall_ha.broker.protocol.delays import DELAY, SCHEDULE_TOPIC, TIMER_NAMES, DelayError, level_of
+from rollcall_ha.broker.protocol.properties import without
+from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError
 from rollcall_ha.broker.protocol.send import (
     SendError,
     SendRequest,
@@ -39,23 +43,26 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.durations import Durations
+from rollcall_ha.node.remoting.frame import HeaderForm
 
 OWN_TOPICS: Final = b"ROLLCALL_SYS_"
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_NOT_SERVED_MARKS: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
-_NOT_SERVED: Final = re.compile(
-    rb"(?:\A|\x02)(DELAY(?=\x01[^0])|TIMER_(?:DELAY_SEC|DELAY_MS|DELIVER_MS|DEL_UNIQKEY)|TRAN_MSG(?=\x01true)|POP_CK)\x01"
-)
-"""A client writes ``DELAY`` 0 for a message without a delay."""
+_NOT_SERVED_MARKS: Final = (b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
+_NOT_SERVED: Final = re.compile(rb"(?:\A|\x02)(%b|TRAN_MSG(?=\x01true)|POP_CK)\x01" % b"|".join(TIMER_NAMES))
 _VERDICT_REFUSALS: Final = {
     SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,
     SequenceVerdict.OLD: SendRefusal.SEQUENCE_OLD,
     SequenceVerdict.UNKNOWN: SendRefusal.PRODUCER_UNKNOWN,
 }
+
+
+class _TopicRefusedError(Exception):
+    """The topic, or one of its queues, takes no message: ``args`` are the refusal and its text."""
 
 
 class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +87,8 @@ class PutCounters(msgspec.Struct):
     failed_unknown: int = 0
     timed_out: int = 0
     """Of these, those that nobody acknowledged for ``ack_timeout_ms``."""
+    dead_letters: int = 0
+    """Of the appended, those that their clients gave back to their groups once too often."""
 
 
 class _Waiting(msgspec.Struct):
@@ -130,10 +139,15 @@ class PutPath:
         self._wake_links = wake_links
         self._on_first_ack = on_first_ack
         self._limits = limits or PutLimits()
+        self.delay_limits = Limits(store_host, log.segment_bytes - BLANK_BYTES_MIN)
         self._acks: WaitingSends[_Waiting] | None = None
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self._rows: dict[str, TopicRow] = {}
+        """Topics of the batch that is being put."""
+        self.topics: Topics = UsualTopics()
+        """Which there are, by the room of consumers."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
@@ -243,6 +257,37 @@ class PutPath:
 
     # --- sends -------------------------------------------------------------------------------------------------------
 
+    def put_run(self, sink: AnswerSink, drafts: Sequence[Draft], opaque: int) -> str:
+        """
+        Messages of the broker itself, all or none; returns why none was appended, empty: ``sink`` hears once, by an
+        answer with ``opaque``, what became of all of them.
+        """
+        state, acks = self._gate.state, self._acks
+        refusal = self._refusal(state, acks)
+        if refusal is not None or acks is None:
+            return refusal[1] if refusal is not None else "not entered"
+        try:
+            length = sum(record_bytes(draft, self._store_host) for draft in drafts)
+            # A sender's socket would be held; this one is told, and comes again.
+            if not self.is_ready_for(length):
+                return "the log has no room yet"
+            self._log.begin_run(stored_at_ms=self._now_ms())
+        except (RecordError, IndexBehindError) as error:
+            return str(error)
+        try:
+            self._log.ensure_room(length)
+            places = [self._log.append(draft) for draft in drafts]
+        except (RecordError, OSError) as error:
+            return str(error)
+        finally:
+            end = self._log.end_run()
+        self.counters.appended += len(places)
+        answer = put_ok(opaque, HeaderForm.JSON, queue_id=0, queue_offset=places[0][1], message_id=b"")
+        waiting = _Waiting(sink, [answer], [opaque], self._now_us())
+        acks.register(end, waiting, messages=len(places), size_bytes=length, now_us=waiting.appended_us)
+        self._wake_links()
+        return ""
+
     def handle(self, sink: AnswerSink, requests: Sequence[SendRequest]) -> None:
         """All sends that one readable event of one client brought; their bodies are views into its buffer."""
         state = self._gate.state
@@ -261,6 +306,7 @@ class PutPath:
             return
         waiting = _Waiting(sink, [], [])
         self._born_host = sink.peer_host
+        self._rows.clear()
         start = self._log.max_offset
         appended = self.counters.appended
         try:
@@ -339,7 +385,9 @@ class PutPath:
             if request.header.code == ClientCode.SEND_BATCH_MESSAGE:
                 return self._put_batch(request, waiting)
             return self._put_one(request, waiting)
-        except (RecordError, SendError, StampError) as error:
+        except _TopicRefusedError as error:
+            return error.args
+        except (RecordError, SendError, StampError, DelayError) as error:
             return SendRefusal.ILLEGAL, str(error)
         except OSError as error:
             self.disk_refused_us = self._now_us()
@@ -353,9 +401,9 @@ class PutPath:
                 SendRefusal.ILLEGAL,
                 f"a body of {len(request.body)} bytes; {self._limits.body_bytes_max} are allowed",
             )
-        properties = fields.i.encode()
+        properties = cleaned(fields.b, fields.i.encode())
         found = find_stamp(properties)
-        queue_id = fields.e if fields.e >= 0 else self._pick_queue()
+        queue_id = fields.e if fields.e >= 0 else self._pick_queue(fields.b)
         stamp = None
         if found is not None:
             stamp = ProducerStamp(*found)
@@ -369,7 +417,13 @@ class PutPath:
                 return None
             if verdict is not SequenceVerdict.ACCEPT:
                 return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
-        offset, queue_offset = self._log.append(self._draft(request, request.body, properties, queue_id, stamp))
+        draft = self._draft(request, request.body, properties, queue_id, stamp)
+        if is_dead_letter(fields.b, fields.j, fields.l):
+            draft = dead_letter(draft)
+            self.counters.dead_letters += 1
+        elif DELAY in properties and (level := level_of(properties)):
+            draft = to_wait(draft, level, self.delay_limits)
+        offset, queue_offset = self._log.append(draft)
         self.counters.appended += 1
         if not header.is_one_way:
             waiting.answers.append(
@@ -386,13 +440,15 @@ class PutPath:
     def _put_batch(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
         """All messages in one segment, or none: one answer names them all."""
         header = request.header
-        queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue()
+        queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue(header.extFields.b)
         drafts: list[Draft] = []
         for item in decode_batch(request.body):
             # One answer names all messages: "the third is a gap" has no place in it.
             if find_stamp(item.properties) is not None:
                 return SendRefusal.ILLEGAL, "a batch cannot be idempotent: send its messages one by one"
-            draft = self._draft(request, item.body, item.properties, queue_id, None)
+            if level_of(item.properties):
+                return SendRefusal.ILLEGAL, "a batch cannot be delayed: send its messages one by one"
+            draft = self._draft(request, item.body, cleaned("", item.properties), queue_id, None)
             draft.flag = item.flag
             drafts.append(draft)
         # All sizes before the first append: one that fits nowhere must not leave the messages before it in the log,
@@ -416,16 +472,23 @@ class PutPath:
         stamp: ProducerStamp | None,
     ) -> Draft:
         fields = request.header.extFields
+        # Of two words about its time RocketMQ takes the level.
+        if b"TIMER_" in properties and level_of(properties):
+            properties = without(properties, TIMER_NAMES)
         if reason := _why_not_served(fields.f, properties):
             raise SendError(reason)
         host = self._born_host
         topic, queues = fields.b.encode(), self._log.queues
         # Groups would have the offsets that any client says.
-        if topic.startswith(OWN_TOPICS) and host != self._store_host:
+        if topic.startswith(OWN_TOPICS):
             raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN_TOPICS.decode()}")
+        if topic == SCHEDULE_TOPIC:
+            refusal = f"topic {fields.b} is the brokers' own; send to another one with property DELAY"
+            raise _TopicRefusedError(SendRefusal.NO_PERMISSION, refusal)
+        self._require_queue(fields.b, queue_id)
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
-        is_full = len(queues) >= self._limits.queues_max and host != self._store_host
+        is_full = len(queues) >= self._limits.queues_max
         if is_full and not queues.has(topic, queue_id):
             raise SendError(
                 f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "
@@ -446,9 +509,37 @@ class PutPath:
             stamp=stamp,
         )
 
-    def _pick_queue(self) -> int:
-        self._picked_queue = (self._picked_queue + 1) % QUEUE_COUNT
-        return self._picked_queue
+    def _row(self, topic: str) -> TopicRow | None:
+        """The topic; asked once for a batch."""
+        row = self._rows.get(topic)
+        if row is None and (row := self.topics.find(topic)) is not None:
+            self._rows[topic] = row
+        return row
+
+    def _require_queue(self, topic: str, queue_id: int) -> None:
+        """
+        A queue that a client may send to. Raises ``_TopicRefusedError``.
+
+        Behind the verdict on a duplicate: its original may be in the log, whatever the topic may take by now (R18).
+        """
+        row = self._row(topic)
+        if row is None:
+            refused = self.topics.absence(topic)
+            is_absent = refused.code is ClientResult.TOPIC_NOT_EXIST
+            raise _TopicRefusedError(SendRefusal.NO_TOPIC if is_absent else SendRefusal.OVERLOADED, refused.remark)
+        if not row.may_write:
+            remark = (
+                f"topic {topic} has permission {row.perm}, without 2 (write); change it with mqadmin updateTopicPerm"
+            )
+            raise _TopicRefusedError(SendRefusal.NO_PERMISSION, remark)
+        if queue_id >= row.queue_count:
+            remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
+            raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
+
+    def _pick_queue(self, topic: str) -> int:
+        row = self._row(topic)
+        self._picked_queue += 1
+        return self._picked_queue % (QUEUE_COUNT if row is None else row.write_queue_nums)
 
     @staticmethod
     def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:
@@ -464,7 +555,7 @@ def _why_not_served(sys_flag: int, properties: bytes) -> str:
     if sys_flag & TRANSACTION_BITS:
         return f"system flag {sys_flag:#x}: transactions are not served"
     if any(mark in properties for mark in _NOT_SERVED_MARKS) and (found := _NOT_SERVED.search(properties)) is not None:
-        return f"property {found[1].decode()}: delayed, timed and transactional messages and POP are not served"
+        return f"property {found[1].decode()}: timed and transactional messages and POP are not served; DELAY is"
     return ""
 
 

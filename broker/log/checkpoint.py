@@ -128,6 +128,11 @@ class FoldsMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     told_from: int = 0
     told_at: int = 0
     """Of the newest whole telling below ``offset`` (``told_queues``): its ``since``, and where it ended."""
+    delivered: tuple[tuple[LogOffset, tuple[int, ...]], ...] | None = None
+    """
+    For some places in the log, by level, the next delayed message to deliver (``broker.folds.delivered``); those beyond
+    ``offset`` are of a longer log. None: not said, by a program that delays none.
+    """
 
 
 Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot, FoldsMark)

@@ -47,11 +47,12 @@ from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.reader import LogReader
-from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.soundness import find_damage, sound_end
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError, RecoveryReport
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
@@ -601,13 +602,12 @@ class CommitLog:
         # which keeps whole records only.
         if not self.is_record_boundary(offset):
             raise CutRefusedError(f"cut at {offset}: no record starts there")
+        is_empty = offset == self.min_offset
         if offset < self._max:
             # A log that loses all its segments still knows where it begins.
-            new_start = offset if offset == self.min_offset else None
-            self._cut(offset, reason, explanation, new_start, self.front.whole_from)
+            self._cut(offset, reason, explanation, offset if is_empty else None, self.front.whole_from)
             return
         # No byte goes, but an entry without one does: the master's history may not have it (W4).
-        is_empty = offset == self.min_offset
         history = EpochHistory() if is_empty else self._files.history.truncated_suffix(offset)
         if history != self._files.history:
             self._files.epochs.save(history)

@@ -19,8 +19,9 @@ from collections.abc import Callable
 
 from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
-from rollcall_ha.broker.log.record import RecordError, index_fields
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import fsync_directory
 

@@ -1,8 +1,8 @@
 """
 RocketMQ's commit-log record: bytes to values and back, in place (``docs/wire.md``, commit log).
 
-Here: packing a draft into a map, walking from record to record, checking one, a lazy view of one, the blank at a
-segment's end. Not here: where a record goes (``commit_log``), files (``segment``).
+Here: packing a draft into a map, walking from record to record, checking one, the blank at a segment's end. Not here:
+a lazy view of one (``broker.protocol.record``), where a record goes (``commit_log``), files (``segment``).
 
 Rule 1: ``pack`` copies a body once and makes no object of its own.
 Rule 2: ``walk`` reads size and magic only, and is for bytes that were checked before; ``check_bodies`` is for whole
@@ -23,12 +23,17 @@ import msgspec
 from isal.isal_zlib import crc32
 
 from rollcall_ha.broker.core.producers import ProducerStamp
-from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.broker.protocol.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    SYS_FLAG_BORN_IPV6,
+    SYS_FLAG_STORE_IPV6,
+    RecordError,
+    RecordView,
+)
 from rollcall_ha.ha.errors import ReceivedDamaged
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
-"""Topic longer than 127 bytes: its length takes two."""
 MAGIC_COMMON: Final = b"\xda\xa3\x20"
 """The first bytes of both."""
 MAGIC_AT: Final = 4
@@ -36,8 +41,6 @@ MAGIC_BLANK: Final = 0xCBD43194
 BLANK_BYTES_MIN: Final = 8
 """Every segment keeps room for a blank at its end: size and magic."""
 
-SYS_FLAG_BORN_IPV6: Final = 1 << 4
-SYS_FLAG_STORE_IPV6: Final = 1 << 5
 _IPV6_BITS: Final = SYS_FLAG_BORN_IPV6 | SYS_FLAG_STORE_IPV6
 TRANSACTION_BITS: Final = 3 << 2
 _NOT_QUEUED: Final = (1 << 2, 3 << 2)
@@ -45,7 +48,6 @@ _NOT_QUEUED: Final = (1 << 2, 3 << 2)
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_BYTES_MAX: Final = 255
 """RocketMQ accepts no longer topic; the format would."""
-RECORD_BYTES_MIN: Final = 74 + 8 + 8 + 1 + 1
 CRC_MASK: Final = 0x7FFFFFFF
 
 _SIZE_MAGIC = struct.Struct(">II")
@@ -54,17 +56,12 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _TAIL = struct.Struct(">iqI")
 _INT64 = struct.Struct(">q")
 _UINT16 = struct.Struct(">H")
-_UINT32 = struct.Struct(">I")
 _INDEX_FIELDS = struct.Struct(">I8xi4xq8xI16xq20xI")
 """From byte 0: size, queue id, queue offset, system flag, and, with IPv4 hosts, store time and the body's length."""
 
 
 _BODY_FIELDS = struct.Struct(">I4xI16xqI44xI")
 """From byte 0: size, CRC of the body, physical offset, system flag, and, with IPv4 hosts, the body's length."""
-
-
-class RecordError(ValueError):
-    """These bytes are not a record, or this draft does not fit into one; the message names the field and its value."""
 
 
 class RecordDamaged(RecordError, ReceivedDamaged):
@@ -282,106 +279,12 @@ def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, byte
     return rest[1 : properties_at - 2], queue_id, queue_offset, is_queued, rest[properties_at:], stored_at_ms, size
 
 
-class RecordView:
-    """
-    One record in place: fields are decoded when asked for. Release the underlying view when done.
-
-    Raises ``RecordError`` at construction unless sizes and magic agree with each other and with ``view``.
-    """
-
-    __slots__ = (
-        "_at",
-        "_body_at",
-        "_body_bytes",
-        "_properties_at",
-        "_properties_bytes",
-        "_topic_at",
-        "_topic_bytes",
-        "_view",
-        "size_bytes",
-    )
-
-    def __init__(self, view: memoryview, at: int = 0) -> None:
-        """Find the variable parts; reads the lengths only."""
-        self._view, self._at = view, at
-        try:
-            self.size_bytes, magic = _SIZE_MAGIC.unpack_from(view, at)
-            if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= self.size_bytes <= len(view) - at:
-                raise RecordError(f"magic {magic:#010x}, size {self.size_bytes} with {len(view) - at} bytes left")
-            sys_flag = self.sys_flag
-            position = at + 48 + (20 if sys_flag & SYS_FLAG_BORN_IPV6 else 8) + 8
-            position += (20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8) + 12
-            (self._body_bytes,) = _UINT32.unpack_from(view, position)
-            self._body_at = position + 4
-            position = self._body_at + self._body_bytes
-            if position + 4 > at + self.size_bytes:
-                raise RecordError(f"a body of {self._body_bytes} bytes in a record of {self.size_bytes}")
-            if magic == MAGIC_V1:
-                self._topic_bytes, self._topic_at = view[position], position + 1
-            else:
-                (self._topic_bytes,), self._topic_at = _UINT16.unpack_from(view, position), position + 2
-            position = self._topic_at + self._topic_bytes
-            (self._properties_bytes,) = _UINT16.unpack_from(view, position)
-            self._properties_at = position + 2
-        except (struct.error, IndexError) as error:
-            raise RecordError(f"a record that ends before its fields do: {error}") from error
-        if self._properties_at + self._properties_bytes != at + self.size_bytes:
-            raise RecordError(f"the parts of a record of {self.size_bytes} bytes do not add up")
-
-    @property
-    def body_crc(self) -> int:
-        """CRC-32 of the stored body, without its highest bit."""
-        return int.from_bytes(self._view[self._at + 8 : self._at + 12], "big")
-
-    @property
-    def queue_id(self) -> int:
-        """Queue of the topic."""
-        return int.from_bytes(self._view[self._at + 12 : self._at + 16], "big", signed=True)
-
-    @property
-    def flag(self) -> int:
-        return int.from_bytes(self._view[self._at + 16 : self._at + 20], "big", signed=True)
-
-    @property
-    def queue_offset(self) -> int:
-        """Index in the consume queue."""
-        return int.from_bytes(self._view[self._at + 20 : self._at + 28], "big", signed=True)
-
-    @property
-    def physical_offset(self) -> LogOffset:
-        """Where the record says that it is."""
-        return LogOffset(int.from_bytes(self._view[self._at + 28 : self._at + 36], "big", signed=True))
-
-    @property
-    def sys_flag(self) -> int:
-        """Compression, transaction state, kinds of hosts."""
-        found: int = _UINT32.unpack_from(self._view, self._at + 36)[0]
-        return found
-
-    @property
-    def born_at_ms(self) -> int:
-        found: int = _INT64.unpack_from(self._view, self._at + 40)[0]
-        return found
-
-    @property
-    def stored_at_ms(self) -> int:
-        at = self._at + 48 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
-        found: int = _INT64.unpack_from(self._view, at)[0]
-        return found
-
-    @property
-    def body(self) -> memoryview:
-        """As stored: maybe compressed."""
-        return self._view[self._body_at : self._body_at + self._body_bytes]
-
-    @property
-    def topic(self) -> bytes:
-        return bytes(self._view[self._topic_at : self._topic_at + self._topic_bytes])
-
-    @property
-    def properties(self) -> bytes:
-        """``name 0x01 value 0x02`` repeated."""
-        return bytes(self._view[self._properties_at : self._properties_at + self._properties_bytes])
+def check_body(record: RecordView) -> None:
+    """Raises ``RecordDamaged``: the body is another one than was stored."""
+    if crc32(record.body) & CRC_MASK != record.body_crc:
+        raise RecordDamaged(
+            f"the body of the record at {record.physical_offset} does not match its CRC {record.body_crc:#010x}"
+        )
 
 
 def check(view: memoryview, at: int, physical_offset: int) -> int:
@@ -395,10 +298,7 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     # A whole record of the file's earlier life has a good CRC; it says another place, and is no record of this log.
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
-    if crc32(record.body) & CRC_MASK != record.body_crc:
-        raise RecordDamaged(
-            f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}"
-        )
+    check_body(record)
     topic = record.topic
     if not topic or b"\0" in topic or b"\0" in record.properties:
         raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")

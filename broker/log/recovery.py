@@ -30,10 +30,11 @@ from rollcall_ha.broker.log.checkpoint import (
     read_small_or_none,
 )
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
-from rollcall_ha.broker.log.record import MAGIC_AT, MAGIC_COMMON, RecordError, blank_bytes, check
+from rollcall_ha.broker.log.record import MAGIC_AT, MAGIC_COMMON, blank_bytes, check
 from rollcall_ha.broker.log.segment import LogSegment, open_segments, segment_name
 from rollcall_ha.broker.log.soundness import damage_at_the_ends
 from rollcall_ha.broker.log.values import CutReason, RecoveryReport
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore

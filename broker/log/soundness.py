@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from rollcall_ha.broker.log.record import RecordError, check_bodies, walk
+from rollcall_ha.broker.log.record import check_bodies, walk
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.protocol.record import RecordError
 
 CHECKED_BYTES = 8 * 1024 * 1024
 """Read at each start at either end of a log: 10 to 25 ms each. A slave checks each record that it is sent."""

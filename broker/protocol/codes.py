@@ -14,13 +14,19 @@ from enum import IntEnum, StrEnum
 
 
 class ClientCode(IntEnum):
-    """Requests of producers and consumers."""
+    """Requests of producers, consumers and RocketMQ's tools."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    UPDATE_AND_CREATE_TOPIC_LIST = 18
+    GET_ALL_TOPIC_CONFIG = 21
+    UPDATE_BROKER_CONFIG = 25
+    GET_BROKER_CONFIG = 26
+    GET_BROKER_RUNTIME_INFO = 28
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
@@ -28,6 +34,7 @@ class ClientCode(IntEnum):
     VIEW_MESSAGE_BY_ID = 33
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
     GET_CONSUMER_LIST_BY_GROUP = 38
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     """One-way, from the broker to the members of a group."""
@@ -35,10 +42,22 @@ class ClientCode(IntEnum):
     UNLOCK_BATCH_MQ = 42
     CHECK_CLIENT_CONFIG = 46
     GET_ROUTE_BY_TOPIC = 105
+    UPDATE_AND_CREATE_GROUP = 200
+    GET_ALL_GROUP_CONFIG = 201
+    GET_TOPIC_STATS = 202
     GET_CONSUMER_CONNECTION_LIST = 203
+    DELETE_GROUP = 207
+    GET_CONSUME_STATS = 208
+    DELETE_TOPIC = 215
     INVOKE_BROKER_TO_RESET_OFFSET = 222
+    UPDATE_AND_CREATE_GROUP_LIST = 225
+    QUERY_GROUPS_OF_TOPIC = 300
+    GET_SYSTEM_TOPICS = 305
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    QUERY_TOPICS_OF_GROUP = 343
+    GET_TOPIC_CONFIG = 351
+    GET_GROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     WATCH_ROUTE = 3191
     """
@@ -87,6 +106,11 @@ class SendRefusal(StrEnum):
     OVERLOADED = "overloaded"
     DISK = "disk"
     ILLEGAL = "illegal"
+    NO_TOPIC = "no-topic"
+    NO_PERMISSION = "no-permission"
+    """The topic may not be written to."""
+    NO_QUEUE = "no-queue"
+    """The topic has no such queue."""
     SEQUENCE_GAP = "sequence-gap"
     """Above last + 1: something before it is not here. Not appended."""
     SEQUENCE_OLD = "sequence-old"
@@ -108,6 +132,9 @@ REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
     SendRefusal.OVERLOADED: ClientResult.SYSTEM_BUSY,
     SendRefusal.DISK: ClientResult.SERVICE_NOT_AVAILABLE,
     SendRefusal.ILLEGAL: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.NO_TOPIC: ClientResult.TOPIC_NOT_EXIST,
+    SendRefusal.NO_PERMISSION: ClientResult.NO_PERMISSION,
+    SendRefusal.NO_QUEUE: ClientResult.INVALID_PARAMETER,
     SendRefusal.SEQUENCE_GAP: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.SEQUENCE_OLD: ClientResult.MESSAGE_ILLEGAL,
     SendRefusal.PRODUCER_UNKNOWN: ClientResult.MESSAGE_ILLEGAL,

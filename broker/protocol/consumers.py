@@ -1,6 +1,6 @@
 """
-What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 41, 42,
-46, 203 and 222.
+What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 36, 41,
+42, 46, 203 and 222.
 
 Here: headers and bodies to values, answers to bytes. Not here: what is answered (``broker.consuming``).
 
@@ -82,9 +82,20 @@ class ResetFields(msgspec.Struct, rename="camel"):
     """Of one queue; -1: by time."""
 
 
+class BackFields(msgspec.Struct, rename="camel"):
+    """Of 36."""
+
+    group: GroupName
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    """In the log, of the record that the group refused."""
+    delay_level: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] = 0
+    max_reconsume_times: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
+
+
 # Built at import: two threads that build a type of msgspec at once crash the interpreter.
 msgspec.json.Decoder(OffsetFields)
 msgspec.json.Decoder(ResetFields)
+msgspec.json.Decoder(BackFields)
 
 
 def parse_offset(frame: Frame) -> OffsetFields:
@@ -95,6 +106,11 @@ def parse_offset(frame: Frame) -> OffsetFields:
 def parse_reset(frame: Frame) -> ResetFields:
     """The header of a 222."""
     return msgspec.convert(frame.ext_fields or {}, ResetFields, strict=False)
+
+
+def parse_back(frame: Frame) -> BackFields:
+    """The header of a 36."""
+    return msgspec.convert(frame.ext_fields or {}, BackFields, strict=False)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
@@ -163,9 +179,23 @@ class LockRequest(msgspec.Struct, rename="camel"):
     mq_set: Annotated[list[MessageQueue], msgspec.Meta(max_length=QUEUES_PER_REQUEST_MAX)]
 
 
+class _Members(msgspec.Struct, rename="camel"):
+    """Body of the answer to 38."""
+
+    consumer_id_list: list[str] | None = None
+
+
+class _Locked(msgspec.Struct):
+    """Body of the answer to 41."""
+
+    lockOKMQSet: list[MessageQueue] | None = None  # noqa: N815 (name on the wire)
+
+
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 decode_check = msgspec.json.Decoder(Check).decode
 decode_lock = msgspec.json.Decoder(LockRequest).decode
+_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_locked = msgspec.json.Decoder(_Locked).decode
 encode = msgspec.json.Encoder().encode
 
 
@@ -186,6 +216,29 @@ def _data(topic: str, word: Subscription) -> dict[str, object]:
         "tagsSet": tags,
         "topic": topic,
     }
+
+
+def encode_heartbeat(client_id: str, group: str, facts: Facts) -> bytes:
+    """Body of a 34 of a client of ours, as Java writes it."""
+    consumer = {
+        "consumeFromWhere": facts.consume_from,
+        "consumeType": facts.consume_type,
+        "groupName": group,
+        "messageModel": facts.message_model,
+        "subscriptionDataSet": list(subscription_table(facts.subscriptions).values()),
+        "unitMode": False,
+    }
+    return encode({"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []})
+
+
+def decode_members(body: bytes) -> list[str]:
+    """Client ids of an answer to 38. Raises as of rule 1."""
+    return _decode_members(body).consumer_id_list or []
+
+
+def decode_locked(body: bytes) -> list[MessageQueue]:
+    """Queues of an answer to 41. Raises as of rule 1."""
+    return _decode_locked(body).lockOKMQSet or []
 
 
 def encode_offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:

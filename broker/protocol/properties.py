@@ -4,6 +4,8 @@ Properties of a record: ``name 0x01 value 0x02`` repeated.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 def last_value(properties: bytes, name: bytes) -> bytes:
     """
@@ -21,3 +23,9 @@ def last_value(properties: bytes, name: bytes) -> bytes:
                 return value
         at = properties.rfind(name, 0, at)
     return b""
+
+
+def without(properties: bytes, names: Collection[bytes]) -> bytes:
+    """All but the properties of these names, which are given without 0x01; whatever is left ends with 0x02."""
+    parts = [part for part in properties.split(b"\x02") if part and part.partition(b"\x01")[0] not in names]
+    return b"".join(part + b"\x02" for part in parts)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
+from rollcall_ha.broker.protocol.topics import PERM_READ, QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.node.remoting.fastjson import quote_keys
 
 WATCH_WAIT_MS_MAX = 30_000
 """A watch is answered after this at the latest, even if it asked for more."""
-PERM_READ_WRITE = 6
-QUEUE_COUNT = 8
-"""Every topic has this many queues (topics are created by their first message)."""
 
 
 class RouteError(ValueError):
@@ -65,12 +64,34 @@ class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     filter_server_table: dict[str, tuple[str, ...]] = {}
     queue_datas: tuple[_QueueData, ...]
 
+    @property
+    def read_queues(self) -> dict[str, int]:
+        """How many queues of the topic each set has that may be read."""
+        return {each.broker_name: each.read_queue_nums for each in self.queue_datas if each.perm & PERM_READ}
+
+    def of_set(self, name: str) -> RouteState | None:
+        """One set, in no masterEpoch, because this route knows none: broker id 0 is its master."""
+        for each in self.broker_datas:
+            if each.broker_name == name:
+                found = tuple(
+                    RouteBroker(broker_id=BrokerId(int(number)), address=address)
+                    for number, address in each.broker_addrs.items()
+                    if number.isdigit()
+                )
+                master = BrokerId(0) if "0" in each.broker_addrs else None
+                epoch = MasterEpoch(0)
+                return RouteState(
+                    cluster=each.cluster, broker_name=name, master_epoch=epoch, master=master, replicas=found
+                )
+        return None
+
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode_route = msgspec.json.Decoder(RouteState).decode
+_decode_topic_route = msgspec.json.Decoder(TopicRouteData).decode
 
 
-def encode_topic_route(route: RouteState) -> bytes:
+def encode_topic_route(route: RouteState, row: TopicRow) -> bytes:
     """Body of an answer to 105: keys quoted and sorted, as Java writes it to new clients."""
     addresses = {
         "0" if each.broker_id == route.master else str(each.broker_id): each.address for each in route.replicas
@@ -81,10 +102,10 @@ def encode_topic_route(route: RouteState) -> bytes:
             queue_datas=(
                 _QueueData(
                     broker_name=route.broker_name,
-                    perm=PERM_READ_WRITE,
-                    read_queue_nums=route.queue_count,
-                    topic_sys_flag=0,
-                    write_queue_nums=route.queue_count,
+                    perm=row.perm,
+                    read_queue_nums=row.read_queue_nums,
+                    topic_sys_flag=row.topic_sys_flag,
+                    write_queue_nums=row.write_queue_nums,
                 ),
             ),
         )
@@ -101,3 +122,11 @@ def decode_route(data: bytes) -> RouteState:
         return _decode_route(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RouteError(f"route: {error}") from error
+
+
+def decode_topic_route(data: bytes) -> TopicRouteData:
+    """Body of an answer to 105, from RocketMQ's name servers too. Raises ``RouteError``."""
+    try:
+        return _decode_topic_route(quote_keys(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RouteError(f"route of a topic: {error}") from error

@@ -58,6 +58,8 @@ class SendFields(msgspec.Struct, gc=False):
     h: int = 0
     i: str = ""
     j: int = 0
+    l: int | None = None  # noqa: E741 (name on the wire)
+    """Of a message that its group refused: how often it may; None = as usual."""
     waitUs: int | None = None  # noqa: N815 (name on the wire)
     """
     How long this send, or the oldest one of this batch, had waited at its sender when it was written, on the sender's
@@ -103,6 +105,7 @@ class _LongFields(msgspec.Struct, gc=False):
     flag: int = 0
     properties: str = ""
     reconsumeTimes: int = 0  # noqa: N815
+    maxReconsumeTimes: int | None = None  # noqa: N815
     waitUs: int | None = None  # noqa: N815
 
 
@@ -148,6 +151,7 @@ def send_from_frame(frame: Frame) -> SendRequest:
                 h=long.flag,
                 i=long.properties,
                 j=long.reconsumeTimes,
+                l=long.maxReconsumeTimes,
                 waitUs=long.waitUs,
             )
         else:

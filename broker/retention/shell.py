@@ -6,7 +6,8 @@ deletion (``broker.log.deletion``).
 
 Rule 1: every replica decides for its own log and disk, slaves too: each has what is below its own confirm.
 Rule 2: the disk is asked, and files are removed, on the thread of durable writes: a deletion and a cut never overlap.
-Rule 3: before anything goes, the log itself says what it would be missed for: where queues go on, what groups said.
+Rule 3: before anything goes, the log itself says what it would be missed for: where queues go on, what groups said,
+which topics were ordered.
 Rule 4: nothing is deleted before a controller has said which settings are in force: they may keep more.
 """
 
@@ -77,6 +78,7 @@ class Retention:
             lambda: Need(who="queues' offsets", offset=folds.told.since),
             lambda: Need(who="producers' numbers", offset=window_start(log.whole_offset)),
             lambda: Need(who="groups", offset=room.consumers.kept_from()),
+            lambda: Need(who="delayed messages", offset=folds.delayed_from()),
         ]
         """A room that reads records behind a start adds its own."""
         self._commit_log = log

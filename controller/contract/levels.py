@@ -35,6 +35,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     ReplicaEvidence: {"confirmed_before": 2},
     Settings: {
         "ack_timeout_ms": 2,
+        "auto_create_topics": 2,
         "retention_hours": 2,
         "sends_refused_percent": 2,
         "retention_forced_percent": 2,

@@ -72,7 +72,7 @@ def _rate(meaning: str, *, rocketmq: str = "") -> Key:
     )
 
 
-def _percent(meaning: str, *, unset: int, rocketmq: str) -> Key:
+def _percent(meaning: str, *, rocketmq: str) -> Key:
     return Key(
         meaning=meaning,
         unit="%",
@@ -81,7 +81,6 @@ def _percent(meaning: str, *, unset: int, rocketmq: str) -> Key:
         is_off_at_zero=True,
         rocketmq=rocketmq,
         read_by="brokers",
-        unset=unset,
     )
 
 
@@ -257,7 +256,6 @@ class Settings(Value, rename=None):
             is_off_at_zero=True,
             rocketmq="fileReservedTime",
             read_by="brokers",
-            unset=72,
         ),
     ] = UNSET
     sends_refused_percent: Annotated[
@@ -265,7 +263,6 @@ class Settings(Value, rename=None):
         _percent(
             "From so full a disk on a master refuses sends, until it is below retention_forced_percent, and no copy "
             "holds a segment; 0: never.",
-            unset=90,
             rocketmq="diskSpaceWarningLevelRatio",
         ),
     ] = UNSET
@@ -273,7 +270,6 @@ class Settings(Value, rename=None):
         int | UnsetType,
         _percent(
             "From so full a disk on the oldest segments go whatever their age, until it is below; 0: never.",
-            unset=85,
             rocketmq="diskSpaceCleanForciblyRatio",
         ),
     ] = UNSET
@@ -287,6 +283,18 @@ class Settings(Value, rename=None):
             rocketmq="deleteFileBatchMax",
             read_by="brokers",
             unset=10,
+        ),
+    ] = UNSET
+    auto_create_topics: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="1: the first message to a topic makes it; 0: it is refused, and mqadmin updateTopic makes topics.",
+            unit="(1 on, 0 off)",
+            least=0,
+            most=1,
+            rocketmq="autoCreateTopicEnable",
+            read_by="brokers",
+            unset=1,
         ),
     ] = UNSET
 

@@ -3,8 +3,8 @@ The demo: a fleet on this machine, its master killed under load, and the record 
 
     python3 -m rollcall_ha.deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME|start [NAME]  [--directory .demo]
 
-Here: the story and its counts. Not here: processes (``fleet``), the producer (``producer``), faults (``faults``), the
-audit (``audit``, which is run as a program of its own).
+Here: the story and its counts. Not here: processes (``fleet``), its clients (``producer``, ``consumer``), faults
+(``faults``), the audit (``audit``, which is run as a program of its own).
 
 Rule 1: the demo never tells the system which fault it made; the system finds out.
 Rule 2: the demo stamps no phase: phases come from ``rollcall history``, the total from the producer's ledger.
@@ -37,7 +37,7 @@ from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import Frozen, Phase
 from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
-from rollcall_ha.deploy.local import audit, faults, ledger, producer, sites
+from rollcall_ha.deploy.local import audit, consumer, faults, ledger, producer, sites
 from rollcall_ha.deploy.local.fleet import Fleet, on_machines
 from rollcall_ha.deploy.local.ledger import Interruption
 from rollcall_ha.deploy.local.machines import sweep
@@ -47,6 +47,7 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError
 
 DEFAULT_DIRECTORY = Path(".demo")
 PRODUCER = "producer"
+CONSUMER = "consumer"
 MASTER = "master"
 """Instead of a name: whichever broker is master now."""
 STEADY_ACKS = 3_000
@@ -159,7 +160,7 @@ def show(fleet: Fleet, *arguments: str) -> int:
 
 
 def start(fleet: Fleet) -> Story:
-    """Act 1: three controllers, three brokers, a producer that waits for the whole SyncStateSet."""
+    """Act 1: three controllers, three brokers, a producer that waits for the whole SyncStateSet, a consumer."""
     place = "process" if fleet.machines is None else "machine"
     say(f"1  Three controllers and three brokers, each a {place} of its own")
     if fleet.machines is not None:
@@ -171,6 +172,8 @@ def start(fleet: Fleet) -> Story:
     story = Story(fleet=fleet, key=fleet.set_keys()[0])
     say(f"   ready after {time.monotonic() - began:.1f} s; logs in {fleet.processes.log}")
     start_producer(fleet)
+    argv = python_module("rollcall_ha.deploy.local.consumer", "--directory", str(fleet.seen_directory))
+    fleet.processes.start(CONSUMER, fleet.inside(sites.CLIENT, argv))
     wait_acks(story, STEADY_ACKS)
     show(fleet, "status")
     return story
@@ -276,6 +279,13 @@ def judge(story: Story) -> None:
     fleet = story.fleet
     say("\n5  Every acknowledged message, on every replica, by the raw files")
     fleet.processes.terminate(PRODUCER)
+    # It reads to the end, and ends.
+    fleet.processes.terminate(CONSUMER, deadline_s=producer.DRAIN_DEADLINE_S + STEADY_DEADLINE_S)
+    read = consumer.read_counts(fleet.books)
+    say(
+        f"   The consumer followed the master: {read.consumed:,} messages, {read.missing:,} missing, "
+        f"{read.twice:,} given twice"
+    )
     # Else the audit would call a slave short that only had not received the last batch yet.
     wait_level(story)
     say(f"$ {audit_command(fleet.directory)}")
@@ -379,7 +389,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 def result_of(story: Story) -> dict[str, Any]:
     """The content of the last line (rule 4)."""
-    counts = producer.read_counts(story.fleet.books)
+    counts, read = producer.read_counts(story.fleet.books), consumer.read_counts(story.fleet.books)
     found = story.failovers
     if len(found) < KILLS_MIN:
         raise LauncherError(f"{len(found)} failovers left a record, {KILLS_MIN} are the least")
@@ -393,6 +403,9 @@ def result_of(story: Story) -> dict[str, Any]:
         "duplicated": story.audit.get("duplicated", 0),
         "retried": counts.retried,
         "duplicate_answers": counts.duplicate_answers,
+        "consumed": read.consumed,
+        "consumed_missing": read.missing,
+        "consumed_twice": read.twice,
         "truncated_bytes": story.truncated_bytes,
         "failovers": len(found),
         "gap_ms": round(statistics.fmean(each.felt.gap_ms for each in found), 3),
@@ -424,9 +437,11 @@ def result_of_machines(story: Story) -> dict[str, Any]:
 def faults_of(result: dict[str, Any]) -> list[str]:
     """Why the demo failed; empty = it did not."""
     wrong = [
-        f"{name} is 0" for name in ("acked", "retried", "duplicate_answers", "truncated_bytes") if not result[name]
+        f"{name} is 0"
+        for name in ("acked", "consumed", "retried", "duplicate_answers", "truncated_bytes")
+        if not result[name]
     ]
-    zeros = ("lost", "duplicated", "audit_troubles", "questions_failed")
+    zeros = ("lost", "duplicated", "consumed_missing", "audit_troubles", "questions_failed")
     wrong += [f"{name} is {result[name]}" for name in zeros if result.get(name)]
     wrong += [f"{name} is 0" for name in ("machines", "commands", "questions") if result.get(name) == 0]
     if result["audited_replicas"] != 3:

@@ -61,6 +61,9 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "controllers remove": (_asked("nobody", REFUSED),),
     "controllers replace": (_asked("c1 c9 --raft 127.0.0.1:1 --broker 127.0.0.1:2 --rest 127.0.0.1:3 --dry-run"),),
     "controllers transfer": (_asked("--dry-run"), _asked("--reason walk"), _asked("--to nobody", REFUSED)),
+    # Brokers are out of reach from there, and consumers wait for them.
+    "produce": (_asked("demo --property nothing", WRONG_USE),),
+    "consume": (_asked("demo --group walk --from nowhen", WRONG_USE),),
     # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.
     "doctor": (_asked("", DEGRADED), _asked("-o json", DEGRADED)),
     "wait": (_asked("{set} --until serving --timeout 20"),),

@@ -107,3 +107,37 @@ def test_a_slave_gives_nothing_away(fleet: Fleet) -> None:
     slave = next(name for name in fleet.brokers if name != master)
     with ConsumerLink(fleet, slave) as link:
         assert link.pull(TOPIC, 0, 0).code == 2
+
+
+def test_delayed_messages_are_delivered_once_over_the_death_of_their_master(fleet: Fleet) -> None:
+    """Some wait when it dies, some are being delivered."""
+    key = only_set(fleet)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        sent = [b"%d" % n for n in range(40)]
+        for n, body in enumerate(sent):
+            link.send("later", body, level=1 + n % 2)
+        link.pull_one("later", 0, 0)
+    trial = kill_master(fleet)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        found = [link.pull_one("later", 0, offset).records[0][1] for offset in range(len(sent))]
+        link.send("later", b"last", level=2)
+        (last,) = link.pull_one("later", 0, len(sent)).records
+    counted(delivered=len(found), epoch=trial.epoch)
+    assert sorted(found) == sorted(sent)
+    assert last == (len(sent), b"last")
+
+
+def test_a_refused_message_comes_again_and_ends_among_the_dead(fleet: Fleet) -> None:
+    key = only_set(fleet)
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key), group="choosy") as link:
+        place = link.send("refused", b"no")
+        assert link.give_back(place, level=1, times_max=1) == 0
+        again = link.pull_one("%RETRY%choosy", 0, 0)
+        ((place, times),) = again.refusals
+        assert (again.records, times) == ([(0, b"no")], 1)
+        assert link.give_back(place, level=1, times_max=1) == 0
+        dead = link.pull_one("%DLQ%choosy", 0, 0)
+        assert [body for _, body in dead.records] == [b"no"]

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rollcall_ha.broker.log.checkpoint import rocketmq_checkpoint
-from rollcall_ha.broker.log.record import (
-    Draft,
-    RecordView,
-    blank_bytes,
-    check,
-    index_fields,
-    pack,
-    pack_blank,
-    record_bytes,
-)
+from rollcall_ha.broker.log.record import Draft, blank_bytes, check, index_fields, pack, pack_blank, record_bytes
+from rollcall_ha.broker.protocol.record import RecordView
 
 EXAMPLE = bytes.fromhex(
     "00000082 daa320a7 3610a686 00000003 00000000 0000000000000005 00000000000003e8 00000000"

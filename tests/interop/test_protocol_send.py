@@ -24,6 +24,7 @@ from rollcall_ha.broker.protocol.send import (
     put_refused,
     send_from_frame,
 )
+from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame, encode_frame
 
@@ -151,7 +152,7 @@ def test_routes_read_back_and_topic_routes_look_like_javas() -> None:
         ),
     )
     assert decode_route(encode_route(route)) == route
-    assert encode_topic_route(route) == (
+    assert encode_topic_route(route, TopicRow()) == (
         b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","2":"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"C",'
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
         b'"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'

@@ -1,5 +1,5 @@
 """
-Offsets of consumers are a fold of the log, and an acknowledged one is never told lower.
+Offsets of consumers and topics are a fold of the log; an acknowledged offset is never told lower.
 
 A set lives through commits, confirms, cuts of what is not confirmed, changes of master, and replicas that begin anew;
 groups are told again in between, so that rebuilds begin somewhere in the middle.
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rollcall_ha.broker.consuming import offsets_log
 from rollcall_ha.broker.consuming.offsets_core import Consumers, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import TOPIC
+from rollcall_ha.broker.protocol.topics import TopicRow
 from tests.support.consumer_set import Client, Member, SetLog, Time
 
 GROUPS = ("g", "h")
@@ -21,7 +22,9 @@ COMMIT = st.tuples(st.just("commit"), st.sampled_from(GROUPS), st.integers(0, 2)
 QUERY = st.tuples(st.just("query"), st.sampled_from(GROUPS))
 PASS = st.tuples(st.just("pass"), st.sampled_from([30, 60]))
 CONFIRM = st.tuples(st.just("confirm"), st.integers(1, 2))
+ORDER = st.tuples(st.just("order"), st.sampled_from("TUV"), st.integers(0, 3))
 RARE = st.one_of(
+    ORDER,
     st.tuples(st.just("again")),
     st.tuples(st.just("nonsense")),
     st.tuples(st.just("take over"), st.integers(0, 2), st.booleans()),
@@ -42,6 +45,8 @@ class World:
         self.next: dict[tuple[str, int], int] = {}
         self.asked: list[tuple[Client, tuple[str, int], int]] = []
         """Questions without an answer, and what was acknowledged when they were asked."""
+        self.ordered: dict[str, TopicRow] = {}
+        """What was answered as done, the last of each topic."""
         self.committing: list[tuple[Client, tuple[str, int], int]] = []
 
     def commit(self, group: str, more: int) -> None:
@@ -50,6 +55,13 @@ class World:
         client = Client(self.master)
         client.commit(offset, group)
         self.committing.append((client, key, offset))
+
+    def order(self, topic: str, queues: int) -> None:
+        """A topic is made, or deleted."""
+        row = TopicRow(read_queue_nums=queues, is_deleted=not queues)
+        self.master.consumers.note_topic(
+            topic, row, lambda reason: None if reason else self.ordered.update({topic: row})
+        )
 
     def query(self, group: str) -> None:
         client = Client(self.master)
@@ -109,8 +121,10 @@ class World:
             while not reader.consumers.follow():
                 self.time.run(1)
             assert tidy(reader.consumers.known) == tidy(whole)
+            assert reader.consumers.known.topics == whole.topics
             assert reader.consumers.is_whole
         del self.log.readers[-1]
+        assert self.ordered.keys() <= whole.topics.keys()
 
 
 def tidy(known: Consumers) -> dict[str, GroupChange]:
@@ -126,6 +140,8 @@ def test_an_acknowledged_offset_is_never_told_lower_and_all_is_in_the_log(steps:
         match step:
             case ("commit", str() as group, int() as more):
                 world.commit(group, more)
+            case ("order", str() as topic, int() as queues):
+                world.order(topic, queues)
             case ("query", str() as group):
                 world.query(group)
             case ("settle",):

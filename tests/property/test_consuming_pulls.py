@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import QueueReader
 from rollcall_ha.broker.consuming.sql import SqlError, compile_sql
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.record import RecordView
 from tests.support.folded import T0, FoldedLog
 
 TAGS = ["", "a", "Aa", "BB"]

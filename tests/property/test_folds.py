@@ -9,8 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollcall_ha.broker.log.values import CutReason
+from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, delivered_mark
 from rollcall_ha.epoch.model import LogOffset
-from tests.support.fold_tools import confirm_all, expected, mark, open_folds, take_all, trim, units_of
+from tests.support.fold_tools import (
+    confirm_all,
+    delivered,
+    expected,
+    mark,
+    open_folds,
+    take_all,
+    trim,
+    units_of,
+    waiting_by,
+    waiting_in,
+)
 from tests.support.log_tools import append_all, crash, draft, open_log, read_by_the_document, settle, tell_queues
 
 STEPS = st.lists(
@@ -35,7 +47,13 @@ def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[s
         folds = open_folds(root, log)
         for step, count, queues in steps:
             if step == "append":
-                append_all(log, *(draft(b"x" * (n * 7 % 400), queue_id=n % queues) for n in range(count)))
+                following = delivered(root, log.max_offset)
+                for n in range(count):
+                    level, more = n % (2 * queues), draft(b"x" * (n * 7 % 400), queue_id=n % queues)
+                    if level < queues:
+                        more.properties = b"ROLLCALL_DELIVERED\x01%d:%d\x02" % (level + 1, following[level])
+                        following[level] += 1
+                    append_all(log, more)
             elif step == "confirm":
                 confirm_all(log)
             elif step == "mark":
@@ -56,6 +74,7 @@ def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[s
                     folds.rest(is_resting=False)
             take_all(folds)
             assert units_of(folds) == expected(root, folds.dispatched_offset)
+            assert folds.delivered.following == delivered(root, folds.dispatched_offset)
         crash(log)
 
 
@@ -82,14 +101,21 @@ def test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number(lives: 
         for step, count, more in lives:
             if step == "append":
                 append_all(log, *(draft(b"x" * (n * 7 % 1400), queue_id=n % more) for n in range(count)))
+                append_all(log, *(draft(b"later", topic=SCHEDULE_TOPIC, queue_id=n % more) for n in range(count % 7)))
+                due = sorted(waiting_in(root))
+                # In the order of its level, and not all of them.
+                marks = [delivered_mark(level + 1, place) for level, place in due if level != more - 1]
+                append_all(log, *(draft(b"now", properties=properties) for properties in marks[: count % 9]))
             elif step == "delete":
                 tell_queues(log)
                 settle(log)
                 take_all(folds)
                 assert folds.told.at > 0
-                bases = [segment.base for segment in log._files.segments if segment.base <= folds.told.since]
+                needed, before = min(folds.told.since, folds.delayed_from()), waiting_in(root)
+                bases = [segment.base for segment in log._files.segments if segment.base <= needed]
                 log.front.delete(LogOffset(bases[len(bases) * count // 101]))
                 told_at = folds.told.at
+                assert waiting_in(root) == before, "a delayed message went before its delivery"
                 if more:
                     trim(folds)
             elif step == "mark":
@@ -120,6 +146,7 @@ def test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number(lives: 
             assert {key: queue.max_offset for key, queue in folds._queues} == {
                 (topic, queue_id): following for topic, queue_id, _, following in log.queues.rows()
             }
+            assert waiting_by(folds) == waiting_in(root), "some are delivered twice, or never"
             if told_at:
                 assert log.queues.max_offset(b"TopicA", 9) == 1
         crash(log)

@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollcall_ha.broker.log.record import (
-    SYS_FLAG_BORN_IPV6,
-    Draft,
-    RecordError,
-    RecordView,
-    check,
-    check_bodies,
-    index_fields,
-    pack,
-    record_bytes,
-    walk,
-)
+from rollcall_ha.broker.log.record import Draft, check, check_bodies, index_fields, pack, record_bytes, walk
+from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError, RecordView
 from rollcall_ha.broker.protocol.routes import RouteError, decode_route
 from rollcall_ha.broker.protocol.send import SendError, decode_batch, parse_frame
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp, format_stamp

@@ -46,6 +46,7 @@ from rollcall_ha.node.process import ExitCode
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
+from tests.sim.delays import undelivered
 from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
@@ -258,8 +259,8 @@ class BrokerNode:
         """The log is recovered, nothing else has begun."""
         self.replica = replica
         log: Any = replica._log
-        records, queue_end = self.disk.records(), log.queues.max_offset(b"t", 0)
-        self._look(lambda: self.laws.read_again(self.plan.name, records, queue_end))
+        start, records, queue_end = log.min_offset, self.disk.records(), log.queues.max_offset(b"t", 0)
+        self._look(lambda: self.laws.read_again(self.plan.name, start, records, queue_end))
         self._folded(replica)
         self.disk.log = log
         remembered = replica._remembered
@@ -326,13 +327,15 @@ class BrokerNode:
 
         def deleted(start: LogOffset) -> LogOffset:
             begin, segments = log.min_offset, self.disk.segment_count()
-            gone = [record.value for record in self.disk.records() if record.end <= start]
+            records = self.disk.records()
+            gone = [record for record in records if record.end <= start]
+            lost = undelivered(gone, records)
             needed = [at for _, at in replica.ends.copies if at]
             found: LogOffset = delete(start)
             if found > begin:
                 name, room, confirm = self.plan.name, self.plan.disk_segments or 1 << 40, log.durable_confirm_offset
-                self._look(lambda: self.laws.deleted(name, segments, room, found, confirm, needed))
-                self.oracle.deleted(self.plan.set_key, gone)
+                self._look(lambda: self.laws.deleted(name, segments, room, found, confirm, needed, lost))
+                self.oracle.deleted(self.plan.set_key, (record.value for record in gone))
             return found
 
         front.delete = deleted

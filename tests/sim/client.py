@@ -12,9 +12,10 @@ from __future__ import annotations
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.controller.contract.ids import LogOffset, SetKey
+from tests.sim.log import RECORD_BYTES
 from tests.sim.oracle import Oracle
 from tests.sim.violation import Violation
-from tests.sim.wire import UNSERVED, Answer, ask_offset, message, read_answers, unserved
+from tests.sim.wire import UNSERVED, Answer, ask_offset, delayed, message, read_answers, unserved
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End, SimNet
 
@@ -33,8 +34,9 @@ class Producer:
         first_value: int,
         pause_ms: int,
         prepares: float,
+        delays: float,
     ) -> None:
-        """``prepares``: the share of its messages that are prepared ones."""
+        """``prepares``, ``delays``: the shares of its messages that are prepared ones, and that are delayed."""
         self._process = process
         self._net = net
         self._oracle = oracle
@@ -42,6 +44,9 @@ class Producer:
         self._addresses = addresses
         self._prepares = prepares
         self._is_prepared = False
+        self._delays = delays
+        self._level = 0
+        self._size = RECORD_BYTES
         self._at = 0
         self._value = first_value
         self._pause_ms = pause_ms
@@ -64,6 +69,8 @@ class Producer:
             return
         self.is_waiting = True
         self._is_prepared = self._prepares > 0 and self._process.kernel.chance(self._prepares)
+        is_delayed = self._delays > 0 and not self._is_prepared and self._process.kernel.chance(self._delays)
+        self._level = self._process.kernel.random.randrange(1, 3) if is_delayed else 0
         self._oracle.sent(self._key, self._value)
         self._try()
 
@@ -93,7 +100,11 @@ class Producer:
         self._number += 1
         self._process.kernel.counts.add("sends")
         stamp = ProducerStamp(self._producer_id, self._producer_epoch, self._sequence)
-        end.send(message(self._number, stamp, self._value, is_prepared=self._is_prepared))
+        if self._level:
+            frame, self._size = delayed(self._number, stamp, self._value, self._level)
+        else:
+            frame, self._size = message(self._number, stamp, self._value, is_prepared=self._is_prepared), RECORD_BYTES
+        end.send(frame)
 
     def _failed(self, generation: int, *, move: bool, hint: str | None = None) -> None:
         if generation != self._generation or not self.is_waiting:
@@ -113,7 +124,9 @@ class Producer:
         if end is not self._end or not self.is_waiting or answer.number != self._number:
             return
         if answer.is_acked:
-            self._oracle.acknowledged(self._key, self._value, LogOffset(answer.end), answer.place)
+            self._process.kernel.counts.add("delayed messages acked", int(self._level > 0))
+            stored = answer.end + self._size - RECORD_BYTES if answer.end else 0
+            self._oracle.acknowledged(self._key, self._value, LogOffset(stored), answer.place)
             self._sequence += 1
             self._done()
         elif answer.is_number_lost:
@@ -173,7 +186,7 @@ class Consumer:
 
 
 class Petitioner:
-    """Asks for transactions, delays, timers and POP: who stores that as an ordinary message delivers it at once."""
+    """Asks for transactions, timers and POP: who stores that as an ordinary message delivers it at once."""
 
     def __init__(self, *, process: Process, net: SimNet, addresses: tuple[str, ...], pause_ms: int) -> None:
         self._process = process

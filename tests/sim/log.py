@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -52,6 +53,11 @@ class Record:
     value: int
     queue_offset: int
     is_queued: bool
+    topic: bytes = b"t"
+    queue_id: int = 0
+    stored_at_ms: int = 0
+    delivers: bytes = b""
+    """Of a delivery: the place of the record that waited for it."""
 
     @property
     def end(self) -> int:
@@ -176,6 +182,16 @@ def _is_own(content: bytes, at: int) -> bool:
     return content.startswith(b"ROLLCALL_SYS_", topic_at)
 
 
+def _named(record: bytes) -> tuple[bytes, int, int, bytes]:
+    """Topic, queue and store time, and the place that it delivers."""
+    (queue_id,), (stored_at_ms,) = struct.unpack_from(">i", record, 12), struct.unpack_from(">q", record, 56)
+    (body_bytes,) = struct.unpack_from(">I", record, _BODY_AT - 4)
+    topic_at = _BODY_AT + body_bytes + 1
+    topic = record[topic_at : topic_at + record[topic_at - 1]]
+    mark = re.search(rb"\x02ROLLCALL_DELIVERED\x01([0-9]+:[0-9]+)\x02", record[topic_at + len(topic) :])
+    return topic, queue_id, stored_at_ms, mark[1] if mark is not None else b""
+
+
 def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[int]) -> int:
     """Add the records of one segment, good or known as rotten; where they end: behind it, if a blank fills the rest."""
     at = 0
@@ -190,7 +206,8 @@ def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[in
             return base + at
         value = int.from_bytes(content[at + _BODY_AT : at + _BODY_AT + 8], "big")
         if not _is_own(content, at):
-            found.append(Record(base + at, size, value, place, is_queued=not sys_flag & PREPARED))
+            names = _named(content[at : at + size])
+            found.append(Record(base + at, size, value, place, not sys_flag & PREPARED, *names))
         at += size
     if struct.unpack_from(">II", content.ljust(at + 8, b"\0"), at)[1] == _BLANK:
         return base + len(content)

@@ -1,5 +1,5 @@
 """
-Mutants of what readers see: consume queues over cuts, offsets and locks of groups over changes of master, waiting pulls.
+Mutants of what readers see: consume queues over cuts, offsets, locks and deliveries over changes of master, waiting pulls.
 
 Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollcall_ha.broker.consuming.locks_core import LockVerdict
+from rollcall_ha.broker.delaying.deliveries import _Reign
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME
 from tests.sim.mutation import Function, Mutation, changed, constant
 
@@ -47,6 +48,16 @@ def _without_the_state(original: Function) -> Function:
     return mutated
 
 
+def _begins_at_once(_original: Function) -> Function:
+    def mutated(self: Any) -> Any:
+        epoch = self._reigning.master_epoch
+        if self._reign is None or self._reign.master_epoch != epoch:
+            self._reign = _Reign(epoch, list(self._folds.delivered.following))
+        return self._reign
+
+    return mutated
+
+
 FOLDS: tuple[Mutation, ...] = (
     Mutation(
         name="R31-needed",
@@ -76,6 +87,26 @@ FOLDS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_log_deletion.py::test_r19_a_queue_whose_records_are_all_gone_goes_on_where_it_was",
             "tests/unit/test_log_deletion.py::test_a_new_slave_is_whole_from_the_masters_first_byte_on",
+        ),
+    ),
+    Mutation(
+        name="I13-begins-at-once",
+        what="a new master delivers before it knows what the one before has delivered",
+        target="rollcall_ha.broker.delaying.deliveries:Deliveries._this_reign",
+        mutate=_begins_at_once,
+        tests=(
+            "tests/unit/test_delaying.py::test_a_new_master_delivered_what_its_predecessor_had_just_delivered",
+            "tests/property/test_delaying.py::test_what_was_delivered_by_a_master_that_died_was_delivered_again",
+        ),
+    ),
+    Mutation(
+        name="I13-deliveries-of-a-cut",
+        what="a cut leaves deliveries counted that it has taken out of the log",
+        target="rollcall_ha.broker.folds.delivered:Delivered.cut",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_folds_dispatcher.py::test_a_cut_left_deliveries_counted_that_are_gone",
+            "tests/unit/test_delaying.py::test_a_cut_delivery_was_never_made_again[False]",
         ),
     ),
     Mutation(

@@ -40,6 +40,7 @@ from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
+from tests.sim.delays import count_deliveries, look_at_deliveries
 from tests.sim.log import RECORD_BYTES, Record, ReplicaDisk
 from tests.sim.policies import PolicyJudge
 from tests.sim.rocketmq import RocketmqLaws
@@ -589,7 +590,13 @@ class Oracle:
                 if one != other:
                     return f"{name} of {first_id} ({len(one)} bytes) and {broker_id} ({len(other)} bytes) differ"
         held: dict[int, Record] = {}
-        for record in first.records():
+        records = first.records()
+        deliveries, waiting = look_at_deliveries(first.name, records, start=first.begin())
+        if missing := waiting.keys() - {record.delivers for record in deliveries}:
+            return f"{len(waiting)} messages were delayed, {len(missing)} of them are not delivered"
+        for record in records:
+            if record.delivers:
+                continue
             if record.value in held:
                 raise Violation(f"R18: message {record.value} ends at {held[record.value].end} and at {record.end}")
             held[record.value] = record
@@ -604,6 +611,7 @@ class Oracle:
         for value in held:
             if value not in facts.sent:
                 raise Violation(f"invented: message {value} was never sent")
+        count_deliveries(self.counts, first.history(), deliveries, waiting)
         return None
 
 

@@ -155,7 +155,16 @@ class Operator:
             self._stuck_since_us.pop(key, None)
         elif world.kernel.now_us - self._stuck_since_us.setdefault(key, world.kernel.now_us) >= SECOND:
             world.counts.add("unclean elections asked for")
-            world.elect(key, None, accepted_loss_bytes=1 << 40)
+            world.elect(key, self._least_harmed(key), accepted_loss_bytes=1 << 40)
+
+    def _least_harmed(self, key: SetKey) -> BrokerId | None:
+        """Whom an operator names who has read the alarms; None: the controllers choose."""
+        world = self._world
+        for broker in world.brokers.values():
+            if broker.plan.set_key == key and broker.disk.rotten and broker.node is not None and broker.node.alarms:
+                # Of the longest log nobody could copy the rotten record, and all behind it: the set would stay alone.
+                return next(iter(world.good_copies(broker)), None)
+        return None
 
     def _is_without_candidates(self, key: SetKey, state: SetState) -> bool:
         # An id whose grant was lost on its way is no machine's: nobody waits for it to come back.

@@ -58,6 +58,7 @@ def shape_of(seed: int) -> Shape:
         orders_switchovers=seed % 2 == 1,
         has_policies=seed % 10 == 3 and not grows,
         prepares=0.1 if seed % 2 == 0 else 0.0,
+        delays=0.2 if seed % 4 in (1, 2) else 0.0,
         cuts_controllers=seed % 5 in (1, 2),
         returns_masters=seed % 20 == 13 and not grows,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,

@@ -13,6 +13,7 @@ from typing import Any
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.record import Draft, record_bytes
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendOutcome, SendRefusal
+from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
@@ -29,7 +30,6 @@ OF_BEFORE = b"OF_BEFORE\x011\x02"
 UNSERVED = (
     (PREPARED, ""),
     (2 << 2, ""),
-    (0, "DELAY\x013\x02"),
     (0, "TIMER_DELAY_MS\x01500\x02"),
     (0, "TIMER_DELIVER_MS\x011800000000000\x02"),
     (0, "TRAN_MSG\x01true\x02"),
@@ -57,6 +57,16 @@ class Answer:
     reason: str
     code: int
     fields: dict[str, str]
+
+
+def delayed(number: int, stamp: ProducerStamp, value: int, level: int) -> tuple[bytes, int]:
+    """The frame that sends ``value`` with a delay, and the size of the record in which it waits."""
+    text = format_stamp(stamp.producer_id, stamp.producer_epoch, stamp.sequence)
+    properties = f"{STAMP_PROPERTY}\x01{text}\x02DELAY\x01{level}\x02"
+    body = value.to_bytes(8, "big").ljust(16, b".")
+    stored = properties.encode() + _BY_BROKER + b"REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
+    draft = Draft(topic=SCHEDULE_TOPIC, queue_id=level - 1, body=body, properties=stored)
+    return _send(number, 0, properties, body), record_bytes(draft, bytes(8))
 
 
 def message(number: int, stamp: ProducerStamp, value: int, *, is_prepared: bool = False) -> bytes:

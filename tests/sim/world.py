@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import structlog
 
 from rollcall_ha.broker.retention import shell as retention
+from rollcall_ha.broker.retention.core import Rules
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, OperatorCommand
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -40,7 +41,7 @@ from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers
 from tests.sim.client import Consumer, Petitioner, Producer
 from tests.sim.controller import ControllerNode
 from tests.sim.log import ReplicaDisk
-from tests.sim.log_laws import LogLaws
+from tests.sim.log_laws import FORCED_PERCENT, REFUSED_PERCENT, LogLaws
 from tests.sim.machine import Machine
 from tests.sim.oracle import Oracle
 from tests.sim.orders import Operator
@@ -92,6 +93,8 @@ class Shape:
     """And, behind the faults, they go back to the second replica, which is preferred."""
     prepares: float = 0.0
     """Share of prepared records, and somebody asks for what is not served (``client``)."""
+    delays: float = 0.0
+    """Share of delayed messages."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -191,15 +194,20 @@ def product_inside() -> Iterator[None]:
 
 @contextmanager
 def small_disks(shape: Shape) -> Iterator[None]:
-    """Within: brokers look at a small disk often, and the window of producers' numbers keeps none of their segments."""
+    """
+    Within: brokers look at a small disk often, delete by RocketMQ's shares of it, and keep no segment for the window of
+    producers' numbers.
+    """
     values: Any = retention
-    known = values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start
+    known = values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start, values.rules_of
+    rules = Rules(forced_percent=FORCED_PERCENT, refused_percent=REFUSED_PERCENT)
     if shape.disk_segments:
-        values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start = 400, 150, lambda end: end
+        values.LOOK_MS, values.LOOK_AGAIN_MS = 400, 150
+        values.window_start, values.rules_of = lambda end: end, lambda _settings: rules
     try:
         yield
     finally:
-        values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start = known
+        values.LOOK_MS, values.LOOK_AGAIN_MS, values.window_start, values.rules_of = known
 
 
 @contextmanager
@@ -597,6 +605,7 @@ class World:
                 first_value=(number + 1) * 1_000_000,
                 pause_ms=self.shape.pause_ms,
                 prepares=self.shape.prepares,
+                delays=self.shape.delays,
             )
             self.producers.append(producer)
             producer.start()

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
+from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
+from rollcall_ha.broker.consuming.tools import About, Tools
+from rollcall_ha.broker.consuming.topics import Topics
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
+from rollcall_ha.broker.protocol.topics import data_version
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame
 
@@ -135,9 +141,11 @@ class Member:
 
     def __init__(self, log: SetLog, time: Time, *, is_master: bool = False) -> None:
         self.log = log
+        self.time = time
         self.is_master = is_master
         self.broker_name = NAME
-        self.queue_count = 8
+        self.cluster = "c"
+        self.master_epoch = MasterEpoch(1)
         self.left_bytes = 0
         """What the folds have not taken in; they show nothing meanwhile."""
         self.refusal = ""
@@ -157,11 +165,40 @@ class Member:
             on_damaged=self.damage.append,
             again_bytes=1,  # one group per record: telling all of them takes several
         )
-        self.groups = Groups(self.consumers, standing=self, now_ms=lambda: time.now_ms)
+        self.topics = Topics(self.consumers, folds=self, records=self, standing=self, version=_version)
+        self.settings = GroupSettings(self.consumers, version=_version)
+        self.groups = Groups(self.consumers, standing=self, settings=self.settings, now_ms=lambda: time.now_ms)
         self.offsets = Offsets(
-            self.consumers, folds=self, records=self, standing=self, near_bytes=10_000_000, wake=self.woken.extend
+            self.consumers,
+            folds=self,
+            records=self,
+            standing=self,
+            topics=self.topics,
+            near_bytes=10_000_000,
+            wake=self.woken.extend,
         )
-        self.responders: dict[int, Responder] = self.groups.responders() | self.offsets.responders()
+        self.tools = Tools(
+            self.consumers,
+            groups=self.groups,
+            topics=self.topics,
+            folds=self,
+            records=self,
+            broker_name=NAME,
+            about=About(
+                config={"brokerName": NAME},
+                disk_share=lambda: self.disk_share,
+                wall_ms=lambda: 1_700_000_000_000,
+            ),
+            put_total=lambda: len(log.records),
+            pulled_total=lambda: self.pulled,
+            now_ms=lambda: time.now_ms,
+        )
+        self.disk_share: float | None = None
+        self.pulled = 0
+        parts = (self.groups, self.offsets, self.topics, self.settings, self.tools)
+        self.responders: dict[int, Responder] = {
+            code: answer for part in parts for code, answer in part.responders().items()
+        }
 
     @property
     def serves_reads(self) -> bool:
@@ -179,16 +216,18 @@ class Member:
         return memoryview(self.log.data)[offset : offset + size] if offset + size <= len(self.log.data) else None
 
     def queue(self, topic: bytes, queue_id: int) -> SetQueue | None:
-        known = not self.left_bytes and queue_id in self.queue_ids(topic)
-        return SetQueue(self.log, (topic, queue_id)) if known else None
+        return SetQueue(self.log, (topic, queue_id)) if queue_id in self.queue_ids(topic) else None
 
     def queue_ids(self, topic: bytes) -> Sequence[int]:
-        visible = self.log.records[: self.log.confirmed]
+        visible = () if self.left_bytes else self.log.records[: self.log.confirmed]
         return sorted({key[1] for key, _, _ in visible if key[0] == topic})
 
     @property
     def knows_all(self) -> bool:
         return self.log.min_offset == 0
+
+    def topic_names(self) -> Collection[bytes]:
+        return set() if self.left_bytes else {key[0] for key, _, _ in self.log.records[: self.log.confirmed]}
 
     def catch_up(self) -> int:
         return self.left_bytes
@@ -211,12 +250,17 @@ class Member:
         self.log.waiting.append((len(self.log.records), on_outcome))
 
 
+def _version(changes: int) -> dict[str, int]:
+    return data_version(changes, 1, 1_700_000_000_000)
+
+
 class Client:
     """A client's link to one replica."""
 
     def __init__(self, member: Member, client_id: str = "c1", peer: str = "10.0.0.1:4000") -> None:
         self.member = member
         self.client_id = client_id
+        self.certificate: PeerCertificate | None = None
         self.peer = peer
         self.answers: list[Frame] = []
         self.news: list[str] = []

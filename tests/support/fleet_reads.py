@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from tests.support.fleet_links import listen_socket
@@ -28,6 +29,8 @@ class Pulled(NamedTuple):
     records: list[tuple[int, bytes]]
     """(queue offset, body)."""
     remark: str
+    refusals: list[tuple[int, int]]
+    """Of each record, its place in the log, and how often it was refused."""
 
 
 class ConsumerLink:
@@ -84,9 +87,31 @@ class ConsumerLink:
             subVersion=0, expressionType="TAG",
         )  # fmt: skip
         told = answer.ext_fields or {}
-        found = [(record.queue_offset, bytes(record.body)) for record in _records(answer.body)]
+        records = list(_records(answer.body))
+        found = [(record.queue_offset, bytes(record.body)) for record in records]
+        refusals = [(int(record.physical_offset), record.reconsume_times) for record in records]
         next_offset, max_offset = int(told["nextBeginOffset"]), int(told["maxOffset"])
-        return Pulled(answer.code, next_offset, max_offset, found, answer.remark or "")
+        return Pulled(answer.code, next_offset, max_offset, found, answer.remark or "", refusals)
+
+    def pull_one(self, topic: str, queue_id: int, offset: int) -> Pulled:
+        """The record at ``offset``, which is not there yet."""
+        deadline = time.monotonic() + 3 * ANSWER_S_MAX
+        while (pulled := self.pull(topic, queue_id, offset, wait_ms=15_000, messages=1)).code in (2, 19):
+            assert time.monotonic() < deadline, f"nothing at {offset} of {topic}:{queue_id}"
+        assert pulled.code == 0, pulled
+        return pulled
+
+    def send(self, topic: str, body: bytes, *, level: int = 0) -> int:
+        """The place in the log of a message, which waits at ``level`` first."""
+        properties = f"DELAY\x01{level}\x02" if level else ""
+        answer = self.ask(310, body, a="g", b=topic, c="TBW102", d=4, e=0, f=0, g=0, h=0, i=properties, j=0)
+        assert answer.code == 0, answer
+        return int((answer.ext_fields or {})["msgId"][16:], 16)
+
+    def give_back(self, place: int, *, level: int, times_max: int) -> int:
+        """The code of the answer."""
+        answer = self.ask(36, group=self.group, offset=place, delayLevel=level, maxReconsumeTimes=times_max)
+        return answer.code
 
     def commit(self, topic: str, queue_id: int, offset: int) -> Frame:
         return self.ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rollcall_ha.broker.folds.consume_queue import UNIT, UNIT_BYTES, queue_folde
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.folds.ports import FoldSizes
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, delivered_place
 from rollcall_ha.epoch.model import LogOffset
 from tests.support.log_tools import PlainRecord, read_by_the_document
 
@@ -83,6 +85,40 @@ def expected(root: Path, end: int, *, start: int = 0) -> Units:
         if start <= record.offset and record.offset + record.size <= end:
             found.setdefault((record.topic, record.queue_id), []).append((record.offset, record.size))
     return found
+
+
+def delivered(root: Path, end: int) -> list[int]:
+    """By level, from 0: the next place to deliver, by the records of the log's files below ``end``."""
+    following = [0] * 18
+    for record in read_by_the_document(root / "commitlog"):
+        found = re.search(rb"(?:\A|\x02)ROLLCALL_DELIVERED\x01(\d+):(\d+)\x02", record.properties)
+        if found is not None and record.offset + record.size <= end:
+            following[int(found[1]) - 1] = max(following[int(found[1]) - 1], int(found[2]) + 1)
+    return following
+
+
+def waiting_in(root: Path) -> set[tuple[int, int]]:
+    """Level, from 0, and place of the delayed messages that no record of the log delivers."""
+    waits: set[tuple[int, int]] = set()
+    for record in read_by_the_document(root / "commitlog"):
+        if record.topic == SCHEDULE_TOPIC:
+            waits.add((record.queue_id, record.queue_offset))
+        elif (place := delivered_place(record.properties)) is not None:
+            waits.discard((place[0] - 1, place[1]))
+    return waits
+
+
+def waiting_by(folds: Dispatcher) -> set[tuple[int, int]]:
+    """As ``waiting_in``: what a master would deliver by these folds."""
+    waits: set[tuple[int, int]] = set()
+    for level, following in enumerate(folds.delivered.following):
+        queue = folds.queue(SCHEDULE_TOPIC, level)
+        if queue is None:
+            continue
+        for at in range(max(following, queue.min_offset), queue.max_offset):
+            if UNIT.unpack(queue.units(at, 1))[0] >= folds.min_offset:
+                waits.add((level, at))
+    return waits
 
 
 def of_queue(records: list[PlainRecord], key: tuple[bytes, int]) -> list[PlainRecord]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +14,7 @@ from rollcall_ha.broker.folds.dispatcher import tags_of
 from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.broker.protocol.java_hash import tags_code
+from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.remoting.codes import FLAG_RESPONSE
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
@@ -105,6 +106,9 @@ class FoldedLog:
     def queue_ids(self, topic: bytes) -> Sequence[int]:
         return sorted(queue_id for name, queue_id in self.queues if name == topic)
 
+    def topic_names(self) -> Collection[bytes]:
+        return {name for name, _ in self.queues}
+
     def catch_up(self) -> int:
         self.catch_ups += 1
         taken, self._pending = self._pending[: self.catch_up_max], self._pending[self.catch_up_max :]
@@ -141,8 +145,9 @@ class FoldedStanding(msgspec.Struct):
     """A master that serves, until it is told otherwise."""
 
     is_master: bool = True
+    cluster: str = "c"
     broker_name: str = "broker-a"
-    queue_count: int = 4
+    master_epoch: MasterEpoch = MasterEpoch(1)
     serves_reads: bool = True
 
 

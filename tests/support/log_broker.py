@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, GateState
@@ -34,6 +36,7 @@ class LogBroker:
         self.confirms_at_once = True
         self.first_acks: list[tuple[MasterEpoch, int, int | None]] = []
         self.woken = 0
+        self.wall_ms: Callable[[], int] = lambda: 1_700_000_000_001
         self.gate = Gate()
         self._marks = ThreadPoolExecutor(max_workers=1)
         self.route = RouteState(cluster="c", broker_name="b", master_epoch=MasterEpoch(0), master=None, replicas=())
@@ -48,7 +51,7 @@ class LogBroker:
             self.gate,
             store_host=STORE_HOST,
             broker_properties=b"CLUSTER\x01c\x02",
-            now_ms=lambda: 1_700_000_000_001,
+            now_ms=self._now_ms,
             now_us=Parts().now_us,
             wake_links=self.wake,
             on_first_ack=lambda *seen: self.first_acks.append(seen),
@@ -58,10 +61,19 @@ class LogBroker:
         self.room = ConsumerRoom(
             log=self.log,
             folds=self.folds,
-            appender=OwnSends(self.put, host=STORE_HOST, now_ms=lambda: 1_700_000_000_001),
+            appender=OwnSends(self.put, host=STORE_HOST, now_ms=self._now_ms),
             standing=GateStanding(self.gate, self.probe.set_key),
+            about=About(
+                config={},
+                disk_share=lambda: None,
+                wall_ms=lambda: 1_700_000_000_001,
+            ),
+            put_total=lambda: self.put.counters.appended,
+            limits=self.put.delay_limits,
             now_ms=Parts().now_ms,
+            wall_ms=self._now_ms,
         )
+        self.put.topics = self.room.topics
         self.service = ListenService(
             put=self.put, word=self, responders=self.room.responders, on_disconnected=self.room.disconnected
         )
@@ -70,6 +82,9 @@ class LogBroker:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
+
+    def _now_ms(self) -> int:
+        return self.wall_ms()
 
     def wake(self) -> None:
         self.woken += 1

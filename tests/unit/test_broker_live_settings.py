@@ -162,14 +162,15 @@ def test_open_links_wait_by_the_shorter_timeout_only_when_their_other_end_knows_
     asyncio.run(story())
 
 
-def test_a_replica_hands_the_limit_of_waiting_sends_to_its_put_path() -> None:
+def test_a_replica_hands_the_settings_of_sends_to_its_put_path_and_its_topics() -> None:
     """Told by controllers that do not know the key, it goes by the default."""
-    put = SimpleNamespace(ack_timeout_ms=0)
+    put, topics = SimpleNamespace(ack_timeout_ms=0), SimpleNamespace(creates=None)
     parts = {name: Mock() for name in ("machine", "session", "ends", "writes")}
-    replica = cast("Replica", SimpleNamespace(put=put, _reign=None, **parts))
-    for settings, taken in ((replace(TOLD.settings, ack_timeout_ms=3_000), 3_000), (TOLD.settings, 5_000)):
+    replica = cast("Replica", SimpleNamespace(put=put, consuming=SimpleNamespace(topics=topics), _reign=None, **parts))
+    other = replace(TOLD.settings, ack_timeout_ms=3_000, auto_create_topics=0)
+    for settings, taken in ((other, (3_000, False)), (TOLD.settings, (5_000, True))):
         Replica._retimed(replica, FILE, settings)
-        assert put.ack_timeout_ms == taken
+        assert (put.ack_timeout_ms, topics.creates) == taken
 
 
 def test_a_stop_of_writes_is_told_by_the_new_limit() -> None:

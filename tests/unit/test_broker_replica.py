@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
@@ -131,6 +132,7 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
     folds = open_folds(directory, log)
     with ThreadPoolExecutor(max_workers=1) as disk, ThreadPoolExecutor(max_workers=1) as marks:
         replica = Replica(
+            about=About(config={}, disk_share=lambda: None, wall_ms=lambda: 1),
             config=config,
             remembered=remembered,
             files=files,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.client import producer as client_producer
+from rollcall_ha.broker.client import routes as client_routes
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
-from rollcall_ha.broker.protocol.codes import SendOutcome
+from rollcall_ha.broker.client.sets import find_sets, is_ours
+from rollcall_ha.broker.protocol.codes import ClientCode, SendOutcome
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
+from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials, TlsFiles
 from tests.support.fleet_certs import FleetCertificates
@@ -204,6 +208,23 @@ def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_topic_that_takes_nothing_fails_its_sends_at_once_and_no_others(tmp_path: Path) -> None:
+    """Sent again to each master, they would wait for their whole time and hold up what is behind them."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker, Producer([broker.address]) as producer:
+            await producer.send("T", b"a")
+            assert not broker.folds.catch_up(), "T has a message, and stays"
+            broker.room.topics.creates = False
+            with pytest.raises(SendFailedError, match="auto_create_topics is 0") as refused:
+                await producer.send("U", b"x")
+            await producer.send("T", b"b")
+        assert refused.value.outcome is SendOutcome.NOT_APPENDED
+        assert bodies(broker) == [b"a", b"b"]
+
+    run(body)
+
+
 def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Path) -> None:
     """R18: a producer whose numbers were cut with the log hears "gap" and goes on in a new producer epoch."""
 
@@ -228,7 +249,7 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It showed the certificate of its start for ever; no broker took it any more once that had ended."""
-    monkeypatch.setattr(client_producer, "LOOK_INTERVAL_MS", 1)
+    monkeypatch.setattr(client_routes, "LOOK_INTERVAL_MS", 1)
     certificates = FleetCertificates(tmp_path / "certificates")
 
     async def body() -> None:
@@ -287,5 +308,60 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
             await each.stop()
         first.log.close(is_clean=False)
         assert bodies(second) == [b"after"]
+
+    run(body)
+
+
+class JavaSet:
+    """A name server and a broker of RocketMQ's in one: no watches, no reasons; each message is refused once as busy."""
+
+    def __init__(self) -> None:
+        self.server = RemotingServer(self)
+        self.seen: Counter[bytes] = Counter()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.code == ClientCode.GET_ROUTE_BY_TOPIC:
+                # As fastjson writes it: keys that are numbers stand without quotes.
+                body = (
+                    '{"brokerDatas":[{"brokerAddrs":{0:"%s"},"brokerName":"j","cluster":"C"}],"filterServerTable":{},'
+                    '"queueDatas":[{"brokerName":"j","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+                )
+                connection.respond(frame, 0, body=(body % self.address).encode())
+            elif frame.code == ClientCode.SEND_MESSAGE_V2:
+                self.seen[frame.body] += 1
+                is_first = self.seen[frame.body] == 1
+                fields = None if is_first else {"msgId": "x", "queueId": "0", "queueOffset": "7"}
+                connection.respond(frame, 2 if is_first else 0, ext_fields=fields, remark="[REJECTREQUEST]")
+            else:
+                connection.respond(frame, 3, remark="not supported")
+
+
+def test_a_broker_of_rocketmqs_that_is_busy_is_asked_again_for_that_message_alone() -> None:
+    """It knows no numbers: the whole window, sent again by a new link, would be there twice."""
+
+    async def body() -> None:
+        java = JavaSet()
+        await java.server.start("127.0.0.1", 0)
+        async with Producer([java.address], topic="T", set_name="j", queue_count=4) as producer:
+            results = await asyncio.gather(*(producer.send("T", b"%d" % number) for number in range(20)))
+        assert {(each.message_id, each.attempts) for each in results} == {("x", 2)}
+        assert set(java.seen.values()) == {2}
+        assert producer.counters.links == 1
+        found, troubles = await find_sets([java.address, "127.0.0.1:9"], ["T"])
+        assert (found["j"].addresses, found["j"].queue_counts) == ((java.address,), {"T": 4})
+        assert len(troubles) == 1
+        assert await is_ours(found["j"]) is False
+        await java.server.stop()
 
     run(body)

@@ -10,9 +10,10 @@ import pytest
 from rollcall_ha.broker.consuming import pulls, waiting
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.pulls import Pulls
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, Refused
+from rollcall_ha.broker.protocol.record import RecordView
+from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 from tests.support.folded import T0, FoldedLink, FoldedLog, FoldedStanding, play
@@ -33,6 +34,8 @@ class Broker:
         self.log = log or FoldedLog()
         self.link = FoldedLink()
         self.standing = FoldedStanding()
+        self.rows: dict[str, TopicRow | None] = {}
+        self.refused: dict[str, Refused] = {}
         self.filters: dict[tuple[str, str], Filter | Refused] = {}
         self.commits: list[tuple[str, str, int, int]] = []
         self.damages: list[str] = []
@@ -42,12 +45,23 @@ class Broker:
             records=self.log,
             standing=self.standing,
             subscriptions=self,
+            topics=self,
             offsets=self,
             log_ends=lambda: self.log,
             on_damaged=self.damages.append,
             near_bytes=1_000,
         )
         self.responders = self.pulls.responders()
+
+    def find(self, topic: str) -> TopicRow | None:
+        count = max([3, *self.log.queue_ids(topic.encode())]) + 1
+        return self.rows.get(topic, TopicRow(read_queue_nums=count, write_queue_nums=count))
+
+    def absence(self, topic: str) -> Refused:
+        return Refused(ClientResult.TOPIC_NOT_EXIST, topic)
+
+    def refusal_of(self, group: str) -> Refused | None:
+        return self.refused.get(group)
 
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
         refused = Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, f"group {group} is not here ({sub_version})")
@@ -134,7 +148,7 @@ def test_a_pull_that_nobody_waits_for_is_not_answered() -> None:
     assert Broker(a_log(b"one")).ask(ClientCode.PULL_MESSAGE, {"topic": "T"}, flag=FLAG_ONE_WAY) is None
 
 
-@pytest.mark.parametrize(("queue_id", "code"), [(3, 19), (4, 29), (-1, 29), (9, 0)])
+@pytest.mark.parametrize(("queue_id", "code"), [(3, 19), (10, 29), (-1, 29), (9, 0)])
 def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: int) -> None:
     """One with messages is read, be there more of them than the topic has now."""
     log = FoldedLog()
@@ -143,7 +157,26 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(queue_id: int, code: in
 
     assert found.code == code
     if code == 29:
-        assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 4 queues, from 0", 0)
+        assert (found.remark, place(found)[1]) == (f"queueId {queue_id}: topic T has 10 queues to read, from 0", 0)
+
+
+def test_a_topic_that_may_not_be_read_and_a_group_that_may_not_consume_get_nothing() -> None:
+    """Also a pull that waits already, when the topic is closed."""
+
+    async def story(_: SimLoop) -> None:
+        broker = Broker(a_log(b"one"))
+        assert broker.pull(1, HOLD) is None
+        broker.rows["T"] = TopicRow(perm=2)
+        closed = broker.pulled(0, NOW)
+        assert (closed.code, closed.remark) == (16, "topic T has permission 2, without 4 (read)")
+        broker.log.grow(b"two")
+        assert broker.link.last.code == 16
+        broker.rows["T"] = None
+        assert broker.pulled(0, NOW).code == 17
+        broker.refused["g"] = Refused(ClientResult.NO_PERMISSION, "not this group")
+        assert broker.pulled(0, NOW).remark == "not this group"
+
+    play(story)
 
 
 def test_a_pull_without_a_subscription_has_that_of_its_group() -> None:

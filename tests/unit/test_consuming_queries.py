@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from rollcall_ha.broker.consuming import queries
+from rollcall_ha.broker.consuming import queries, reading
 from rollcall_ha.broker.consuming.queries import PLACES_MAX, Queries
 from rollcall_ha.broker.folds.key_index import KeyIndex
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm
 from tests.support.folded import FoldedLink, FoldedLog
@@ -184,7 +184,7 @@ def test_a_record_that_fits_into_no_frame_is_not_tried(monkeypatch: pytest.Monke
     """Encoding it would raise into the loop."""
     broker = Broker()
     place = broker.put(b"x" * 500, keys="k")
-    monkeypatch.setattr(queries, "RECORD_BYTES_MAX", 400)
+    monkeypatch.setattr(reading, "RECORD_BYTES_MAX", 400)
 
     assert broker.view(place).code == ClientResult.SYSTEM_ERROR
     assert broker.query("k").code == ClientResult.QUERY_NOT_FOUND

@@ -16,8 +16,8 @@ from rollcall_ha.broker.consuming.reading import (
     QueueDamaged,
     QueueReader,
 )
-from rollcall_ha.broker.log.record import RecordView
 from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.record import RecordView
 from tests.support.folded import T0, UNIT, FoldedLog
 
 NEAR = 1 << 40

@@ -612,3 +612,37 @@ def test_readers_are_told_when_confirm_reaches_the_start_of_the_own_epoch(tmp_pa
         crash(log)
 
     asyncio.run(run())
+
+
+def test_a_cut_left_deliveries_counted_that_are_gone(tmp_path: Path) -> None:
+    """Within the steps of marks, and below all of them; a start that finds a mark of a longer log goes back as well."""
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    ends = []
+    for n in range(40):
+        append_all(log, draft(properties=b"ROLLCALL_DELIVERED\x012:%d\x02" % n))
+        confirm_all(log)
+        take_all(folds)
+        ends.append(log.max_offset)
+        if n % 2 and n > 4:
+            mark(folds)
+    assert folds.delivered.following[1] == 40
+    folds.rest(is_resting=True)
+    for n in (30, 3):
+        folds.before_cut()
+        log.cut(ends[n], CutReason.TRUNCATION)
+        folds.cut(log.max_offset)
+        assert folds.delivered.following[1] == n + 1
+    folds.rest(is_resting=False)
+    for n in range(4, 9):
+        append_all(log, draft(properties=b"ROLLCALL_DELIVERED\x012:%d\x02" % n))
+    confirm_all(log)
+    take_all(folds)
+    mark(folds)
+    log.cut(ends[6], CutReason.TRUNCATION)
+    crash(log)
+    log = open_log(tmp_path)
+    folds = open_folds(tmp_path, log)
+    assert folds.dispatched_offset == ends[6]
+    assert folds.delivered.following[1] == 7
+    crash(log)

@@ -83,6 +83,10 @@ def test_probe_routes_offsets_and_unknown_codes_are_answered(tmp_path: Path) -> 
         assert (await ask(ClientCode.GET_MIN_OFFSET, topic="T", queueId="0")).ext_fields == {"offset": "0"}
         assert (await ask(ClientCode.GET_MAX_OFFSET, topic="T")).code == 1
         assert b'"0":"127.0.0.1' in (await ask(ClientCode.GET_ROUTE_BY_TOPIC, topic="T")).body
+        retry = (await ask(ClientCode.GET_ROUTE_BY_TOPIC, topic="%RETRY%g")).body
+        assert b'"perm":6,"readQueueNums":1,"topicSysFlag":0,"writeQueueNums":1' in retry
+        broker.room.topics.creates = False
+        assert (await ask(ClientCode.GET_ROUTE_BY_TOPIC, topic="unheard")).code == 17
         assert (await ask(4711)).code == 3
         assert (await ask(ClientCode.WATCH_ROUTE, masterEpoch="zz")).code == 1
 

@@ -14,7 +14,9 @@ import pytest
 
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath, _Waiting
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
+from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
+from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
@@ -276,7 +278,7 @@ def test_an_illegal_message_in_a_batch_is_refused_alone(broker: LogBroker) -> No
     [
         (4, ""),
         (12, "K\x01v\x02"),
-        *((0, f"K\x01v\x02{name}\x011\x02") for name in ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "POP_CK")),
+        *((0, f"K\x01v\x02{name}\x011\x02") for name in ("TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "POP_CK")),
         (0, "TRAN_MSG\x01true\x02"),
     ],
 )
@@ -309,6 +311,56 @@ def test_properties_that_only_look_like_it_are_taken(broker: LogBroker, properti
     broker.put.handle(sink, [ordinary])
     broker.put.release(broker.log.max_offset)
     assert sink.answers[1][0] == ClientResult.PUT_OK
+
+
+class _Told:
+    """Topics as a test says."""
+
+    def __init__(self, row: TopicRow | None, refused: ClientResult = ClientResult.TOPIC_NOT_EXIST) -> None:
+        self.row, self.refused, self.asked = row, refused, 0
+
+    def find(self, topic: str) -> TopicRow | None:
+        self.asked += 1
+        return self.row if topic == "T" else None
+
+    def absence(self, topic: str) -> Refused:
+        return Refused(self.refused, f"no topic {topic}")
+
+
+@pytest.mark.parametrize(
+    ("topics", "answer"),
+    [
+        (_Told(None), (17, "no-topic", "not-appended")),
+        (_Told(None, ClientResult.SYSTEM_BUSY), (2, "overloaded", "not-appended")),
+        (_Told(TopicRow(perm=4)), (16, "no-permission", "not-appended")),
+        (_Told(TopicRow(read_queue_nums=2, write_queue_nums=3)), (29, "no-queue", "not-appended")),
+    ],
+)
+def test_what_a_topic_does_not_take_is_refused_and_a_duplicate_is_not(
+    broker: LogBroker, topics: _Told, answer: tuple[int, str, str]
+) -> None:
+    """Refused as "not appended", the repeat of a message that is in the log would be a second one (R18)."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1, 0, queue_id=3)])
+    broker.put.topics = topics
+    broker.put.handle(sink, [send(2, queue_id=3), send(3, 0, queue_id=3)])
+    assert sink.answers == {2: answer}
+    broker.put.release(broker.log.max_offset)
+
+    assert {opaque: code for opaque, (code, _, _) in sink.answers.items()} == {1: 0, 2: answer[0], 3: 0}
+    assert broker.put.counters.appended == 1
+
+
+def test_a_broker_that_picks_the_queue_takes_one_that_is_written_to(broker: LogBroker) -> None:
+    """And asks once for a batch, not for each of its messages."""
+    sink, topics = Sink(), _Told(TopicRow(read_queue_nums=8, write_queue_nums=2))
+    broker.put.topics = topics
+    for _ in range(2):
+        broker.put.handle(sink, [send(opaque, queue_id=-1) for opaque in range(2)])
+        broker.put.release(broker.log.max_offset)
+
+    assert topics.asked == 2
+    assert sorted(queue for _, queue, _, _ in broker.log.queues.rows()) == [0, 1]
 
 
 def test_a_batch_message_is_appended_as_a_whole_and_answered_once(broker: LogBroker) -> None:

@@ -15,9 +15,10 @@ from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
 from rollcall_ha.broker.log.preallocation import lead_bytes
-from rollcall_ha.broker.log.record import RecordError, pack_blank
+from rollcall_ha.broker.log.record import pack_blank
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import (

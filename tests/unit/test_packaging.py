@@ -160,8 +160,9 @@ class Forbid(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Forbid())
 """
 USE_CLIENT = """
-import asyncio, httpx
+import asyncio, httpx, logging
 from rollcall_ha.client.client import Client
+from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer
 from rollcall_ha.broker.client.producer import Producer, SendFailedError
 
 fresh = {"readFrom": "c1", "term": 1, "index": 2, "ageMs": 3, "isAuthoritative": True, "isStale": False}
@@ -177,6 +178,9 @@ async def send():
             print("producer", failed.outcome)
 
 asyncio.run(send())
+logging.disable()  # it says why it waits
+with BlockingConsumer(Consumer(["127.0.0.1:1"], group="g", topics={"topic": "*"})) as consumer:
+    print("consumer", consumer.poll(wait_ms=10))
 """
 
 
@@ -195,11 +199,11 @@ def modules_of(extras: list[str]) -> set[str]:
 
 @pytest.mark.slow
 def test_client_and_producer_need_the_base_alone() -> None:
-    """With every other library forbidden the REST client reads a page and the producer looks for a broker."""
+    """With every other library forbidden the REST client reads a page; producer and consumer look for a broker."""
     done = run_with(modules_of(["base"]), USE_CLIENT)
 
     assert done.stderr == ""
-    assert done.stdout.split("\n") == ["REST 2", "producer not-appended", ""]
+    assert done.stdout.split("\n") == ["REST 2", "producer not-appended", "consumer []", ""]
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset
 GIB = 1024**3
 NOW_MS = 1_700_000_000_000
 FILE = PRESETS[Preset.NORMAL]
-RULES = rules_of(settings_of(FILE))
+ROCKETMQS = replace(settings_of(FILE), retention_hours=72, retention_forced_percent=85, sends_refused_percent=90)
+RULES = rules_of(ROCKETMQS)
 
 
 def segments(*hours: int | None, base: int = 0) -> tuple[SegmentAge, ...]:
@@ -39,8 +40,11 @@ def facts(*hours: int | None, used_percent: int = 50, needs: tuple[Need, ...] = 
     )
 
 
-def test_the_defaults_are_rocketmqs() -> None:
+def test_rules_are_the_settings_and_nothing_is_deleted_or_refused_before_somebody_sets_them() -> None:
     assert Rules(keep_ms=72 * HOUR_MS, forced_percent=85, refused_percent=90, segments_max=10) == RULES
+    unset = rules_of(settings_of(FILE))
+    assert unset == Rules(segments_max=10)
+    assert decide(facts(100_000, None, used_percent=100), unset) == Decision()
 
 
 def test_a_segment_goes_when_its_newest_record_is_old() -> None:

@@ -61,6 +61,9 @@ class Old:
         self.failures: list[BaseException] = []
         self.settings = LiveSettings(PRESETS[Preset.NORMAL], lambda *_: None)
         self.settings.is_known = True
+        self.settings.settings = msgspec.structs.replace(
+            self.settings.settings, retention_hours=72, retention_forced_percent=85, sends_refused_percent=90
+        )
         self.retention = Retention(
             log=broker.log,
             folds=broker.folds,
@@ -160,7 +163,7 @@ def test_a_log_of_four_days_loses_its_front_when_its_queues_are_told(
 def test_nothing_is_deleted_before_a_controller_has_said_what_is_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operator keeps all; a broker that starts while no controller is up went by the default of three days."""
+    """An operator keeps all; a broker that starts while no controller is up went by the three days of its file."""
 
     async def body(old: Old) -> None:
         old.settings.is_known = False

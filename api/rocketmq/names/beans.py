@@ -56,6 +56,8 @@ class RegisterHeader(BrokerHeader):
     enable_acting_master: bool | None = None
     compressed: bool | None = None
     body_crc32: int | None = None
+    is_whole: bool | None = None
+    """Ours: topics of its set that the table lacks were deleted. Java's brokers leave that to 216."""
 
 
 class TopicHeader(Header):

@@ -200,7 +200,7 @@ class NameMachine:
             seen_ms=request.now_ms,
             connection=request.connection,
         )
-        is_taken = self.table.register(entry, topics)
+        is_taken = self.table.register(entry, topics, is_whole=bool(header.is_whole))
         order = self.table.keys.get(ORDER_NAMESPACE)
         return NameAnswer(
             header=self._master_for(entry) if is_taken else RegisteredNameHeader(),

@@ -144,9 +144,11 @@ class NameTable(msgspec.Struct):
 
     # --- what brokers say --------------------------------------------------------------------------------------------
 
-    def register(self, entry: RegisteredBroker, topics: TopicTable) -> bool:
+    def register(self, entry: RegisteredBroker, topics: TopicTable, *, is_whole: bool = False) -> bool:
         """
         A 103. False: it came from a master of the past and changes nothing.
+
+        ``is_whole``: its set has no topics but these.
 
         Raises ``NamesRefused``.
         """
@@ -166,7 +168,7 @@ class NameTable(msgspec.Struct):
             self.changes += 1
         # Not at each 103, every 30 s: write permission that an operator has wiped (205) would come back by itself.
         if entry.taken != entry.version and self.is_source(entry):
-            self._take_topics(entry.name, topics)
+            self._take_topics(entry.name, topics, is_whole=is_whole)
             self._put(replace(entry, taken=entry.version))
         return True
 
@@ -204,7 +206,7 @@ class NameTable(msgspec.Struct):
             return mine is not None
         return entry.acts_as_master is not None and mine == min(roles)
 
-    def _take_topics(self, name: str, topics: TopicTable) -> None:
+    def _take_topics(self, name: str, topics: TopicTable, *, is_whole: bool) -> None:
         added = topics.topic_config_table.keys() - self.queues.keys()
         if len(self.queues) + len(added) > TOPICS_MAX:
             raise NamesRefused(f"{len(self.queues)} topics are known and {len(added)} more came; at most {TOPICS_MAX}")
@@ -212,6 +214,9 @@ class NameTable(msgspec.Struct):
             if len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
                 raise NamesRefused(f"topic {topic[:40]}… is longer than {TOPIC_NAME_BYTES_MAX} bytes")
             self.queues.setdefault(topic, {})[name] = _queues_of(name, config)
+        if is_whole:
+            gone = [topic for topic, by_name in self.queues.items() if name in by_name]
+            self._forget_queues([topic for topic in gone if topic not in topics.topic_config_table], {name})
         for topic, mapping in topics.topic_queue_mapping_info_map.items():
             self.mappings.setdefault(topic, {})[name] = mapping
         self.changes += 1

@@ -35,6 +35,9 @@ HEARTBEAT_S = 1.0
 BUSY_MAX = 64
 """Replicas that register at the same time."""
 MASTER_STILL_EXISTS = 2011
+ELECT_AGAIN_S = 5.0
+"""RocketMQ's, between looks of a broker that knows no master."""
+ELECTIONS_MAX = 6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,9 +135,19 @@ class Replica(QuietHandler):
         self._learn(answer)
         self.beat()
         if not (answer.ext_fields or {}).get("masterBrokerId"):
-            answer = await self._ask(RequestCode.ELECT_MASTER, {**set_fields, **own, "designateElect": "false"})
-            self._learn(answer)
+            await self._elect({**set_fields, **own, "designateElect": "false"})
         self.is_registered = not self.refused
+
+    async def _elect(self, fields: dict[str, str]) -> None:
+        """As RocketMQ's broker, which asks again while its set has no master; the last word counts. Raises ``RemotingError``."""
+        for left in reversed(range(ELECTIONS_MAX)):
+            answer = await self._ask(RequestCode.ELECT_MASTER, fields, may_refuse=left > 0)
+            self._learn(answer)
+            if self.master_epoch or not left:
+                return
+            # A busy controller has not counted the first heartbeat yet.
+            self.beat()
+            await asyncio.sleep(ELECT_AGAIN_S)
 
     def _learn(self, answer: Frame) -> None:
         fields = answer.ext_fields or {}
@@ -177,10 +190,12 @@ class Replica(QuietHandler):
         )
         self.beats += 1
 
-    async def _ask(self, code: RequestCode, fields: dict[str, str], body: bytes = b"") -> Frame:
+    async def _ask(
+        self, code: RequestCode, fields: dict[str, str], body: bytes = b"", *, may_refuse: bool = False
+    ) -> Frame:
         assert self._link is not None
         answer = await self._link.request(code, ext_fields=fields, body=body, timeout_ms=RPC_TIMEOUT_MS)
-        if answer.code not in (0, MASTER_STILL_EXISTS):
+        if answer.code not in (0, MASTER_STILL_EXISTS) and not may_refuse:
             self.refused = self.refused or f"{code.name} was answered {answer.code}: {answer.remark}"
         return answer
 

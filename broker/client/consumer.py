@@ -1,0 +1,666 @@
+"""
+A consumer of topics, in a group, that follows the masters of their sets: ours, or RocketMQ's.
+
+Here: its tasks, what it asks brokers, handlers and polls. Not here: which queue is whose (``rebalance``), what may be
+committed and what an answer means (``progress``), links and routes (``sets``).
+
+Rule 1: at least once. An offset is committed when all in front of it is finished: its handler has returned, or ``done``
+was said. After a failover, a change of members or the end of a process some messages are given again.
+Rule 2: one task for each queue, and as many as were asked for that handle; none for a message.
+Rule 3: what is read and not finished has limits, of a queue and of all together.
+Rule 4: ordered: a queue is read with the lock of its broker only, one batch of it at a time, and a batch that fails is
+tried again before all that is behind it.
+Rule 5: a message whose handler fails goes back to the broker, which gives it again later; where the broker takes none
+back it is tried again here. After ``ATTEMPTS_MAX`` times the consumer ends, and the message is not committed: passed by
+in silence, it would be lost.
+Rule 6: commits are answered, one at a time, so that none overtakes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from rollcall_ha.broker.client import rebalance
+from rollcall_ha.broker.client.messages import Message, decode_messages
+from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step, changes, step_of
+from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, next_offset_of
+from rollcall_ha.broker.client.routes import RouteWatcher, renewing
+from rollcall_ha.broker.client.sets import MasterLink, find_sets, is_ours
+from rollcall_ha.broker.protocol.consumers import GROUP_PATTERN, NONSENSE, MessageQueue, Subscription
+from rollcall_ha.broker.protocol.record import RecordError
+from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
+from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials
+
+__all__ = ["BlockingConsumer", "Consumer", "ConsumerError", "Handler", "Start"]
+
+T = TypeVar("T")
+Handler = Callable[[Sequence[Message]], Awaitable[None]]
+"""Gets messages of one queue, in its order. An error that it raises is about all of them."""
+OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of all queues, read and not finished; a pull that is under way may bring one answer more."""
+HELD_MS_MIN: Final = 1_000
+"""A pull that took as long was held by its broker."""
+HEARTBEAT_MS: Final = 30_000
+REBALANCE_MS: Final = 20_000
+SEARCH_MS: Final = 1_000
+"""Between looks for queues or masters that are not found."""
+STEER_PAUSE_MS: Final = 100
+COMMIT_MS: Final = 5_000
+LOCK_RENEWAL_MS: Final = 20_000
+LOCK_BELIEVED_MS: Final = 30_000
+LOCK_PAUSE_MS: Final = 1_000
+RETRY_MS: Final = 5_000
+ORDERED_RETRY_MS: Final = 1_000
+LINK_PAUSE_MS: Final = 100
+RELEASE_MS_MAX: Final = 5_000
+"""For the batch under way of an ordered queue that is another's now."""
+CLOSE_MS_MAX: Final = 10_000
+"""For the batches under way when the consumer closes."""
+_log = logging.getLogger("consumer")
+
+
+class ConsumerError(Exception):
+    """The consumer has ended by itself; the message says why. All that was finished is committed."""
+
+
+class _Work:
+    """One queue that is ours."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.progress: QueueProgress | None = None
+        """None: it is not known where it goes on."""
+        self.task: asyncio.Task[None] | None = None
+        self.locked_s = float("-inf")
+        """When the lock was asked for that its broker gave; loop time."""
+        self.given = 0
+        """Batches that are handled, or wait to be tried again."""
+        self.is_listed = False
+        """Whether it is among the turns."""
+        self.is_dropped = False
+
+
+_Batch = tuple[_Work, QueueProgress, list[Message]]
+
+
+class Consumer:
+    """
+    ``async with Consumer(["127.0.0.1:10911"], group="g", topics={"orders": "*"}, handler=handle) as it:`` and then
+    ``await it.run()``; without a handler ``messages = await it.poll()``, again and again.
+    """
+
+    def __init__(
+        self,
+        seeds: Iterable[str],
+        *,
+        group: str,
+        topics: Mapping[str, str | Subscription],
+        handler: Handler | None = None,
+        is_ordered: bool = False,
+        start: Start | int = Start.LAST,
+        strategy: rebalance.Strategy = rebalance.average,
+        batch_max: int = PULL_MESSAGES_MAX,
+        handlers: int = 8,
+        client_id: str = "",
+        credentials: Credentials | None = None,
+    ) -> None:
+        """
+        Nothing is dialled yet.
+
+        Args:
+            seeds: host:port of brokers, one of each set at least; or of RocketMQ's name servers.
+            group: Consumer group; its members share the queues.
+            topics: What is wanted of each: ``*``, tags (``a || b``), or a ``Subscription`` of the kind SQL92.
+            handler: Push style; None: ``poll`` is called.
+            is_ordered: Rule 4; needs a handler.
+            start: Or a time, ms since 1970: where the group begins in a queue without an offset.
+            strategy: Which queues are whose; all members of a group must have the same.
+            batch_max: The most messages that a handler gets at once.
+            handlers: Batches that are handled at a time.
+            client_id: Another name for each member; empty: one is made.
+            credentials: As of ``Producer``.
+
+        Raises ``ValueError``: no seed, an address or a name that is none, ordered without a handler.
+        """
+        if is_ordered and handler is None:
+            raise ValueError("an ordered consumer needs a handler: poll gives queues to nobody in particular")
+        if re.fullmatch(GROUP_PATTERN, group) is None:
+            raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
+        self.client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
+        self.messages = 0
+        """Finished since the start."""
+        self.uncommitted = 0
+        """Queues whose last commit had no answer when the consumer closed."""
+        self._seeds = tuple(dict.fromkeys(seeds))
+        if not self._seeds or not topics:
+            raise ValueError(f"{len(self._seeds)} seeds and {len(topics)} topics; one of each is the least")
+        for seed in self._seeds:
+            split_address(seed)
+        kinds = frozenset({PeerKind.BROKER})
+        self._expected = None if credentials is None else ExpectedPeer(credentials=credentials, kinds=kinds)
+        version = time.time_ns() // 1_000_000
+        self._topics = {topic: _subscription(wanted, version) for topic, wanted in topics.items()}
+        if handler is not None and not is_ordered:
+            self._topics[RETRY_PREFIX + group] = Subscription(version=version)
+        self._questions = Questions(group, self.client_id, self._topics, is_push=handler is not None, start=start)
+        self._tags = {topic: _tags(wanted) for topic, wanted in self._topics.items()}
+        self._handler, self._is_ordered = handler, is_ordered
+        self._strategy = strategy
+        self._batch_max, self._handlers = batch_max, handlers
+        self._sets: dict[str, MasterLink] = {}
+        self._queue_counts: dict[tuple[str, str], int] = {}
+        """By topic and set."""
+        self._works: dict[MessageQueue, _Work] = {}
+        self._turns: deque[_Work] = deque()
+        """Queues with messages that are ready; each gives one batch, and stands in line again."""
+        self._polled: list[_Batch] = []
+        self._filled, self._room, self._woken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
+        self._is_closing = False
+        self._is_settled = False
+        """Whether it is known which queues are ours."""
+        self._failure: ConsumerError | None = None
+        self._ended = asyncio.Event()
+
+    # --- for its owner -----------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Consumer:
+        """Begin to look for queues."""
+        self._tasks = [self._begin(self._steer())]
+        self._tasks.append(self._begin(self._every(HEARTBEAT_MS, self._beat_all)))
+        self._tasks.append(self._begin(self._every(COMMIT_MS, self.commit)))
+        if self._is_ordered:
+            self._tasks.append(self._begin(self._every(LOCK_RENEWAL_MS, self._renew_locks)))
+        if self._expected is not None:
+            self._tasks.append(self._begin(renewing(self._expected.credentials)))
+        if self._handler is not None:
+            self._workers = [self._begin(self._handle(self._handler)) for _ in range(self._handlers)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """
+        Let handlers end, commit, leave the group. What the last ``poll`` gave is finished, unless an error ends this.
+        """
+        self._is_closing = True
+        # First of all: a queue that it began to follow behind the others' end would be followed for ever.
+        await _cancel(self._tasks[:1])
+        if kind is None:
+            self.done()
+        self._filled.set()
+        if self._workers:
+            _, late = await asyncio.wait(self._workers, timeout=CLOSE_MS_MAX / 1000)
+            await _cancel(late)
+        await _cancel([work.task for work in self._works.values() if work.task is not None])
+        await self.commit()
+        works = self._works.values()
+        self.uncommitted = sum(work.progress is not None and work.progress.due is not None for work in works)
+        queues = list(self._works)
+        for name, of_set in self._sets.items():
+            if (link := of_set.link) is not None:
+                with suppress(RemotingError):
+                    if self._is_ordered:
+                        await self._questions.unlock(link, [queue for queue in queues if queue.broker_name == name])
+                    await self._questions.leave(link)
+        await _cancel(self._tasks)
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises ``ConsumerError``."""
+        await self._ended.wait()
+        self._raise_failure()
+
+    async def poll(self, max_messages: int = 256, wait_ms: int = 1_000) -> list[Message]:
+        """
+        The next messages, none if there are none within ``wait_ms``. Those of the last call count as finished.
+
+        Raises ``ConsumerError``.
+        """
+        self.done()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                while not self._turns and self._failure is None:
+                    self._filled.clear()
+                    await self._filled.wait()
+        self._raise_failure()
+        found: list[Message] = []
+        while len(found) < max_messages and (batch := self._next(max_messages - len(found))) is not None:
+            self._polled.append(batch)
+            found += batch[2]
+        return found
+
+    def done(self) -> None:
+        """All that ``poll`` gave is finished, and may be committed."""
+        polled, self._polled = self._polled, []
+        for batch in polled:
+            self._finished(*batch)
+
+    async def behind(self) -> int | None:
+        """How many messages of our queues, filtered ones included, are not read yet; None: that is not known now."""
+        if not self._is_settled:
+            return None
+        total = 0
+        for queue, work in list(self._works.items()):
+            link = self._sets[queue.broker_name].link
+            if link is None or work.progress is None:
+                return None
+            try:
+                end = await self._questions.end(link, queue)
+            except (RemotingError, *NONSENSE):
+                return None
+            if end is None:
+                return None
+            total += max(0, end - work.progress.next_offset) + len(work.progress.ready)
+        return total
+
+    async def commit(self) -> bool:
+        """Commit what is finished; whether all of it is, as its brokers acknowledged."""
+        async with self._committing:
+            # Of a queue that is another's, our offset would be behind its own.
+            works = [work for work in self._works.values() if not work.is_dropped]
+            return all(await asyncio.gather(*map(self._commit, works)))
+
+    # --- sets, members, queues ---------------------------------------------------------------------------------------
+
+    async def _steer(self) -> None:
+        """Which queues there are, and which are ours; again after a while, and when there is news."""
+        while True:
+            self._woken.clear()
+            await self._find()
+            is_whole = all(of_set.link is not None for of_set in self._sets.values())
+            known = {topic for topic, _ in self._queue_counts}
+            is_whole = is_whole and known.issuperset(t for t in self._topics if not t.startswith(RETRY_PREFIX))
+            try:
+                await self._rebalance()
+            except (RemotingError, *NONSENSE) as error:
+                self._questions.tell(f"members: {error}")
+                is_whole = False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), (REBALANCE_MS if is_whole else SEARCH_MS) / 1000)
+            # A thousand members that start together are no thousand looks of each.
+            await asyncio.sleep(STEER_PAUSE_MS / 1000)
+
+    async def _find(self) -> None:
+        found, troubles = await find_sets(self._seeds, list(self._topics), self._expected)
+        for name, one in found.items():
+            self._queue_counts |= {(topic, name): count for topic, count in one.queue_counts.items()}
+            if name in self._sets or (ours := await is_ours(one, self._expected)) is None:
+                continue
+            topic = next(iter(one.queue_counts))
+            routes = (
+                RouteWatcher(one.addresses, self._expected)
+                if ours
+                else RouteWatcher(self._seeds, self._expected, topic=topic, set_name=name)
+            )
+            greet = partial(self._greet, name)
+            of_set = self._sets[name] = MasterLink(routes, self._expected, greet=greet, on_news=self._woken.set)
+            self._tasks.append(self._begin(of_set.run()))
+        if not self._sets and troubles:
+            self._questions.tell("; ".join(troubles))
+
+    async def _rebalance(self) -> None:
+        """Raises ``RemotingError``, one of ``NONSENSE``."""
+        members = await self._members()
+        if members is None:
+            return
+        wanted: list[MessageQueue] = []
+        for topic in self._topics:
+            queues = (
+                MessageQueue(name, queue_id, topic)
+                for (of_topic, name), count in self._queue_counts.items()
+                for queue_id in range(count)
+                if of_topic == topic and name in self._sets
+            )
+            wanted += self._strategy(rebalance.in_order(queues), members, self.client_id)
+        stopping, starting = changes(self._works.keys(), wanted)
+        await asyncio.gather(*(self._stop(self._works[queue]) for queue in stopping))
+        self._is_settled = bool(wanted) or len(members) > 1
+        for queue in starting:
+            work = self._works[queue] = _Work(queue)
+            work.task = self._begin(self._follow(work))
+
+    async def _members(self) -> list[str] | None:
+        """None: it is not known who they are, so that queues stay where they are."""
+        for _, of_set in sorted(self._sets.items()):
+            if (link := of_set.link) is not None:
+                members = await self._questions.members(link)
+                if members is None:
+                    await self._questions.beat(link)
+                return members
+        return None
+
+    async def _greet(self, name: str, link: RemotingConnection) -> None:
+        """Raises ``RemotingError``."""
+        await self._questions.beat(link)
+        await self._renew(link, name)
+
+    async def _beat_all(self) -> None:
+        for of_set in list(self._sets.values()):
+            if of_set.link is not None:
+                await self._questions.beat(of_set.link)
+
+    async def _stop(self, work: _Work) -> None:
+        """The queue is another's."""
+        work.is_dropped = True
+        if work.task is not None:
+            await _cancel([work.task])
+        link = self._sets[work.queue.broker_name].link
+        if self._is_ordered:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_MS_MAX / 1000):
+                    while work.given:
+                        self._room.clear()
+                        await self._room.wait()
+        async with self._committing:
+            if work.progress is not None and work.progress.due is not None:
+                await self._commit(work)
+        # After the commit: its next owner asks for the offset when it has the lock.
+        if self._is_ordered and link is not None:
+            with suppress(RemotingError):
+                await self._questions.unlock(link, [work.queue])
+        del self._works[work.queue]
+        # What it held counts no more: others may wait for that room.
+        self._room.set()
+
+    # --- one queue ---------------------------------------------------------------------------------------------------
+
+    async def _follow(self, work: _Work) -> None:
+        of_set = self._sets[work.queue.broker_name]
+        while True:
+            link = await of_set.wait()
+            try:
+                pause_ms = await self._pull(link, work)
+            except (RecordError, *NONSENSE) as error:
+                link.close(f"answer to a pull: {error}")
+                pause_ms = LINK_PAUSE_MS
+            except RemotingTimeout as error:
+                # A broker that hangs keeps its link open: closed, all queues of it look for the master again.
+                link.close(str(error))
+                pause_ms = LINK_PAUSE_MS
+            except RemotingError:
+                pause_ms = LINK_PAUSE_MS
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _pull(self, link: RemotingConnection, work: _Work) -> int:
+        """
+        One pull and what follows; returns how long to wait before the next one, ms.
+
+        Raises ``RemotingError``, ``RecordError``, one of ``NONSENSE``.
+        """
+        if self._is_ordered and not self._is_locked(work):
+            # Somebody else may have had it meanwhile: the queue goes on where the group is.
+            work.progress = None
+            await self._lock(link, [work])
+            if not self._is_locked(work):
+                return LOCK_PAUSE_MS
+        if work.progress is None:
+            work.progress = await self._questions.where(link, work.queue)
+            if work.progress is None:
+                return SEARCH_MS
+        progress = work.progress
+        if progress.is_full or self._open_bytes >= OPEN_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
+            return 0
+        began_s = asyncio.get_running_loop().time()
+        answer = await self._questions.pull(link, work.queue, progress.next_offset)
+        was_held = asyncio.get_running_loop().time() - began_s >= HELD_MS_MIN / 1000
+        step, pause_ms = step_of(answer.code, was_held=was_held)
+        if work.progress is not progress:
+            return 0
+        if step is Step.PAUSE:
+            self._questions.is_done(answer, "pull", work.queue)
+        elif step is Step.END:
+            self._end(ConsumerError(f"{name_of(work.queue)}: {answer.remark}; mend the subscription"))
+            pause_ms = SEARCH_MS
+        else:
+            next_offset = next_offset_of(answer)
+            if step is Step.MOVE:
+                progress.move(next_offset)
+                self._room.set()
+            else:
+                tags = self._tags[work.queue.topic]
+                found = decode_messages(answer.body, work.queue, tags) if step is Step.TAKE else []
+                progress.take(found, next_offset)
+                self._list(work)
+        return pause_ms
+
+    async def _commit(self, work: _Work) -> bool:
+        progress, link = work.progress, self._sets[work.queue.broker_name].link
+        offset = None if progress is None else progress.due
+        if progress is None or offset is None:
+            return True
+        # Whoever has the lock may be further on: our offset would take the group back.
+        if link is None or (self._is_ordered and not self._is_locked(work)):
+            return False
+        try:
+            if not await self._questions.commit(link, work.queue, offset):
+                return False
+        except RemotingError:
+            return False
+        progress.committed = offset
+        return True
+
+    # --- locks -------------------------------------------------------------------------------------------------------
+
+    def _is_locked(self, work: _Work) -> bool:
+        return asyncio.get_running_loop().time() - work.locked_s < LOCK_BELIEVED_MS / 1000
+
+    async def _lock(self, link: RemotingConnection, works: Sequence[_Work]) -> None:
+        """Raises ``RemotingError``, one of ``NONSENSE``."""
+        asked_s = asyncio.get_running_loop().time()
+        granted = await self._questions.lock(link, [work.queue for work in works])
+        if granted is not None:
+            for work in works:
+                work.locked_s = asked_s if work.queue in granted else float("-inf")
+
+    async def _renew_locks(self) -> None:
+        for name, of_set in list(self._sets.items()):
+            if of_set.link is not None:
+                await self._renew(of_set.link, name)
+
+    async def _renew(self, link: RemotingConnection, name: str) -> None:
+        held = [work for work in self._works.values() if work.queue.broker_name == name and self._is_locked(work)]
+        if held:
+            await self._lock(link, held)
+
+    # --- handling ----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, handler: Handler) -> None:
+        """One of those that handle, until the consumer closes."""
+        while not self._is_closing:
+            batch = self._next(self._batch_max)
+            if batch is None:
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            try:
+                await handler(batch[2])
+            except Exception:  # noqa: BLE001 (its owner's: rule 5 is about every error)
+                _log.exception("handler_failed queue=%s", name_of(batch[0].queue))
+                await self._failed(*batch)
+            else:
+                self._finished(*batch)
+
+    def _list(self, work: _Work) -> None:
+        """It stands in line if it has something to give (rule 4: one batch at a time)."""
+        progress = work.progress
+        is_free = not work.is_listed and not work.is_dropped and not (self._is_ordered and work.given)
+        if progress is not None and progress.ready and is_free:
+            work.is_listed = True
+            self._turns.append(work)
+            self._filled.set()
+
+    def _next(self, count: int) -> _Batch | None:
+        while self._turns:
+            work = self._turns.popleft()
+            work.is_listed = False
+            # Of a queue whose lock was lost, what is here may be handled by its next holder already.
+            if work.progress is None or work.is_dropped or (self._is_ordered and not self._is_locked(work)):
+                continue
+            batch = work.progress.give(count)
+            if batch:
+                work.given += 1
+                self._list(work)
+                return work, work.progress, batch
+        return None
+
+    def _finished(self, work: _Work, progress: QueueProgress, batch: list[Message]) -> None:
+        progress.finish(batch)
+        self.messages += len(batch)
+        work.given -= 1
+        self._room.set()
+        self._list(work)
+
+    async def _failed(self, work: _Work, progress: QueueProgress, batch: list[Message]) -> None:
+        """It goes back to the broker, or is tried again here (rule 5)."""
+        sent = 0 if self._is_ordered else await self._send_back(work.queue, batch)
+        progress.finish(batch[:sent])
+        left = batch[sent:]
+        progress.note_failed(left)
+        delay_ms = ORDERED_RETRY_MS if self._is_ordered else RETRY_MS if left else 0
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._again, work, progress, left)
+
+    def _again(self, work: _Work, progress: QueueProgress, left: list[Message]) -> None:
+        worst = progress.back(left)
+        if worst is not None:
+            self._end(
+                ConsumerError(
+                    f"message {worst.queue_offset} of {name_of(work.queue)} failed {ATTEMPTS_MAX} times and is not "
+                    "committed; mend its handler, or catch its errors there to pass it by"
+                )
+            )
+            return
+        self._finished(work, progress, [])
+
+    async def _send_back(self, queue: MessageQueue, batch: Sequence[Message]) -> int:
+        """How many of them, from the first on, the broker has taken; it gives each again after a while."""
+        for number, message in enumerate(batch):
+            link = self._sets[queue.broker_name].link
+            try:
+                if link is None or not await self._questions.send_back(link, message):
+                    return number
+            except RemotingError:
+                return number
+        return len(batch)
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _open_bytes(self) -> int:
+        return sum(work.progress.open_bytes for work in self._works.values() if work.progress is not None)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._note_ended)
+        return task
+
+    def _note_ended(self, task: asyncio.Task[None]) -> None:
+        fault = None if task.cancelled() else task.exception()
+        # Silent, the others would go on without it: with a queue that nobody reads, or offsets that nobody commits.
+        if fault is not None:
+            _log.error("consumer_fault group=%s", self._questions.group, exc_info=fault)
+            self._end(ConsumerError(f"internal fault: {type(fault).__name__}: {fault}"))
+
+    async def _every(self, interval_ms: int, act: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            with suppress(RemotingError, *NONSENSE):
+                await act()
+
+    def _end(self, failure: ConsumerError) -> None:
+        self._failure = self._failure or failure
+        self._ended.set()
+        self._filled.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+class BlockingConsumer:
+    """
+    For plain threads, with a loop on a thread of its own: ``with BlockingConsumer(Consumer(...)) as it: it.poll()``.
+
+    One thread at a time calls it. What ``poll`` gave is finished by its next call: a caller that hands messages to
+    other threads waits for them before.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        """``consumer`` was not entered yet; with a handler it runs on this one's thread."""
+        self._consumer = consumer
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="consumer", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to read."""
+        self._thread.start()
+        self._run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As the consumer's end; blocks until it has committed."""
+        try:
+            self._run(self._consumer.__aexit__(kind, error, trace))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message, for ever. One is finished when all that came with it have been taken."""
+        while True:
+            yield from self.poll()
+
+    def poll(self, max_messages: int = 256, wait_ms: int = 1_000) -> list[Message]:
+        """As ``Consumer.poll``."""
+        return self._run(self._consumer.poll(max_messages, wait_ms))
+
+    def commit(self) -> bool:
+        """As ``Consumer.commit``, with all that ``poll`` gave."""
+        self._loop.call_soon_threadsafe(self._consumer.done)
+        return self._run(self._consumer.commit())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _subscription(wanted: str | Subscription, version: int) -> Subscription:
+    text, kind = (wanted, "TAG") if isinstance(wanted, str) else (wanted.text, wanted.kind)
+    return Subscription(text or "*", version, kind)
+
+
+def _tags(wanted: Subscription) -> frozenset[str] | None:
+    """None: all."""
+    if wanted.kind != "TAG" or wanted.text.strip() == "*":
+        return None
+    return frozenset(tag.strip() for tag in wanted.text.split("||")) - {""} or None
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)

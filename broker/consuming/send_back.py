@@ -1,0 +1,111 @@
+"""
+Messages that a group refused: code 36.
+
+Here: which record is meant, the answer. Not here: what becomes of it, a delayed message for the group or a dead letter
+(``broker.delaying``).
+
+Rule 1: 0 is answered when the copy is confirmed, and nothing but 1 or 2 before: then its client keeps the message, or
+sends a copy itself. What could not be confirmed may come twice.
+Rule 2: what comes in one turn of the loop is one run of appends: a group that refuses everything sends thousands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from rollcall_ha.broker.consuming.ports import Standing
+from rollcall_ha.broker.consuming.queries import FoldedRecords
+from rollcall_ha.broker.consuming.reading import copy_record
+from rollcall_ha.broker.consuming.replies import Reply, kept, responder
+from rollcall_ha.broker.delaying.ports import Appender
+from rollcall_ha.broker.delaying.records import RECONSUME_TIMES_MAX, Limits, sent_back
+from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.log.record import Draft, check_body, record_bytes
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.consumers import parse_back
+from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+RUN_RECORDS_MAX: Final = 128
+RUN_BYTES_MAX: Final = 256 * 1024
+_Asker = tuple[RemotingConnection, Frame]
+
+
+class SendBack:
+    """What groups of one replica refuse. On the loop thread."""
+
+    def __init__(self, *, records: FoldedRecords, appender: Appender, standing: Standing, limits: Limits) -> None:
+        self.given_back = 0
+        """Confirmed since the start, dead letters included."""
+        self.dead_letters = 0
+        self._records = records
+        self._appender = appender
+        self._standing = standing
+        self._limits = limits
+        self._drafts: list[Draft] = []
+        self._askers: list[_Asker] = []
+        self._size_bytes = 0
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {ClientCode.CONSUMER_SEND_MSG_BACK: responder(self._take)}
+
+    def _take(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        asked = parse_back(frame)
+        if not self._standing.is_master:
+            return Reply(ClientResult.SYSTEM_BUSY, f"this replica of {self._standing.broker_name} is not its master")
+        # A new master may not have taken in yet what the one before gave.
+        behind_bytes = self._records.catch_up()
+        record = copy_record(self._records, asked.offset)
+        if record is None:
+            there = f"messages lie from {self._records.min_offset} to {self._records.confirm_offset} here"
+            remark = f"no message begins at {asked.offset}; {there}, {behind_bytes} bytes are not taken in yet"
+            return Reply(ClientResult.SYSTEM_ERROR, remark)
+        said = asked.max_reconsume_times
+        times_max = RECONSUME_TIMES_MAX if said is None else said
+        try:
+            view = RecordView(memoryview(record))
+            # A copy would have a CRC that fits what the disk made of it.
+            check_body(view)
+            draft = sent_back(view, asked.group, asked.delay_level, times_max, self._limits)
+            size_bytes = record_bytes(draft, self._limits.store_host)
+        except (RecordError, DelayError) as error:
+            return Reply(ClientResult.SYSTEM_ERROR, f"the message at {asked.offset} cannot be given back: {error}")
+        if not self._drafts:
+            asyncio.get_running_loop().call_soon(self._write)
+        elif self._size_bytes + size_bytes > self._run_bytes_max or len(self._drafts) >= RUN_RECORDS_MAX:
+            self._write()
+        self._drafts.append(draft)
+        self._askers.append((connection, kept(frame)))
+        self._size_bytes += size_bytes
+        return None
+
+    @property
+    def _run_bytes_max(self) -> int:
+        return min(RUN_BYTES_MAX, self._limits.record_bytes_max)
+
+    def _write(self) -> None:
+        """One run of all that was gathered."""
+        drafts, askers = self._drafts, self._askers
+        if not drafts:
+            return
+        self._drafts, self._askers, self._size_bytes = [], [], 0
+        dead_letters = sum(draft.topic != SCHEDULE_TOPIC for draft in drafts)
+        on_outcome: Callable[[str], None] = partial(self._answer, askers, dead_letters)
+        refusal = self._appender.append_run(drafts, on_outcome)
+        if refusal:
+            on_outcome(refusal)
+
+    def _answer(self, askers: list[_Asker], dead_letters: int, reason: str) -> None:
+        reply = Reply(ClientResult.SYSTEM_ERROR, f"not confirmed: {reason}") if reason else Reply()
+        if not reason:
+            self.given_back += len(askers)
+            self.dead_letters += dead_letters
+        for connection, frame in askers:
+            if not frame.is_one_way:
+                reply.give(connection, frame)

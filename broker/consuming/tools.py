@@ -1,0 +1,230 @@
+"""
+What RocketMQ's tools ask of a broker beside its topics and groups: codes 25, 26, 28, 208, 300 and 343.
+
+Here: how far groups are, who consumes what, the broker's own figures. Not here: topics (``topics``), settings of groups
+(``group_settings``), members (``groups``).
+
+Rule 1: a figure that is not known is left out, or 0 where RocketMQ's tools parse it unguarded (docs/wire.md).
+Rule 2: rates are of samples that ``tick`` takes each ``SAMPLE_MS``: nothing is counted per message for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
+from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
+from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
+from rollcall_ha.broker.consuming.replies import Reply, responder
+from rollcall_ha.broker.consuming.topics import Topics
+from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
+from rollcall_ha.broker.protocol.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.topics import encode_queue_table, group_of, parse_stats, topic_of
+from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+SAMPLE_MS: Final = 10_000
+_WINDOWS: Final = (1, 6, 60)
+"""RocketMQ's rates: of the last 10 s, minute and ten minutes, in samples."""
+STATS_QUEUES_MAX: Final = 1_024
+"""In one answer to 208: each is a read of the log, perhaps from the disk."""
+_HEAD_BYTES: Final = 88
+_IDLE: Final = dict.fromkeys(
+    (
+        *(f"{pool}ThreadPoolQueue{what}" for pool in ("send", "pull", "ack") for what in ("Size", "HeadWaitTimeMills")),
+        *("pageCacheLockTimeMills", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+        *("timerEnqueueTps", "timerDequeueTps"),
+    ),
+    "0",
+)
+"""Of pools and a timer wheel, which are not here."""
+
+
+class About(Frozen):
+    """What a broker can tell of itself, beside its topics and groups."""
+
+    config: Mapping[str, str]
+    """What 26 shows, under RocketMQ's names."""
+    disk_share: Callable[[], float | None]
+    """Of the log's disk, taken by all that lies there; None: not known."""
+    wall_ms: Callable[[], int]
+    """UTC."""
+
+
+class _Counts(Frozen):
+    """Messages."""
+
+    put: int
+    pulled: int
+
+
+class Tools:
+    """Answers of one replica. On the loop thread."""
+
+    def __init__(
+        self,
+        log: ConsumerLog,
+        *,
+        groups: Groups,
+        topics: Topics,
+        folds: Folds,
+        records: Records,
+        broker_name: str,
+        about: About,
+        put_total: Callable[[], int],
+        pulled_total: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Totals are of messages, since the start; ``now_ms`` is monotonic."""
+        self._log = log
+        self._groups = groups
+        self._topics = topics
+        self._folds = folds
+        self._records = records
+        self._broker_name = broker_name
+        self._about = about
+        self._put_total = put_total
+        self._pulled_total = pulled_total
+        self._now_ms = now_ms
+        self._booted_at_ms = about.wall_ms()
+        self._began_ms = now_ms()
+        self._samples: deque[tuple[int, _Counts]] = deque(maxlen=max(_WINDOWS) + 1)
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            ClientCode.UPDATE_BROKER_CONFIG: responder(self._refuse_config),
+            ClientCode.GET_BROKER_CONFIG: responder(self._show_config),
+            ClientCode.GET_BROKER_RUNTIME_INFO: responder(self._describe),
+            ClientCode.GET_CONSUME_STATS: responder(self._progress),
+            ClientCode.QUERY_GROUPS_OF_TOPIC: responder(self._groups_of),
+            ClientCode.QUERY_TOPICS_OF_GROUP: responder(self._topics_of),
+        }
+
+    def tick(self) -> None:
+        """Once a second."""
+        if not self._samples or self._now_ms() - self._samples[-1][0] >= SAMPLE_MS:
+            self._samples.append((self._now_ms(), self._counts()))
+
+    def _counts(self) -> _Counts:
+        return _Counts(put=self._put_total(), pulled=self._pulled_total())
+
+    # --- the broker --------------------------------------------------------------------------------------------------
+
+    def _refuse_config(self, _: RemotingConnection, __: Frame) -> Reply:
+        remark = "settings are in the fleet file, and live by rollcall config apply; a broker takes none by code 25"
+        return Reply(ClientResult.NO_PERMISSION, remark)
+
+    def _show_config(self, _: RemotingConnection, __: Frame) -> Reply:
+        config = {**self._about.config, "autoCreateTopicEnable": str(self._topics.creates).lower()}
+        return Reply(body="".join(f"{key}={value}\n" for key, value in sorted(config.items())).encode())
+
+    def _describe(self, _: RemotingConnection, __: Frame) -> Reply:
+        now, share = self._counts(), self._about.disk_share()
+        table = {
+            **_IDLE,
+            "brokerActive": "true",
+            "bootTimestamp": str(self._booted_at_ms),
+            "brokerVersion": str(ROCKETMQ_VERSION),
+            "brokerVersionDesc": "V5_3_3",
+            "commitLogDiskRatio": "-1" if share is None else f"{share:.4f}",
+            "commitLogMaxOffset": str(self._records.confirm_offset),
+            "commitLogMinOffset": str(self._records.min_offset),
+            "dispatchBehindBytes": str(self._folds.catch_up()),
+            "earliestMessageTimeStamp": str(self._earliest_ms()),
+            "getTransferredTps": self._rates(now, lambda each: each.pulled),
+            "putTps": self._rates(now, lambda each: each.put),
+            "runtime": f"[ {(self._now_ms() - self._began_ms) // 1_000} s ]",
+        }
+        return Reply(body=encode({"table": table}))
+
+    def _rates(self, now: _Counts, count: Callable[[_Counts], int]) -> str:
+        rates = []
+        for window in _WINDOWS:
+            at_ms, past = self._samples[-min(window, len(self._samples))] if self._samples else (self._began_ms, now)
+            rates.append((count(now) - count(past)) * 1_000 / max(1, self._now_ms() - at_ms))
+        return " ".join(f"{rate:.2f}" for rate in rates)
+
+    def _earliest_ms(self) -> int:
+        """Store time of the log's first record; -1: it has none."""
+        view = self._records.record(self._records.min_offset, _HEAD_BYTES)
+        if view is None or self._records.confirm_offset <= self._records.min_offset:
+            return -1
+        with view:
+            size = int.from_bytes(view[:4], "big")
+        view = self._records.record(self._records.min_offset, size)
+        if view is None:
+            return -1
+        with view:
+            try:
+                return RecordView(view).stored_at_ms
+            except RecordError:
+                return -1
+
+    # --- who consumes what -------------------------------------------------------------------------------------------
+
+    def _groups_of(self, _: RemotingConnection, frame: Frame) -> Reply:
+        topic = topic_of(frame)
+        known = self._log.known.groups
+        found = [name for name, change in known.items() if change.is_there and topic in self._topics_known(name)]
+        return Reply(body=encode({"groupList": sorted(found)}))
+
+    def _topics_of(self, _: RemotingConnection, frame: Frame) -> Reply:
+        group = group_of(frame)
+        return Reply(body=encode({"topicList": sorted(self._topics_known(group))}))
+
+    def _topics_known(self, group: str) -> set[str]:
+        """Those that it has an offset of, or has subscribed to."""
+        change = self._log.known.groups.get(group)
+        offsets = {} if change is None else change.offsets
+        consumed = {topic for topic, rows in offsets.items() if max(rows.values(), default=-1) >= 0}
+        return consumed | self._groups.facts(group).subscriptions.keys()
+
+    def _progress(self, _: RemotingConnection, frame: Frame) -> Reply:
+        asked = parse_stats(frame)
+        group = asked.consumer_group
+        if busy := "" if self._log.follow() else "offsets are not all known yet; ask again in a moment":
+            return Reply(ClientResult.SYSTEM_BUSY, busy)
+        facts = self._groups.facts(group)
+        topics = asked.topics or sorted(
+            # What a group does not subscribe to any more would be shown as left behind for ever.
+            topic
+            for topic in self._topics_known(group)
+            if not facts.members or topic in facts.subscriptions
+        )
+        rows = [(topic, row) for topic in topics if (row := self._topics.find(topic)) is not None]
+        queues = sum(row.read_queue_nums for _, row in rows)
+        if queues > STATS_QUEUES_MAX:
+            remark = (
+                f"{len(rows)} topics of {group} have {queues} queues; {STATS_QUEUES_MAX} are told at once: name a topic"
+            )
+            return Reply(ClientResult.SYSTEM_ERROR, remark)
+        try:
+            told = [
+                (MessageQueue(self._broker_name, queue_id, topic), self._progress_of(group, topic, queue_id))
+                for topic, row in rows
+                for queue_id in range(row.read_queue_nums)
+            ]
+        except (OSError, QueueDamaged) as error:
+            return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
+        return Reply(body=encode_queue_table(told))
+
+    def _progress_of(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+        """Raises ``OSError``, ``QueueDamaged``."""
+        queue = self._folds.queue(topic.encode(), queue_id)
+        offset = self._log.known.offset(group, topic, queue_id) or 0
+        stored_at_ms = 0
+        if queue is not None and queue.min_offset < offset <= queue.max_offset:
+            stored_at_ms = QueueReader(queue, self._records, (topic.encode(), queue_id)).stored_at_ms(offset - 1)
+        return {
+            "brokerOffset": 0 if queue is None else queue.max_offset,
+            "consumerOffset": offset,
+            "lastTimestamp": stored_at_ms,
+            "pullOffset": offset,
+        }

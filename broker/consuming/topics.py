@@ -1,0 +1,260 @@
+"""
+Topics: which there are, their queues and permissions; codes 17, 18, 21, 202, 215, 305 and 351.
+
+Here: what sends, pulls and routes ask (``find``), orders, questions of RocketMQ's tools. Not here: how topics are
+remembered (``offsets_log``), groups (``groups``, ``group_settings``).
+
+Rule 1: a topic needs no order while topics come by themselves (``creates``): it has ``QUEUE_COUNT`` queues, or as many
+as have messages, until an order says otherwise.
+Rule 2: a topic that was deleted by an order comes back by an order only. A producer that still runs would bring it back
+a moment later (RocketMQ's does). Its messages stay until their age; made again, its queues go on where they were.
+Rule 3: topics of a group's retries and dead letters are there with the group: deleted, they have the usual queues.
+Rule 4: an order counts when it is confirmed: who hears 0 finds it at each later master.
+Rule 5: only the master takes orders, and only of who may operate the fleet (``replies.order_responder``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
+from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
+from rollcall_ha.broker.consuming.ports import Standing
+from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
+from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
+from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
+from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
+from rollcall_ha.broker.protocol.pull import Refused
+from rollcall_ha.broker.protocol.topics import (
+    DEAD_LETTER_PREFIX,
+    OWN,
+    PERM_INHERIT,
+    PERM_READ,
+    RETRY_PREFIX,
+    TopicRow,
+    decode_topics,
+    encode_queue_table,
+    parse_topic,
+    topic_config,
+    topic_of,
+    topic_table,
+)
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+USUAL: Final = TopicRow()
+_ONE_QUEUE: Final = TopicRow(read_queue_nums=1, write_queue_nums=1)
+_DELETED: Final = TopicRow(is_deleted=True)
+_WITH_GROUPS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+DEFAULT_TOPIC: Final = "TBW102"
+"""Clients take the queues of a topic that no name server knows from the route of this one."""
+
+
+class Topics:
+    """The topics of one replica; implements ``handlers.ports.Topics``. On the loop thread."""
+
+    def __init__(
+        self,
+        log: ConsumerLog,
+        *,
+        folds: Folds,
+        records: Records,
+        standing: Standing,
+        version: Callable[[int], Mapping[str, int]],
+    ) -> None:
+        """``version`` makes RocketMQ's version of a table out of a count of its changes."""
+        self.creates = True
+        """Live (docs/settings.md, ``auto_create_topics``): a send makes its topic."""
+        self._log = log
+        self._folds = folds
+        self._records = records
+        self._version = version
+        row, levels = USUAL, len(LEVEL_DELAYS_MS)
+        self._system: dict[str, TopicRow] = {
+            # mqadmin's clusterRT and sendMsgStatus send to topics with these names.
+            standing.cluster: row,
+            standing.broker_name: _ONE_QUEUE,
+            "SELF_TEST_TOPIC": _ONE_QUEUE,
+            SCHEDULE_TOPIC.decode(): TopicRow(read_queue_nums=levels, write_queue_nums=levels),
+            f"{OWN}CONSUMERS": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
+        }
+        self._default = msgspec.structs.replace(row, perm=row.perm | PERM_INHERIT)
+        self._standing = standing
+
+    def responders(self) -> dict[int, Responder]:
+        """The codes that are answered here."""
+        return {
+            ClientCode.UPDATE_AND_CREATE_TOPIC: order_responder(self._create),
+            ClientCode.UPDATE_AND_CREATE_TOPIC_LIST: order_responder(self._create),
+            ClientCode.DELETE_TOPIC: order_responder(self._delete),
+            ClientCode.GET_TOPIC_CONFIG: responder(self._describe),
+            ClientCode.GET_ALL_TOPIC_CONFIG: responder(lambda *_: Reply(body=encode(self.table()))),
+            ClientCode.GET_TOPIC_STATS: responder(self._stats),
+            ClientCode.GET_SYSTEM_TOPICS: responder(lambda *_: Reply(body=encode({"topicList": sorted(self.system)}))),
+        }
+
+    # --- which there are ---------------------------------------------------------------------------------------------
+
+    @property
+    def system(self) -> Mapping[str, TopicRow]:
+        """Topics of every broker, which no order changes."""
+        return {**self._system, DEFAULT_TOPIC: self._default} if self.creates else self._system
+
+    def find(self, topic: str) -> TopicRow | None:
+        """As ``handlers.ports.Topics``."""
+        row = self._log.known.topics.get(topic)
+        if row is not None:
+            return None if row.is_deleted else row
+        return self._unlisted(topic) or (USUAL if self.creates else None)
+
+    def absence(self, topic: str) -> Refused:
+        """As ``handlers.ports.Topics``."""
+        known = self._log.known.topics.get(topic)
+        if known is not None and known.is_deleted:
+            return Refused(
+                ClientResult.TOPIC_NOT_EXIST, f"topic {topic[:255]} was deleted; mqadmin updateTopic makes it again"
+            )
+        # Said of a topic that the newest records have, it would be taken for lost. Not followed here: a client may send
+        # to a thousand such topics at once.
+        if not self._log.is_all_known:
+            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
+        remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
+        return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
+
+    def _unlisted(self, topic: str) -> TopicRow | None:
+        """A topic that no order has made, and that is there all the same (rules 1 and 3); None: it is not."""
+        if (row := self._system.get(topic)) is not None:
+            return row
+        if topic == DEFAULT_TOPIC and self.creates:
+            return self._default
+        queue_ids = self._folds.queue_ids(topic.encode())
+        if topic.startswith(_WITH_GROUPS):
+            count = self._retry_queues(topic)
+        elif not queue_ids:
+            return None
+        else:
+            count = USUAL.queue_count
+        # Messages of before there were numbers to be held to: nobody could read them.
+        count = max(count, queue_ids[-1] + 1) if queue_ids else count
+        return USUAL if count == USUAL.queue_count else TopicRow(read_queue_nums=count, write_queue_nums=count)
+
+    def _retry_queues(self, topic: str) -> int:
+        known = self._log.known.groups.get(topic.removeprefix(RETRY_PREFIX)) if topic.startswith(RETRY_PREFIX) else None
+        return 1 if known is None or known.settings is None else max(1, known.settings.retry_queue_nums)
+
+    def all(self) -> dict[str, TopicRow]:
+        """At most ``TOPICS_MAX`` and the system's: those by order first, then those that came by themselves."""
+        known, system = self._log.known, self.system
+        found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
+        others = [topic.decode(errors="replace") for topic in self._folds.topic_names()]
+        others += [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
+        for topic in others:
+            if len(found) >= TOPICS_MAX:
+                break
+            if topic not in known.topics and topic not in system and (row := self._unlisted(topic)) is not None:
+                found[topic] = row
+        return {**found, **system}
+
+    @property
+    def stamp(self) -> tuple[object, ...]:
+        """Another one, as a rule, when ``all`` is."""
+        known = self._log.known
+        return known, known.orders, len(known.groups), len(self._folds.topic_names()), self.creates
+
+    def table(self) -> dict[str, object]:
+        """RocketMQ's table of all topics."""
+        known = self._log.known
+        return topic_table(self.all(), self._version(known.orders + len(known.groups) + len(self._folds.topic_names())))
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    def _create(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        orders = [parse_topic(frame)] if frame.code == ClientCode.UPDATE_AND_CREATE_TOPIC else decode_topics(frame.body)
+        for order in orders:
+            if complaint := order.complaint or self._reserved(order.topic):
+                code = ClientResult.SYSTEM_ERROR if order.attributes else ClientResult.INVALID_PARAMETER
+                return Reply(code, complaint)
+        return self._write({order.topic: order.row() for order in orders}, connection, frame)
+
+    def _reserved(self, topic: str) -> str:
+        is_reserved = topic in self._system or topic == DEFAULT_TOPIC or topic.startswith(OWN)
+        return f"topic {topic} is the brokers' own; its settings are fixed" if is_reserved else ""
+
+    def _delete(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
+        topic = topic_of(frame)
+        if reserved := self._reserved(topic):
+            return Reply(ClientResult.INVALID_PARAMETER, reserved)
+        newest, is_with_group = self._log.newest_topic(topic)[0], topic.startswith(_WITH_GROUPS)
+        row = self._usual_with_group(topic) if is_with_group else _DELETED
+        # A row for each name that somebody mistypes would fill the table.
+        is_nowhere = newest is None and (is_with_group or not self._folds.queue_ids(topic.encode()))
+        if not is_nowhere and (newest != row or self._standing.is_master):
+            return self._write({topic: row}, connection, frame)
+        # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
+        busy = self._log.why_unknown() if self._standing.is_master else ""
+        return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
+
+    def _usual_with_group(self, topic: str) -> TopicRow:
+        count = self._retry_queues(topic)
+        return TopicRow(read_queue_nums=count, write_queue_nums=count)
+
+    def _write(self, rows: Mapping[str, TopicRow], connection: RemotingConnection, frame: Frame) -> Reply | None:
+        if busy := self._log.why_unknown():
+            return Reply(ClientResult.SYSTEM_ERROR, busy)
+        together = Together(len(rows), ordered(connection, frame))
+        for topic, row in rows.items():
+            newest, waiting = self._log.newest_topic(topic)
+            if newest != row:
+                together.refused(self._log.note_topic(topic, row, together.hear))
+            elif waiting is None:
+                together.hear("")
+            elif len(waiting) < WAITING_MAX:
+                waiting.append(together.hear)
+            else:
+                together.hear(f"{WAITING_MAX} requests wait for one record; retry")
+        return None if rows else Reply()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def _there(self, topic: str) -> TopicRow | Reply:
+        """A topic that is there; one that a send would make is not."""
+        self._log.follow()
+        row = self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
+        if row is not None:
+            return row
+        refused = self.absence(topic)
+        return Reply(refused.code, refused.remark)
+
+    def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
+        topic = topic_of(frame)
+        row = self._there(topic)
+        return row if isinstance(row, Reply) else Reply(body=encode(topic_config(topic, row)))
+
+    def _stats(self, _: RemotingConnection, frame: Frame) -> Reply:
+        topic = topic_of(frame)
+        row = self._there(topic)
+        if isinstance(row, Reply):
+            return row
+        if self._folds.catch_up():
+            return Reply(ClientResult.SYSTEM_BUSY, "queues are not whole yet; ask again in a moment")
+        name = self._standing.broker_name
+        try:
+            queues = [(MessageQueue(name, each, topic), self._ends(topic, each)) for each in range(row.queue_count)]
+        except (OSError, QueueDamaged) as error:
+            return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
+        return Reply(body=encode_queue_table(queues))
+
+    def _ends(self, topic: str, queue_id: int) -> dict[str, int]:
+        """Raises ``OSError``, ``QueueDamaged``."""
+        queue = self._folds.queue(topic.encode(), queue_id)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            offset = 0 if queue is None else queue.max_offset
+            return {"lastUpdateTimestamp": 0, "maxOffset": offset, "minOffset": offset}
+        stored_at_ms = QueueReader(queue, self._records, (topic.encode(), queue_id)).stored_at_ms(queue.max_offset - 1)
+        return {"lastUpdateTimestamp": stored_at_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}

@@ -1,0 +1,343 @@
+"""The consumer against real listen ports, logs and rooms of consumers: groups, failovers, failed handlers, locks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rollcall_ha.broker.client import consumer as client_consumer
+from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer, ConsumerError, Start
+from rollcall_ha.broker.client.messages import Message
+from rollcall_ha.broker.client.producer import Producer
+from rollcall_ha.broker.protocol.consumers import Subscription
+from tests.support.ha_replica import until
+from tests.support.log_broker import LogBroker
+from tests.unit.test_client_producer import replicate, run, serving
+
+pytestmark = pytest.mark.slow
+
+
+async def send(broker: LogBroker, count: int, *, first: int = 0, **properties: str) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    async with Producer([broker.address]) as producer:
+        await asyncio.gather(*(producer.send("T", body, properties=properties) for body in bodies))
+    return bodies
+
+
+async def drain(consumer: Consumer, count: int) -> list[Message]:
+    found: list[Message] = []
+
+    async def gather() -> None:
+        while len(found) < count:
+            found.extend(await consumer.poll(100, 100))
+
+    await asyncio.wait_for(gather(), 30)
+    consumer.done()
+    return found
+
+
+def reader(broker: LogBroker, **options: object) -> Consumer:
+    return Consumer([broker.address], **{"group": "g", "topics": {"T": "*"}, "start": Start.FIRST} | options)  # type: ignore[arg-type]
+
+
+def test_a_group_reads_everything_once_and_goes_on_behind_what_it_committed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 100, TAGS="a", KEYS="k1 k2")
+            async with reader(broker) as consumer:
+                found = await drain(consumer, 100)
+            assert sorted(each.body for each in found) == sorted(sent)
+            assert {(each.topic, each.tag, each.keys) for each in found} == {("T", "a", ("k1", "k2"))}
+            more = await send(broker, 10, first=100)
+            async with reader(broker) as consumer:
+                assert sorted(each.body for each in await drain(consumer, 10)) == more
+                assert await consumer.poll(wait_ms=100) == []
+
+    run(body)
+
+
+def test_what_was_given_and_not_finished_is_given_again(tmp_path: Path) -> None:
+    """At least once: an error ends the consumer between poll and the end of the work."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 20)
+
+            async def fail() -> None:
+                async with reader(broker) as consumer:
+                    while not await consumer.poll(5):
+                        pass
+                    raise RuntimeError("the work failed")
+
+            with pytest.raises(RuntimeError):
+                await fail()
+            async with reader(broker) as consumer:
+                assert sorted(each.body for each in await drain(consumer, 20)) == sorted(sent)
+
+    run(body)
+
+
+def test_members_of_a_group_share_the_queues_and_one_takes_over_those_of_another(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            async with reader(broker) as one:
+                async with reader(broker) as two:
+                    await until(lambda: len(one._works) == len(two._works) == 4)
+                    assert not one._works.keys() & two._works.keys()
+                    await until(lambda: all(each.progress for each in (*one._works.values(), *two._works.values())))
+                    await send(broker, 80)
+                    halves = await asyncio.gather(drain(one, 40), drain(two, 40))
+                await until(lambda: len(one._works) == 8)
+                await until(lambda: all(each.progress for each in one._works.values()))
+                rest = await send(broker, 16, first=80)
+                assert sorted(each.body for each in await drain(one, 16)) == sorted(rest)
+            counts = Counter(each.body for half in halves for each in half)
+            assert len(counts) == 80
+            assert set(counts.values()) == {1}
+
+    run(body)
+
+
+def test_a_new_group_begins_where_it_was_told_to(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 16)
+            async with reader(broker, start=Start.LAST) as last, reader(broker, group="h", start=1 << 41) as later:
+                works = (last._works, later._works)
+                await until(lambda: all(len(each) == 8 for each in works))
+                await until(lambda: all(work.progress for each in works for work in each.values()))
+                new = await send(broker, 16, first=16)
+                assert sorted(each.body for each in await drain(last, 16)) == new
+                assert sorted(each.body for each in await drain(later, 16)) == new
+
+    run(body)
+
+
+def test_tags_and_expressions_choose_messages_and_nonsense_ends_the_consumer(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 10, TAGS="a", amount="5")
+            wanted = await send(broker, 10, first=10, TAGS="b", amount="50")
+            wanted += await send(broker, 10, first=20, TAGS="c", amount="60")
+            async with reader(broker, topics={"T": "b || c"}) as consumer:
+                assert sorted(each.body for each in await drain(consumer, 20)) == wanted
+            sql = Subscription("amount > 10", kind="SQL92")
+            async with reader(broker, group="s", topics={"T": sql}) as consumer:
+                assert sorted(each.body for each in await drain(consumer, 20)) == wanted
+            nonsense = Subscription("amount >", kind="SQL92")
+            async with reader(broker, group="n", topics={"T": nonsense}) as consumer:
+                with pytest.raises(ConsumerError, match="mend the subscription"):
+                    await drain(consumer, 1)
+
+    run(body)
+
+
+def test_a_group_follows_the_master_and_loses_nothing(tmp_path: Path) -> None:
+    """The old master still answers: the route moves the consumer, and its offsets are those that the log has."""
+
+    async def body() -> None:
+        async with LogBroker(tmp_path / "1", 1) as first, LogBroker(tmp_path / "2", 2) as second:
+            first.lead(1)
+            for each in (first, second):
+                each.set_route(1, 1, first, second)
+            async with reader(second) as consumer:
+                sent = await send(first, 40)
+                found = await drain(consumer, 40)
+                assert await consumer.commit()
+                replicate(first, second)
+                first.follow()
+                second.lead(2)
+                for each in (first, second):
+                    each.set_route(2, 2, first, second)
+                more = await send(second, 40, first=40)
+                found += await drain(consumer, 40)
+            assert sorted(each.body for each in found) == sorted(sent + more)
+
+    run(body)
+
+
+def test_a_handler_gets_batches_of_one_queue_and_its_offsets_are_committed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 200)
+            seen: list[bytes] = []
+
+            async def handle(batch: Sequence[Message]) -> None:
+                assert len({each.queue for each in batch}) == 1
+                assert len(batch) <= 7
+                await asyncio.sleep(0)
+                seen.extend(each.body for each in batch)
+
+            async with reader(broker, handler=handle, batch_max=7) as consumer:
+                await until(lambda: consumer.messages == 200)
+            assert sorted(seen) == sorted(sent)
+            async with reader(broker) as consumer:
+                assert await consumer.poll(wait_ms=200) == []
+
+    run(body)
+
+
+def test_a_batch_that_fails_comes_again_and_holds_its_offset_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers of this test take nothing back (code 36): it is tried again here."""
+    monkeypatch.setattr(client_consumer, "RETRY_MS", 50)
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 24)
+            tries: Counter[bytes] = Counter()
+
+            async def handle(batch: Sequence[Message]) -> None:
+                tries.update(each.body for each in batch)
+                if tries[b"7"] in (1, 2) and any(each.body == b"7" for each in batch):
+                    raise ValueError("not yet")
+
+            broker.service._responders.pop(36, None)
+            async with reader(broker, handler=handle, batch_max=1) as consumer:
+                await until(lambda: consumer.messages == 24)
+            assert tries.pop(b"7") == 3
+            assert set(tries.values()) == {1}
+
+    run(body)
+
+
+def test_a_message_that_no_handler_takes_ends_the_consumer_and_is_not_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_consumer, "ORDERED_RETRY_MS", 1)
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 3)
+            tries = 0
+
+            async def handle(batch: Sequence[Message]) -> None:
+                nonlocal tries
+                if batch[0].body == b"1":
+                    tries += 1
+                    raise ValueError("never")
+
+            async with reader(broker, handler=handle, batch_max=1, is_ordered=True) as consumer:
+                with pytest.raises(ConsumerError, match="failed 16 times and is not committed"):
+                    await asyncio.wait_for(consumer.run(), 30)
+            assert tries == 16
+            async with reader(broker) as consumer:
+                assert [each.body for each in await drain(consumer, 1)] == [b"1"]
+
+    run(body)
+
+
+def test_an_ordered_queue_has_one_reader_and_keeps_its_order_when_it_moves(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            seen: list[tuple[str, int, int]] = []
+            busy: set[int] = set()
+
+            def handler(name: str) -> object:
+                async def handle(batch: Sequence[Message]) -> None:
+                    queue_id = batch[0].queue.queue_id
+                    assert queue_id not in busy
+                    busy.add(queue_id)
+                    await asyncio.sleep(0.01)
+                    seen.extend((name, queue_id, each.queue_offset) for each in batch)
+                    busy.discard(queue_id)
+
+                return handle
+
+            sent = len(await send(broker, 80))
+            async with reader(broker, handler=handler("one"), is_ordered=True, batch_max=2) as one:
+                async with reader(broker, handler=handler("two"), is_ordered=True, batch_max=2) as two:
+                    while not two.messages:
+                        sent += len(await send(broker, 40, first=sent))
+                    await until(lambda: one.messages + two.messages >= sent)
+                sent += len(await send(broker, 40, first=sent))
+                await until(lambda: one.messages + two.messages >= sent)
+            assert len(seen) == sent
+            for queue_id in range(8):
+                offsets = [offset for _, of, offset in seen if of == queue_id]
+                assert offsets == list(range(sent // 8))
+
+    run(body)
+
+
+def test_a_queue_that_is_locked_by_another_member_is_not_read(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 8)
+            got: list[bytes] = []
+
+            async def handle(batch: Sequence[Message]) -> None:
+                got.extend(each.body for each in batch)
+
+            async with reader(broker, handler=handle, is_ordered=True, client_id="a") as one:
+                await until(lambda: one.messages == 8)
+                # The same group under another id, which believes that it is alone.
+                two = reader(broker, handler=handle, is_ordered=True, client_id="b")
+                two._strategy = lambda queues, members, own: list(queues)
+                async with two:
+                    await until(lambda: len(two._works) == 8)
+                    await send(broker, 8, first=8)
+                    await until(lambda: one.messages + two.messages >= 12)
+                    assert not [work for work in two._works.values() if work.progress and work.queue in one._works]
+            assert len(got) == len(set(got))
+
+    run(body)
+
+
+def test_a_plain_thread_reads_without_a_loop(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 30)
+
+            def read() -> list[bytes]:
+                assert threading.current_thread() is not threading.main_thread()
+                with BlockingConsumer(reader(broker)) as it:
+                    found = [message.body for _, message in zip(range(30), it, strict=False)]
+                    assert it.commit()
+                    return found
+
+            found = await asyncio.to_thread(read)
+            assert sorted(found) == sorted(sent)
+            async with reader(broker) as consumer:
+                assert await consumer.poll(wait_ms=200) == []
+
+    run(body)
+
+
+def test_too_much_that_is_not_finished_stops_the_reading_and_not_the_consumer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_consumer, "OPEN_BYTES_MAX", 4_000)
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            async with Producer([broker.address]) as producer:
+                for number in range(40):
+                    await producer.send("T", b"%d" % number + bytes(1_000), queue_id=0)
+            async with reader(broker) as consumer:
+                await until(lambda: consumer._open_bytes >= 4_000)
+                await asyncio.sleep(0.05)
+                assert consumer._open_bytes < 4_000 + 40_000
+                assert len(await drain(consumer, 40)) == 40
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "options", "told"),
+    [
+        (["h:1"], {"is_ordered": True}, "needs a handler"),
+        ([], {}, "0 seeds and 1 topics"),
+        (["h"], {}, "'h'"),
+        (["h:1"], {"group": "my group"}, "group 'my group'"),
+    ],
+)
+def test_what_can_never_work_is_refused_at_once(seeds: list[str], options: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Consumer(seeds, **{"group": "g", "topics": {"T": "*"}} | options)  # type: ignore[arg-type]

@@ -1,0 +1,403 @@
+"""Delayed messages: what waits, when it is delivered and by whom, and what groups give back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollcall_ha.broker.delaying import deliveries
+from rollcall_ha.broker.delaying.records import over_at_ms
+from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small, write_small
+from rollcall_ha.broker.log.record import Draft
+from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, delivered_place, level_of
+from rollcall_ha.broker.protocol.properties import last_value, without
+from rollcall_ha.node.remoting.frame import Frame
+from tests.support.delaying_set import DelayingSet, Stored, check_laws
+from tests.support.folded import FoldedLink, play
+from tests.support.log_tools import append_all, draft
+from tests.support.sim_loop import SimLoop
+
+Story = Callable[[DelayingSet], Coroutine[Any, Any, None]]
+SEQUENCE = "ROLLCALL_SEQ\x01" + "0" * 31 + "1:0:0\x02"
+
+
+def tell(root: Path, story: Story, *, is_lawful: bool = True) -> None:
+    """``story`` of a set whose first master leads; ``is_lawful``: nobody else wrote into its log."""
+
+    async def told(loop: SimLoop) -> None:
+        world = DelayingSet(root, loop)
+        await story(world)
+        if is_lawful:
+            check_laws(world.records(), is_over=False)
+        world.close()
+
+    play(told)
+
+
+async def pass_s(world: DelayingSet, seconds: float) -> None:
+    """Time in which everything is confirmed."""
+    for _ in range(round(seconds * 20)):
+        world.settle()
+        await asyncio.sleep(0.05)
+    world.settle()
+
+
+def value(world: DelayingSet, name: str) -> float:
+    return {each: number for each, _, number in world.broker.room.values}[name]
+
+
+# --- levels and properties ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("properties", "level"),
+    [(b"", 0), (b"DELAY\x010\x02", 0), (b"DELAY\x01-1\x02", 0), (b"DELAY\x013\x02", 3), (b"DELAY\x0199\x02", 18),
+     (b"MYDELAY\x013\x02", 0), (b"DELAY\x011\x02DELAY\x012\x02", 2), (b"DELAY\x01\x02", 0)],
+)  # fmt: skip
+def test_levels_are_read_as_rocketmq_reads_them(properties: bytes, level: int) -> None:
+    assert level_of(properties) == level
+
+
+def test_a_level_that_is_no_number_was_no_delay() -> None:
+    with pytest.raises(DelayError, match="three"):
+        level_of(b"DELAY\x01three\x02")
+
+
+@pytest.mark.parametrize("word", [b"", b"0:1", b"19:1", b"1:-1", b"1:x", b"1", b"1:2:3", b"1:" + b"9" * 19])
+def test_nonsense_names_no_place(word: bytes) -> None:
+    assert delivered_place(b"ROLLCALL_DELIVERED\x01" + word + b"\x02") is None
+
+
+def test_properties_are_taken_out_by_their_whole_name() -> None:
+    assert without(b"A\x011\x02AB\x012\x02A\x013", {b"A"}) == b"AB\x012\x02"
+    assert without(b"A\x011", {b"B"}) == b"A\x011\x02"
+
+
+def test_a_clock_that_went_back_kept_messages_for_a_day() -> None:
+    """And clocks of two replicas that differ by seconds deliver nothing early."""
+    assert over_at_ms(1_000, 1, now_ms=500) == 1_000
+    assert over_at_ms(10_000, 1, now_ms=500) == 10_000
+    assert over_at_ms(86_400_000, 1, now_ms=500) == 500
+
+
+# --- sends --------------------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_message_was_given_to_consumers_at_once(tmp_path: Path) -> None:
+    async def story(world: DelayingSet) -> None:
+        number = world.send(2, queue_id=3, properties="TAGS\x01a\x02TIMER_DELAY_SEC\x0199\x02", j=4)
+        await pass_s(world, 0.1)
+        assert world.code(number) == 0
+        (waiting,) = world.records()
+        assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC, 1)
+        queue = world.broker.folds.queue(SCHEDULE_TOPIC, 1)
+        assert queue is not None
+        assert UNIT.unpack(queue.units(0, 1))[2] == waiting.stored_at_ms + 5_000
+        await pass_s(world, 4.7)
+        assert world.bodies() == []
+        assert value(world, "delayed_waiting") == 1
+        await pass_s(world, 0.4)
+        (delivered,) = world.records(b"T")
+        assert (delivered.queue_id, delivered.reconsume_times, int(delivered.body)) == (3, 4, number)
+        assert delivered.stored_at_ms - waiting.stored_at_ms < 5_100
+        names = [part.partition(b"\x01")[0] for part in delivered.properties.split(b"\x02")]
+        assert sorted(names) == sorted(
+            [b"", b"CLUSTER", b"REAL_QID", b"REAL_TOPIC", b"ROLLCALL_DELIVERED", b"TAGS", b"WAIT"]
+        )
+        queue = world.broker.folds.queue(b"T", 3)
+        assert queue is not None
+        assert UNIT.unpack(queue.units(0, 1))[2] == ord("a")
+        assert [value(world, name) for name in ("delayed_waiting", "delayed_delivered_total")] == [0, 1]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [({"topic": "SCHEDULE_TOPIC_XXXX", "level": 0}, 16), ({"topic": "ROLLCALL_SYS_X"}, 13), ({"topic": "a\x02b"}, 13),
+     ({"topic": "a" * 256}, 13), ({"queue_id": 1 << 31}, 13), ({"level": "x"}, 13), ({"properties": "K\x01" + "v" * 32_690}, 13)],
+)  # fmt: skip
+def test_what_could_never_be_delivered_was_taken(tmp_path: Path, more: dict[str, Any], code: int) -> None:
+    async def story(world: DelayingSet) -> None:
+        number = world.send(**more)
+        assert world.code(number) == code
+        assert world.records() == []
+
+    tell(tmp_path, story)
+
+
+def test_a_copied_place_was_taken_for_a_delivery(tmp_path: Path) -> None:
+    """Consumers pass on what they were given, with all its properties: the message that waits there was lost."""
+
+    async def story(world: DelayingSet) -> None:
+        world.send(1)
+        world.send(0, properties="ROLLCALL_DELIVERED\x011:0\x02")
+        world.fail_over()
+        await pass_s(world, 1.5)
+        assert world.bodies() == [2, 1]
+
+    tell(tmp_path, story)
+
+
+# --- reigns -------------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_delivered_in_their_order_in_bounded_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "RUN_RECORDS_MAX", 4)
+    runs: list[int] = []
+
+    async def story(world: DelayingSet) -> None:
+        numbers = [world.send(1 + n % 2) for n in range(30)]
+        put_run = world.broker.put.put_run
+
+        def counted(sink: Any, drafts: list[Draft], opaque: int) -> str:
+            runs.append(len(drafts))
+            return put_run(sink, drafts, opaque)
+
+        monkeypatch.setattr(world.broker.put, "put_run", counted)
+        await pass_s(world, 5.5)
+        assert world.bodies() == numbers[::2] + numbers[1::2]
+        assert max(runs) == 4
+
+    tell(tmp_path, story)
+
+
+def test_a_new_master_delivered_what_its_predecessor_had_just_delivered(tmp_path: Path) -> None:
+    """The deliveries are in its log, and nobody has confirmed them yet."""
+
+    async def story(world: DelayingSet) -> None:
+        numbers = [world.send(1) for _ in range(5)]
+        world.settle()
+        await asyncio.sleep(1.5)
+        assert world.bodies() == numbers
+        world.fail_over()
+        await asyncio.sleep(1)
+        assert world.bodies() == numbers
+        await pass_s(world, 1)
+        assert world.bodies() == numbers
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_cut_delivery_was_never_made_again(tmp_path: Path, is_restarted: bool) -> None:
+    async def story(world: DelayingSet) -> None:
+        numbers = [world.send(1) for _ in range(5)]
+        world.settle()
+        end = world.records()[-1].end
+        await pass_s(world, 1.5)
+        kept = world.records(b"T")[1].end
+        # An unclean election: confirmed deliveries are gone.
+        assert end < kept < world.broker.folds.dispatched_offset
+        world.fail_over(kept, is_restarted=is_restarted)
+        await pass_s(world, 0.5)
+        assert world.bodies() == numbers
+        check_laws(world.records(), is_over=True)
+
+    tell(tmp_path, story)
+
+
+def test_an_answer_that_never_came_delivered_it_again(tmp_path: Path) -> None:
+    """It is in the log, and waits for its set: a second copy would follow it there."""
+
+    async def story(world: DelayingSet) -> None:
+        number = world.send(1)
+        world.settle()
+        world.broker.put.ack_timeout_ms = 1
+        await asyncio.sleep(1.5)
+        world.broker.put.expire()
+        await asyncio.sleep(1)
+        assert world.bodies() == [number]
+        assert value(world, "delayed_delivered_total") == 0
+
+    tell(tmp_path, story)
+
+
+def test_a_refused_run_is_tried_again_before_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: DelayingSet) -> None:
+        numbers = [world.send(1) for _ in range(3)]
+        world.settle()
+        refused: list[float] = []
+
+        def refuse(*_: object) -> str:
+            refused.append(world.loop.time())
+            return "the log has no room yet"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.broker.put, "put_run", refuse)
+            await asyncio.sleep(2)
+            assert 5 <= len(refused) <= 15, "a bounded pace"
+            assert value(world, "delayed_overdue_ms") > 500
+        await pass_s(world, 0.5)
+        assert world.bodies() == numbers
+
+    tell(tmp_path, story)
+
+
+def test_a_master_that_goes_on_after_a_handover_that_failed_delivers_on(tmp_path: Path) -> None:
+    """Same reign, and nobody publishes a role: what was appended before is not known to the fold yet."""
+
+    async def story(world: DelayingSet) -> None:
+        first, second = world.send(1), world.send(2)
+        world.settle()
+        await asyncio.sleep(1.5)
+        state = world.broker.gate.state
+        world.broker.gate.close("hands over", state.master_epoch, "")
+        await asyncio.sleep(2)
+        world.broker.gate.state = state
+        await asyncio.sleep(3)
+        assert world.bodies() == [first, second]
+
+    tell(tmp_path, story)
+
+
+def test_what_waits_for_nowhere_kept_all_behind_it(tmp_path: Path) -> None:
+    """A record of another writer, without the properties of ours."""
+
+    async def story(world: DelayingSet) -> None:
+        append_all(world.broker.log, draft(topic=SCHEDULE_TOPIC, properties=b"DELAY\x011\x02"))
+        number = world.send(1)
+        await pass_s(world, 2)
+        assert world.bodies() == [number]
+        assert value(world, "delayed_undeliverable_total") == 1
+        world.fail_over()
+        await pass_s(world, 1)
+        assert world.bodies() == [number]
+
+    tell(tmp_path, story, is_lawful=False)
+
+
+def test_too_much_on_its_way_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "ON_WAY_RECORDS_MAX", 4)
+    monkeypatch.setattr(deliveries, "RUN_RECORDS_MAX", 2)
+
+    async def story(world: DelayingSet) -> None:
+        numbers = [world.send(1) for _ in range(9)]
+        world.settle()
+        await asyncio.sleep(2)
+        assert world.bodies() == numbers[:4]
+        await pass_s(world, 1)
+        assert world.bodies() == numbers
+
+    tell(tmp_path, story)
+
+
+# --- 36 and the topics of groups ----------------------------------------------------------------------------------
+
+
+def give_back(world: DelayingSet, record: Stored, **fields: int) -> FoldedLink:
+    """A client refuses a message; its link."""
+    link = FoldedLink()
+    texts = {"offset": str(record.place), "group": "g", "delayLevel": "0", "originMsgId": "x", "originTopic": "T"}
+    texts |= {name: str(number) for name, number in fields.items()}
+    world.broker.room.responders[36](link.connection, Frame(code=36, opaque=1, ext_fields=texts))
+    return link
+
+
+def test_a_refused_message_was_not_given_again_and_had_no_limit(tmp_path: Path) -> None:
+    """It comes again with its delay and its number of refusals, and ends among the dead letters."""
+
+    async def story(world: DelayingSet) -> None:
+        number = world.send(0, properties="TAGS\x01a\x02" + SEQUENCE)
+        world.settle()
+        record = world.records()[0]
+        link = give_back(world, record)
+        await asyncio.sleep(0.1)
+        assert link.frames == [], "answered before it is confirmed"
+        await pass_s(world, 9.5)
+        assert link.last.code == 0
+        assert world.records(b"%RETRY%g") == []
+        await pass_s(world, 1)
+        (again,) = world.records(b"%RETRY%g")
+        assert (again.queue_id, again.reconsume_times, int(again.body)) == (0, 1, number)
+        assert last_value(again.properties, b"RETRY_TOPIC\x01") == b"T"
+        assert last_value(again.properties, b"TAGS\x01") == b"a"
+        assert last_value(again.properties, b"ORIGIN_MESSAGE_ID\x01").endswith(b"%016X" % record.place)
+        assert b"ROLLCALL_SEQ" not in again.properties
+        link = give_back(world, again, delayLevel=1, maxReconsumeTimes=2)
+        await pass_s(world, 1.5)
+        second = world.records(b"%RETRY%g")[1]
+        assert second.reconsume_times == 2
+        assert last_value(second.properties, b"ORIGIN_MESSAGE_ID\x01").endswith(b"%016X" % record.place)
+        link = give_back(world, second, maxReconsumeTimes=2)
+        await pass_s(world, 0.1)
+        assert link.last.code == 0
+        (dead,) = world.records(b"%DLQ%g")
+        assert (dead.queue_id, dead.reconsume_times, int(dead.body)) == (0, 3, number)
+        assert [value(world, f"{name}_total") for name in ("messages_given_back", "dead_letters")] == [3, 1]
+
+    tell(tmp_path, story)
+
+
+def test_what_a_failover_may_take_back_was_answered_as_given_back(tmp_path: Path) -> None:
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        world.settle()
+        link, other = give_back(world, world.records()[0]), give_back(world, world.records()[0])
+        await asyncio.sleep(0.01)
+        assert len(world.records(SCHEDULE_TOPIC)) == 2
+        world.broker.follow()
+        await asyncio.sleep(0.01)
+        assert [each.last.code for each in (link, other)] == [1, 1]
+        assert give_back(world, world.records()[0]).last.code == 2
+
+    tell(tmp_path, story)
+
+
+def test_nonsense_was_given_back(tmp_path: Path) -> None:
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        world.settle()
+        record = world.records()[0]
+        assert give_back(world, record._replace(place=record.place + 1)).last.code == 1
+        assert give_back(world, record, offset=-1).last.code == 1
+        assert len(world.records()) == 1
+
+    tell(tmp_path, story)
+
+
+def test_a_copy_that_a_client_sends_to_its_group_was_taken_for_a_repeat(tmp_path: Path) -> None:
+    """Clients that cannot send a message back send a copy, with the producer's number in it; and not for ever."""
+
+    async def story(world: DelayingSet) -> None:
+        world.send(0, properties=SEQUENCE)
+        world.send(3, topic="%RETRY%g", properties=SEQUENCE, j=1, l=16)
+        world.send(3, topic="%RETRY%g", properties=SEQUENCE, j=17)
+        world.send(3, topic="%RETRY%g", properties=SEQUENCE, j=2, l=1)
+        await pass_s(world, 0.1)
+        assert [world.code(number) for number in (1, 2, 3, 4)] == [0, 0, 0, 0]
+        assert world.bodies(b"%DLQ%g") == [3, 4]
+        await pass_s(world, 10.2)
+        assert world.bodies(b"%RETRY%g") == [2]
+        assert world.broker.put.counters.dead_letters == 2
+
+    tell(tmp_path, story)
+
+
+# --- the fold -----------------------------------------------------------------------------------------------------
+
+
+def test_folds_of_an_older_program_say_nothing_about_deliveries(tmp_path: Path) -> None:
+    """Believed, its mark would have everything delivered again; without any delayed message it is believed."""
+
+    async def story(world: DelayingSet) -> None:
+        world.send(1)
+        await pass_s(world, 1.5)
+        world.broker.folds.rest(is_resting=True)
+        world.broker.folds.close()
+        world.broker.folds.rest(is_resting=False)
+        path = tmp_path / FOLDS_FILE_NAME
+        mark = read_small(path, FoldsMark)
+        assert mark is not None
+        write_small(path, FoldsMark(offset=mark.offset, queues=mark.queues))
+        world.fail_over(is_restarted=True)
+        assert not path.exists()
+        await pass_s(world, 1)
+        assert world.bodies() == [1]
+
+    tell(tmp_path, story)
