@@ -141,18 +141,13 @@ class Consumer:
         """
         if is_ordered and handler is None:
             raise ValueError("an ordered consumer needs a handler: poll gives queues to nobody in particular")
-        if re.fullmatch(GROUP_PATTERN, group) is None:
-            raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
+        self._seeds = tuple(dict.fromkeys(seeds))
+        _require_names(self._seeds, group, topics)
         self.client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
         self.messages = 0
         """Finished since the start."""
         self.uncommitted = 0
         """Queues whose last commit had no answer when the consumer closed."""
-        self._seeds = tuple(dict.fromkeys(seeds))
-        if not self._seeds or not topics:
-            raise ValueError(f"{len(self._seeds)} seeds and {len(topics)} topics; one of each is the least")
-        for seed in self._seeds:
-            split_address(seed)
         kinds = frozenset({PeerKind.BROKER})
         self._expected = None if credentials is None else ExpectedPeer(credentials=credentials, kinds=kinds)
         version = time.time_ns() // 1_000_000
@@ -645,6 +640,16 @@ class BlockingConsumer:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _require_names(seeds: Sequence[str], group: str, topics: Mapping[str, str | Subscription]) -> None:
+    """Raises ``ValueError``: what can never work is said at once, not by a consumer that waits for ever."""
+    if re.fullmatch(GROUP_PATTERN, group) is None:
+        raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
+    if not seeds or not topics:
+        raise ValueError(f"{len(seeds)} seeds and {len(topics)} topics; one of each is the least")
+    for seed in seeds:
+        split_address(seed)
 
 
 def _subscription(wanted: str | Subscription, version: int) -> Subscription:

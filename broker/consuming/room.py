@@ -121,18 +121,7 @@ class ConsumerRoom:
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
-        self._tools = Tools(
-            self.consumers,
-            groups=self.groups,
-            topics=self.topics,
-            folds=folds,
-            records=folds,
-            broker_name=standing.broker_name,
-            about=about,
-            put_total=put_total,
-            pulled_total=lambda: self.pulls.counters.messages,
-            now_ms=now_ms,
-        )
+        self._tools = self._new_tools(about, put_total, now_ms)
         self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
         self.deliveries = Deliveries(
             folds=folds,
@@ -142,6 +131,20 @@ class ConsumerRoom:
             near_bytes=NEAR_BYTES,
             now_ms=wall_ms,
             on_damaged=folds.build_anew,
+        )
+
+    def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
+        return Tools(
+            self.consumers,
+            groups=self.groups,
+            topics=self.topics,
+            folds=self._folds,
+            records=self._folds,
+            broker_name=self.standing.broker_name,
+            about=about,
+            put_total=put_total,
+            pulled_total=lambda: self.pulls.counters.messages,
+            now_ms=now_ms,
         )
 
     @property

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = frozenset([
     "./rollcall", ".venv/bin/python", "cat", "cd", "chown", "cp", "curl", "deploy/spark-standalone.sh", "docker", "eval", "grep",
-    "kill", "kubectl", "make", "mkdir", "nohup", "openssl", "podman", "printf", "python", "python3", "rm", "rollcall", "scp",
+    "kill", "kubectl", "make", "mkdir", "mqadmin", "nohup", "openssl", "podman", "printf", "python", "python3", "rm", "rollcall", "scp",
     "sleep", "tail", "until", "while",
 ])  # fmt: skip
 """First words of commands; whatever begins otherwise was printed by one. Assignments before them do not count."""

@@ -98,7 +98,7 @@ def test_sends_are_refused_before_the_disk_is_full_and_taken_again_below_the_low
 
 
 def test_settings_that_refuse_sends_before_anything_is_deleted_for_them_are_faults() -> None:
-    settings = settings_of(FILE)
+    settings = ROCKETMQS
     assert not faults_of(settings, FILE)
     assert not faults_of(msgspec.structs.replace(settings, sends_refused_percent=0, retention_hours=0), FILE)
     (fault,) = faults_of(msgspec.structs.replace(settings, sends_refused_percent=80), FILE)
