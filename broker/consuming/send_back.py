@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.queries import FoldedRecords
@@ -36,10 +36,19 @@ RUN_BYTES_MAX: Final = 256 * 1024
 _Asker = tuple[RemotingConnection, Frame]
 
 
+class Sends(Appender, Protocol):
+    """The way of what is given back into the log."""
+
+    @property
+    def full_disk(self) -> str:
+        """Why the disk takes no sends of clients; empty: it does."""
+        ...
+
+
 class SendBack:
     """What groups of one replica refuse. On the loop thread."""
 
-    def __init__(self, *, records: FoldedRecords, appender: Appender, standing: Standing, limits: Limits) -> None:
+    def __init__(self, *, records: FoldedRecords, appender: Sends, standing: Standing, limits: Limits) -> None:
         self.given_back = 0
         """Confirmed since the start, dead letters included."""
         self.dead_letters = 0
@@ -59,6 +68,9 @@ class SendBack:
         asked = parse_back(frame)
         if not self._standing.is_master:
             return Reply(ClientResult.SYSTEM_BUSY, f"this replica of {self._standing.broker_name} is not its master")
+        # The client's own copy is refused then, too: it keeps the message, and its group is given it again.
+        if self._appender.full_disk:
+            return Reply(ClientResult.SYSTEM_ERROR, self._appender.full_disk)
         # A new master may not have taken in yet what the one before gave.
         behind_bytes = self._records.catch_up()
         record = copy_record(self._records, asked.offset)

@@ -83,6 +83,7 @@ class Topics:
             "SELF_TEST_TOPIC": _ONE_QUEUE,
             SCHEDULE_TOPIC.decode(): TopicRow(read_queue_nums=levels, write_queue_nums=levels),
             f"{OWN}CONSUMERS": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
+            f"{OWN}QUEUES": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
         }
         self._default = msgspec.structs.replace(row, perm=row.perm | PERM_INHERIT)
         self._standing = standing

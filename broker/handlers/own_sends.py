@@ -52,6 +52,11 @@ class OwnSends:
         if refusal:
             on_outcome(refusal)
 
+    @property
+    def full_disk(self) -> str:
+        """As ``consuming.send_back.Sends`` says."""
+        return self._put.full_disk
+
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
         """As ``delaying.ports.Appender`` says."""
         self._opaque = opaque = (self._opaque + 1) % _OPAQUES

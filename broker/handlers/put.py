@@ -293,7 +293,7 @@ class PutPath:
         state = self._gate.state
         acks = self._acks
         refusal = self._refusal(state, acks)
-        if refusal is None and self.full_disk and sink.peer_host != self._store_host:
+        if refusal is None and self.full_disk:
             refusal = SendRefusal.DISK, self.full_disk
         if refusal is not None or acks is None:
             self._refuse_all(sink, requests, refusal or (SendRefusal.NOT_MASTER, "not entered"), state)

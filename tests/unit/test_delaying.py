@@ -349,6 +349,21 @@ def test_what_a_failover_may_take_back_was_answered_as_given_back(tmp_path: Path
     tell(tmp_path, story)
 
 
+def test_a_disk_that_takes_no_sends_was_filled_by_what_groups_refused(tmp_path: Path) -> None:
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        await pass_s(world, 0.1)
+        world.broker.put.full_disk = "the disk is 95 % full"
+        answer = give_back(world, world.records()[0]).last
+        assert (answer.code, answer.remark) == (1, "the disk is 95 % full")
+        world.broker.put.full_disk = ""
+        link = give_back(world, world.records()[0])
+        await pass_s(world, 0.1)
+        assert link.last.code == 0
+
+    tell(tmp_path, story)
+
+
 def test_nonsense_was_given_back(tmp_path: Path) -> None:
     async def story(world: DelayingSet) -> None:
         world.send(0)
