@@ -18,8 +18,9 @@ from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, deliv
 from rollcall_ha.broker.protocol.properties import last_value, without
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.delaying_set import DelayingSet, Stored, check_laws
+from tests.support.fold_tools import confirm_all, mark
 from tests.support.folded import FoldedLink, play
-from tests.support.log_tools import append_all, draft
+from tests.support.log_tools import append_all, draft, settle, tell_queues
 from tests.support.sim_loop import SimLoop
 
 Story = Callable[[DelayingSet], Coroutine[Any, Any, None]]
@@ -416,3 +417,50 @@ def test_folds_of_an_older_program_say_nothing_about_deliveries(tmp_path: Path) 
         assert world.bodies() == [1]
 
     tell(tmp_path, story)
+
+
+# --- a log that loses its front ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_built_anew", [False, True])
+def test_a_log_that_lost_its_deliveries_made_them_again(tmp_path: Path, is_built_anew: bool) -> None:
+    """By the numbers alone: built of what is left, they begin at 0 again."""
+
+    async def story(world: DelayingSet) -> None:
+        first = world.send(1)
+        await pass_s(world, 1.5)
+        assert world.bodies() == [first]
+        waits = world.send(3)
+        world.settle()
+        log, folds = world.broker.log, world.broker.folds
+        place = world.records(SCHEDULE_TOPIC)[-1].place
+        assert folds.delayed_from() == place, "what waits holds the log"
+        await pass_s(world, 11)
+        assert folds.delayed_from() == log.confirm_offset
+        while len(log._files.segments) < 3:
+            append_all(log, draft(b"x" * 30_000))
+            world.settle()
+        second = world.send(1)
+        tell_queues(log)
+        settle(log)
+        world.settle()
+        log.front.delete(log._files.segments[1].base)
+        mark(folds)
+        if is_built_anew:
+            (tmp_path / FOLDS_FILE_NAME).unlink()
+        world.fail_over(is_restarted=True)
+        folds = world.broker.folds
+        confirm_all(world.broker.log)
+        while folds.catch_up():
+            await asyncio.sleep(0.01)
+        assert folds.delivered.following[0] == (0 if is_built_anew else 1)
+        await pass_s(world, 1.5)
+        assert [int(each.body) for each in world.records(b"T")] == [second]
+        third = world.send(3)
+        await pass_s(world, 11)
+        assert [int(each.body) for each in world.records(b"T")] == [second, third]
+        assert world.records(SCHEDULE_TOPIC)[-1].queue_offset == 1, "the queue goes on behind what is gone"
+        assert waits not in world.bodies()
+        assert value(world, "delayed_waiting") == 0
+
+    tell(tmp_path, story, is_lawful=False)
