@@ -20,6 +20,7 @@ from rollcall_ha.node.remoting.frame import Frame
 from tests.support.delaying_set import DelayingSet, Stored, check_laws
 from tests.support.fold_tools import confirm_all, mark
 from tests.support.folded import FoldedLink, play
+from tests.support.ha_replica import until
 from tests.support.log_tools import append_all, draft, settle, tell_queues
 from tests.support.sim_loop import SimLoop
 
@@ -451,8 +452,7 @@ def test_a_log_that_lost_its_deliveries_made_them_again(tmp_path: Path, is_built
         world.fail_over(is_restarted=True)
         folds = world.broker.folds
         confirm_all(world.broker.log)
-        while folds.catch_up():
-            await asyncio.sleep(0.01)
+        await until(lambda: not folds.catch_up())
         assert folds.delivered.following[0] == (0 if is_built_anew else 1)
         await pass_s(world, 1.5)
         assert [int(each.body) for each in world.records(b"T")] == [second]
