@@ -16,6 +16,7 @@ from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_s
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, delivered_place, level_of
 from rollcall_ha.broker.protocol.properties import last_value, without
+from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.delaying_set import DelayingSet, Stored, check_laws
 from tests.support.fold_tools import confirm_all, mark
@@ -445,7 +446,7 @@ def test_a_log_that_lost_its_deliveries_made_them_again(tmp_path: Path, is_built
         tell_queues(log)
         settle(log)
         world.settle()
-        log.front.delete(log._files.segments[1].base)
+        log.front.delete(LogOffset(log._files.segments[1].base))
         mark(folds)
         if is_built_anew:
             (tmp_path / FOLDS_FILE_NAME).unlink()
