@@ -290,7 +290,7 @@ class Groups:
     ) -> tuple[GroupChange, Callable[[str], Reply]]:
         """The change that the log has to take, and the answer that follows on its outcome."""
         held, free = [], []
-        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS)
+        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS) and not self._log.is_doubtful
         for queue in queues:
             holder, is_confirmed = self._holder(group, queue)
             name = group, queue.topic, queue.queue_id

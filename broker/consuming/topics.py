@@ -190,14 +190,16 @@ class Topics:
         topic = topic_of(frame)
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
-        newest, is_with_group = self._log.newest_topic(topic)[0], topic.startswith(_WITH_GROUPS)
+        log, is_with_group = self._log, topic.startswith(_WITH_GROUPS)
+        busy = log.why_unknown() if self._standing.is_master else ""
+        newest = log.newest_topic(topic)[0]
         row = self._usual_with_group(topic) if is_with_group else _DELETED
         # A row for each name that somebody mistypes would fill the table.
         is_nowhere = newest is None and (is_with_group or not self._folds.queue_ids(topic.encode()))
+        is_nowhere = is_nowhere and not (self._standing.is_master and log.is_doubtful)
         if not is_nowhere and (newest != row or self._standing.is_master):
             return self._write({topic: row}, connection, frame)
         # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
-        busy = self._log.why_unknown() if self._standing.is_master else ""
         return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
 
     def _usual_with_group(self, topic: str) -> TopicRow:
@@ -210,7 +212,7 @@ class Topics:
         together = Together(len(rows), ordered(connection, frame))
         for topic, row in rows.items():
             newest, waiting = self._log.newest_topic(topic)
-            if newest != row:
+            if newest != row or (waiting is None and self._log.is_doubtful):
                 together.refused(self._log.note_topic(topic, row, together.hear))
             elif waiting is None:
                 together.hear("")

@@ -201,6 +201,55 @@ def test_an_order_that_changes_nothing_writes_nothing_and_one_on_its_way_is_wait
     assert len(world.records()) == 1
 
 
+def unheard(world: SmallSet, number: int, body: object = None, **fields: object) -> None:
+    """Asked, appended, and answered with a reason: its record is in the log, and is confirmed later, perhaps."""
+    assert world.client.ask(number, body, **fields) is None
+    world.time.run(offsets_log.COMMIT_INTERVAL_MS)
+    world.log.end_epoch()
+    assert code(world.client.answers[-1]) != OK
+
+
+@pytest.mark.parametrize("is_same_master", [True, False])
+def test_an_order_that_was_answered_was_undone_by_an_earlier_one_that_timed_out(
+    world: SmallSet, is_same_master: bool
+) -> None:
+    told(world.client, CREATE, **order())
+    told(world.client, GROUP, {"groupName": "g", "retryMaxTimes": 3})
+    told(world.client, 15, consumerGroup="g", topic="T", queueId=0, commitOffset=5)
+    unheard(world, CREATE, **order(perm=4))
+    unheard(world, CREATE, **order("new"))
+    unheard(world, GROUP, {"groupName": "g", "retryMaxTimes": 9})
+    unheard(world, GROUP, {"groupName": "h"})
+    unheard(world, 15, consumerGroup="g", topic="T", queueId=0, commitOffset=1)
+    client, member = world.client, world.master
+    if not is_same_master:
+        world.master.is_master = False
+        member = Member(world.log, world.time, is_master=True)
+        client = Client(member)
+    assert member.consumers.follow()
+    for number, sent, fields in (
+        (CREATE, None, order()),
+        (DELETE, None, {"topic": "new"}),
+        (GROUP, {"groupName": "g", "retryMaxTimes": 3}, {}),
+        (DELETE_GROUP, None, {"groupName": "h"}),
+        (15, None, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 5}),
+    ):
+        assert client.ask(number, sent, **fields) is None
+    settle(client)
+    assert [code(each) for each in client.answers[-5:]] == [OK] * 5
+
+    known = member.consumers.known
+    settings = {name: change.settings for name, change in known.groups.items() if change.settings}
+    assert (member.topics.find("T"), member.topics.find("new")) == (
+        TopicRow(read_queue_nums=4, write_queue_nums=4),
+        None,
+    )
+    assert (settings["g"].retry_max_times, settings["h"].is_deleted, known.offset("g", "T", 0)) == (3, True, 5)
+    written = len(world.records())
+    assert code(client.ask(CREATE, **order())) == OK
+    assert len(world.records()) == written, "all is known again"
+
+
 def test_a_list_of_topics_is_answered_once_when_all_are_confirmed(world: SmallSet) -> None:
     rows = [topic_config(name, TopicRow(read_queue_nums=2)) for name in ("A", "B")]
     assert world.client.ask(CREATE_LIST, {"topicConfigList": rows}) is None
@@ -306,6 +355,8 @@ def test_a_topic_comes_by_itself_only_while_the_setting_says_so(world: SmallSet)
 
 
 def test_a_name_that_nobody_has_used_is_deleted_without_a_row(world: SmallSet) -> None:
+    world.client.commit(5)
+    settle(world.client)
     assert code(world.client.ask(DELETE, topic="mistyped")) == OK
     world.messages(1)
     told(world.client, DELETE, topic="T")
