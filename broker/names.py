@@ -8,7 +8,9 @@ Rule 1: every controller is told, on a link of its own, as RocketMQ's brokers te
 routes by itself, also while nobody leads.
 Rule 2: a table is told when it has changed, and when a controller does not have it: each is asked by version (322)
 every ``RENEW_MS``. A controller that is away costs a dial every ``RETRY_MS`` and nothing else.
-Rule 3: who is the master is the controllers' own word. What a broker says of its role only orders their questions.
+Rule 3: no table is made while this replica does not know all of its topics: taken as whole, it would take the others
+out of all routes. The last one is told meanwhile, and of a process that has none only that it is there.
+Rule 4: who is the master is the controllers' own word. What a broker says of its role only orders their questions.
 """
 
 from __future__ import annotations
@@ -135,18 +137,23 @@ class Names:
         # Equal stamps are equal topics, as a rule; if once they were not, the mistake ends here.
         if stamp == self._stamp and now_s - self._looked_s < RENEW_MS / 1000:
             return
-        self._stamp, self._looked_s = stamp, now_s
-        table = self._registration(role)
+        is_known = self._topics.follow()
+        if not is_known and self._table is not None:
+            return
+        if is_known:
+            self._stamp, self._looked_s = stamp, now_s
+        table = self._registration(role, is_known=is_known)
         if self._table is None or table.body != self._table.body or table.fields != self._table.fields:
             self._changes += 1
-            self._table = self._registration(role)
+            self._table = self._registration(role, is_known=is_known)
             for link in self._links.values():
                 link.news.set()
 
-    def _registration(self, role: int) -> _Table:
+    def _registration(self, role: int, *, is_known: bool) -> _Table:
         config = self._config
+        is_whole = is_known and self._topics.is_whole
         version = data_version(self._changes, self._gate.state.master_epoch, self._since_ms)
-        wrapper = topic_table(self._topics.all(), version)
+        wrapper = topic_table(self._topics.all() if is_known else {}, version)
         body = _encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
         fields = {
             "bodyCrc32": str(zlib.crc32(body) & _CRC_MASK),
@@ -158,7 +165,7 @@ class Names:
             "enableActingMaster": "false",
             "haServerAddr": config.description.ha_address,
             # A topic that was deleted is left out: taken as an addition, as RocketMQ's are, it would stay in routes.
-            "isWhole": "true",
+            "isWhole": str(is_whole).lower(),
         }
         return _Table(version, fields, body)
 

@@ -161,11 +161,21 @@ class Topics:
                 found[topic] = row
         return {**found, **system}
 
+    def follow(self) -> bool:
+        """Take in what is confirmed, within one budget; whether all topics are known."""
+        return self._log.follow()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no other topic than these: a log that begins in the middle lacks orders."""
+        return self._log.is_whole
+
     @property
     def stamp(self) -> tuple[object, ...]:
         """Another one, as a rule, when ``all`` is."""
         known = self._log.known
-        return known, known.orders, len(known.groups), len(self._folds.topic_names()), self.creates
+        counts = len(known.groups), len(self._folds.topic_names())
+        return known, known.orders, *counts, self.creates, self.is_whole
 
     def table(self) -> dict[str, object]:
         """RocketMQ's table of all topics."""

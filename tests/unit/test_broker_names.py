@@ -19,7 +19,7 @@ from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
-from tests.support.consumer_set import SmallSet
+from tests.support.consumer_set import Member, SmallSet
 from tests.support.folded import play
 from tests.support.names_world import NameWorld, address, ha_address, word
 from tests.support.sim_loop import SimLoop
@@ -69,9 +69,12 @@ class World:
         self.gate = Gate()
         self.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(1), is_min_in_sync=True)
         self.addresses = tuple(f"{HOST}:{each.port}" for each in self.servers)
+        self.names = self.new_names()
+
+    def new_names(self) -> Names:
         description = SimpleNamespace(address=address(1), ha_address=ha_address(1))
         key = SetKey(ClusterName("c1"), BrokerName("broker-a"))
-        self.names = Names(
+        return Names(
             cast("BrokerConfig", SimpleNamespace(set_key=key, description=description)),
             topics=self.set.master.topics,
             gate=self.gate,
@@ -155,6 +158,53 @@ def test_nothing_is_told_again_while_nothing_changes_and_a_role_is_told_at_once(
         entry = server.world.table.registration("broker-a", address(1))
         assert entry is not None
         assert (entry.claimed_id, entry.version.state_version) == (1, 2)
+
+    tell(story, controllers=1)
+
+
+def test_topics_vanished_from_routes_while_a_broker_did_not_know_all_of_them() -> None:
+    """At a start, while its queues are built anew, and when it has just become master."""
+
+    async def story(world: World) -> None:
+        world.order("T", TopicRow(read_queue_nums=3))
+        world.set.messages(1, (b"U", 0))
+        await seconds(3)
+        for is_new in (False, True):
+            world.set.master.is_master = False
+            world.set.master = Member(world.set.log, world.set.time, is_master=True)
+            world.set.master.left_bytes = 10
+            if is_new:
+                await world.names.stop()
+                world.names = world.new_names()
+                world.names.start()
+            world.names._topics = world.set.master.topics
+            world.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(2), is_min_in_sync=True)
+            await seconds(RENEW_MS / 1000 + 5)
+            assert [world.queues(0, each) for each in ("T", "U")] == [(3, 6), (8, 6)]
+            entry = world.servers[0].world.table.registration("broker-a", address(1))
+            assert entry is not None
+            assert entry.connection is not None, "it says that it is there"
+            world.set.master.left_bytes = 0
+            world.order("T", TopicRow(read_queue_nums=4))
+            await seconds(3)
+            assert [world.queues(0, each) for each in ("T", "U")] == [(4, 6), (8, 6)]
+            world.order("T", TopicRow(read_queue_nums=3))
+            await seconds(3)
+
+    tell(story, controllers=1)
+
+
+def test_a_log_that_begins_in_the_middle_took_the_topics_of_older_orders_out_of_routes() -> None:
+    async def story(world: World) -> None:
+        for topic in ("T", "U"):
+            world.order(topic, TopicRow(read_queue_nums=3))
+        await seconds(1)
+        log = world.set.log
+        log.min_offset = log.records[1][1]
+        world.set.take_over()
+        world.names._topics = world.set.master.topics
+        await seconds(1)
+        assert [world.queues(0, each) for each in ("T", "U")] == [(3, 6), (3, 6)]
 
     tell(story, controllers=1)
 
