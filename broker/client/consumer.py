@@ -645,7 +645,7 @@ class BlockingConsumer:
 def _require_names(seeds: Sequence[str], group: str, topics: Mapping[str, str | Subscription]) -> None:
     """Raises ``ValueError``: what can never work is said at once, not by a consumer that waits for ever."""
     if re.fullmatch(GROUP_PATTERN, group) is None:
-        raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
+        raise ValueError(f"group {group!r}: 1 to 248 letters, digits, %, |, _ and - make a name")
     if not seeds or not topics:
         raise ValueError(f"{len(seeds)} seeds and {len(topics)} topics; one of each is the least")
     for seed in seeds:

@@ -27,6 +27,7 @@ from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
 from rollcall_ha.broker.folds.ports import Folds, Records
 from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
@@ -157,7 +158,10 @@ class Topics:
         for topic in others:
             if len(found) >= TOPICS_MAX:
                 break
-            if topic not in known.topics and topic not in system and (row := self._unlisted(topic)) is not None:
+            # Bytes that were no text have become longer ones: no name service takes such a topic.
+            if topic in known.topics or topic in system or len(topic.encode()) > TOPIC_BYTES_MAX:
+                continue
+            if (row := self._unlisted(topic)) is not None:
                 found[topic] = row
         return {**found, **system}
 

@@ -13,6 +13,7 @@ import pytest
 from rollcall_ha.api.broker_port.headers import header_fields
 from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.names import LOOK_MS, RENEW_MS, RETRY_MS, Names
 from rollcall_ha.broker.protocol.topics import TopicRow
@@ -21,7 +22,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingSer
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.consumer_set import Member, SmallSet
 from tests.support.folded import play
-from tests.support.names_world import NameWorld, address, ha_address, word
+from tests.support.names_world import NameWorld, address, ha_address, register_body, word
 from tests.support.sim_loop import SimLoop
 
 HOST = "192.0.2.7"
@@ -254,6 +255,25 @@ def test_a_controller_that_joins_is_told_and_one_that_left_is_not() -> None:
         assert (len(old.codes), world.queues(1, "T")) == (told, (3, 6))
 
     tell(story)
+
+
+def test_a_topic_with_a_name_that_is_too_long_kept_the_set_out_of_all_routes() -> None:
+    async def story(world: World) -> None:
+        world.set.messages(1, (b"\xff" * 100, 0))
+        world.set.master.consumers.note("g" * 250, GroupChange(offsets={"T": {0: 1}}))
+        world.order("T", TopicRow(read_queue_nums=3))
+        await seconds(3)
+        assert world.queues(0, "T") == (3, 6)
+        world.set.client.beat("h" * 248)
+        world.set.settle()
+        await seconds(3)
+        assert world.queues(0, "%RETRY%" + "h" * 248) == (1, 6)
+        assert world.set.client.beat("h" * 249).code == 1
+
+    tell(story, controllers=1)
+    names = NameWorld({"broker-a": word(1, 1)})
+    names.register(1, role=0, body=register_body("t" * 256, "T"))
+    assert (names.route("T") is None, names.route("t" * 256)) == (False, None)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
