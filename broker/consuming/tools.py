@@ -198,7 +198,8 @@ class Tools:
             for topic in self._topics_known(group)
             if not facts.members or topic in facts.subscriptions
         )
-        rows = [(topic, row) for topic in topics if (row := self._topics.find(topic)) is not None]
+        # mqadmin asks for the route of each, and ends at the first that has none.
+        rows = [(topic, row) for topic in topics if (row := self._topics.existing(topic)) is not None]
         queues = sum(row.read_queue_nums for _, row in rows)
         if queues > STATS_QUEUES_MAX:
             remark = (

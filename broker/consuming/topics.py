@@ -114,6 +114,10 @@ class Topics:
             return None if row.is_deleted else row
         return self._unlisted(topic) or (USUAL if self.creates else None)
 
+    def existing(self, topic: str) -> TopicRow | None:
+        """A topic that is there; one that a send would make is not."""
+        return self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
+
     def absence(self, topic: str) -> Refused:
         """As ``handlers.ports.Topics``."""
         known = self._log.known.topics.get(topic)
@@ -239,9 +243,8 @@ class Topics:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _there(self, topic: str) -> TopicRow | Reply:
-        """A topic that is there; one that a send would make is not."""
         self._log.follow()
-        row = self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
+        row = self.existing(topic)
         if row is not None:
             return row
         refused = self.absence(topic)

@@ -514,6 +514,17 @@ def test_how_far_a_group_is_and_who_consumes_what(world: SmallSet) -> None:
     assert (answer.code, "name a topic" in (answer.remark or "")) == (ERROR, True)
 
 
+def test_mqadmins_consumer_progress_ended_at_a_subscription_to_a_topic_that_nobody_made(world: SmallSet) -> None:
+    told(world.client, CREATE, **order("U", queues=2))
+    world.client.beat(topics={"T": ("*", 1), "U": ("*", 1)})
+    settle(world.client)
+    answer = told(world.client, 208, consumerGroup="g")
+
+    assert answer.body.count(b'"topic":"U"') == 2
+    assert b'"topic":"T"' not in answer.body
+    assert b'"topic":"T"' not in told(world.client, 208, consumerGroup="g", topic="T").body
+
+
 def test_the_figures_that_mqadmin_parses_are_there(world: SmallSet) -> None:
     world.messages(1)
     world.master.tools.tick()
