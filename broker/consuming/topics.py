@@ -46,6 +46,7 @@ from rollcall_ha.broker.protocol.topics import (
     topic_of,
     topic_table,
 )
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
@@ -55,6 +56,14 @@ _DELETED: Final = TopicRow(is_deleted=True)
 _WITH_GROUPS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 DEFAULT_TOPIC: Final = "TBW102"
 """Clients take the queues of a topic that no name server knows from the route of this one."""
+
+
+class TopicList(Frozen):
+    """Topics that are there."""
+
+    rows: Mapping[str, TopicRow]
+    is_whole: bool
+    """Whether there is no other: not where the list was cut, nor where the log begins behind older orders."""
 
 
 class Topics:
@@ -153,42 +162,42 @@ class Topics:
         known = self._log.known.groups.get(topic.removeprefix(RETRY_PREFIX)) if topic.startswith(RETRY_PREFIX) else None
         return 1 if known is None or known.settings is None else max(1, known.settings.retry_queue_nums)
 
-    def all(self) -> dict[str, TopicRow]:
-        """At most ``TOPICS_MAX`` and the system's: those by order first, then those that came by themselves."""
+    def all(self) -> TopicList:
+        """At most ``TOPICS_MAX`` and the system's: by order, then of groups, then those that came by themselves."""
         known, system = self._log.known, self.system
         found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
-        others = [topic.decode(errors="replace") for topic in self._folds.topic_names()]
-        others += [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
+        # Without a route of its retries a group of RocketMQ's clients would not get them.
+        others = [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
+        others += [topic.decode(errors="replace") for topic in self._folds.topic_names()]
+        is_whole = self._log.is_whole
         for topic in others:
-            if len(found) >= TOPICS_MAX:
-                break
             # Bytes that were no text have become longer ones: no name service takes such a topic.
-            if topic in known.topics or topic in system or len(topic.encode()) > TOPIC_BYTES_MAX:
+            if topic in found or topic in known.topics or topic in system or len(topic.encode()) > TOPIC_BYTES_MAX:
                 continue
+            if len(found) >= TOPICS_MAX:
+                is_whole = False
+                break
             if (row := self._unlisted(topic)) is not None:
                 found[topic] = row
-        return {**found, **system}
+        return TopicList(rows={**found, **system}, is_whole=is_whole)
 
     def follow(self) -> bool:
         """Take in what is confirmed, within one budget; whether all topics are known."""
         return self._log.follow()
 
     @property
-    def is_whole(self) -> bool:
-        """Whether there is no other topic than these: a log that begins in the middle lacks orders."""
-        return self._log.is_whole
-
-    @property
-    def stamp(self) -> tuple[object, ...]:
-        """Another one, as a rule, when ``all`` is."""
-        known = self._log.known
-        counts = len(known.groups), len(self._folds.topic_names())
-        return known, known.orders, *counts, self.creates, self.is_whole
+    def stamp(self) -> tuple[tuple[object, ...], tuple[int, int]]:
+        """Another one, as a rule, when ``all`` is: of what was ordered, and of what came by itself."""
+        log, known = self._log, self._log.known
+        ordered = known, known.orders, self.creates, log.is_whole
+        return ordered, (len(known.groups), len(self._folds.topic_names()))
 
     def table(self) -> dict[str, object]:
         """RocketMQ's table of all topics."""
         known = self._log.known
-        return topic_table(self.all(), self._version(known.orders + len(known.groups) + len(self._folds.topic_names())))
+        return topic_table(
+            self.all().rows, self._version(known.orders + len(known.groups) + len(self._folds.topic_names()))
+        )
 
     # --- orders ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.handlers.ports import Gate, GateState
-from rollcall_ha.broker.names import LOOK_MS, RENEW_MS, RETRY_MS, Names
+from rollcall_ha.broker.names import LOOK_MS, RENEW_MS, RETRY_MS, SELF_MADE_MS, Names
 from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
@@ -255,6 +255,37 @@ def test_a_controller_that_joins_is_told_and_one_that_left_is_not() -> None:
         assert (len(old.codes), world.queues(1, "T")) == (told, (3, 6))
 
     tell(story)
+
+
+def test_topics_above_the_limit_took_retries_of_groups_and_each_other_out_of_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World) -> None:
+        world.set.messages(1, (b"T", 0))
+        await seconds(3)
+        monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 1)
+        world.set.client.beat()
+        world.set.settle()
+        await seconds(3)
+        assert world.queues(0, "%RETRY%g") == (1, 6)
+        assert world.queues(0, "T") == (8, 6), "a table that was cut takes nothing away"
+
+    tell(story, controllers=1)
+
+
+def test_each_topic_that_came_by_itself_was_a_table_for_every_controller() -> None:
+    async def story(world: World) -> None:
+        (server,) = world.servers
+        await seconds(3)
+        told = len(server.codes)
+        for number in range(20):
+            world.set.messages(1, (b"T%d" % number, 0))
+            await seconds(0.5)
+        assert 4 <= len(server.codes) - told <= 6
+        await seconds(SELF_MADE_MS / 1000 + 1)
+        assert world.queues(0, "T19") == (8, 6)
+
+    tell(story, controllers=1)
 
 
 def test_a_topic_with_a_name_that_is_too_long_kept_the_set_out_of_all_routes() -> None:

@@ -135,6 +135,17 @@ def test_a_topic_that_is_told_again_from_before_its_end_stays_deleted() -> None:
     assert known.topics["U"] == row
 
 
+def test_topics_that_were_told_again_counted_as_other_ones_each_hour() -> None:
+    known = Consumers()
+    row = TopicRow(read_queue_nums=3)
+    known.fold(0, encode_record(Record(0, topics={"T": row})))
+    known.fold(1, encode_record(Record(0, topics_again={"T": row})))
+    assert known.orders == 1
+
+    known.fold(2, encode_record(Record(0, topics={"V": row}, topics_again={"U": row, "V": TopicRow()})))
+    assert (known.orders, known.topics["V"]) == (3, row)
+
+
 def test_all_topics_are_told_again_and_a_rebuild_from_there_knows_them(world: SmallSet) -> None:
     for name in ("A", "B", "C"):
         told(world.client, CREATE, **order(name))
@@ -388,9 +399,12 @@ def test_system_topics_are_told_and_the_list_of_all_has_a_limit(
     world.messages(1, (b"B", 0))
     monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 2)
 
-    named = set(world.master.topics.all()) - set(listed)
+    named = set(world.master.topics.all().rows) - set(listed)
     assert "Z" in named, "those by order come first"
     assert len(named) == 2
+    assert not world.master.topics.all().is_whole
+    monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 3)
+    assert world.master.topics.all().is_whole
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
