@@ -95,7 +95,14 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
-        self.topics = Topics(self._consumers, folds=folds, records=folds, standing=standing, version=self._version)
+        self.topics = Topics(
+            self._consumers,
+            folds=folds,
+            records=folds,
+            standing=standing,
+            version=self._version,
+            near_bytes=NEAR_BYTES,
+        )
         self.offsets = Offsets(
             self._consumers,
             folds=folds,
@@ -142,6 +149,7 @@ class ConsumerRoom:
             records=self._folds,
             broker_name=self._standing.broker_name,
             about=about,
+            near_bytes=NEAR_BYTES,
             put_total=put_total,
             pulled_total=lambda: self.pulls.counters.messages,
             now_ms=now_ms,
