@@ -2,7 +2,7 @@
 A consumer of topics, in a group, that follows the masters of their sets: ours, or RocketMQ's.
 
 Here: its tasks, what it asks brokers, handlers and polls. Not here: which queue is whose (``rebalance``), what may be
-committed and what an answer means (``progress``), links and routes (``sets``).
+committed and what an answer means (``progress``), links and routes (``sets``), plain threads (``blocking``).
 
 Rule 1: at least once. An offset is committed when all in front of it is finished: its handler has returned, or ``done``
 was said. After a failover, a change of members or the end of a process some messages are given again.
@@ -24,14 +24,13 @@ import os
 import re
 import secrets
 import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final
 
 from rollcall_ha.broker.client import rebalance
 from rollcall_ha.broker.client.messages import Message, decode_messages
@@ -48,9 +47,8 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
 
-__all__ = ["BlockingConsumer", "Consumer", "ConsumerError", "Handler", "Start"]
+__all__ = ["Consumer", "ConsumerError", "Handler", "Start"]
 
-T = TypeVar("T")
 Handler = Callable[[Sequence[Message]], Awaitable[None]]
 """Gets messages of one queue, in its order. An error that it raises is about all of them."""
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -243,11 +241,18 @@ class Consumer:
             found += batch[2]
         return found
 
-    def done(self) -> None:
-        """All that ``poll`` gave is finished, and may be committed."""
+    def done(self, count: int | None = None) -> None:
+        """What ``poll`` gave is finished, and may be committed; of the first ``count`` only, the others come again."""
         polled, self._polled = self._polled, []
-        for batch in polled:
-            self._finished(*batch)
+        left = sum(len(batch) for *_, batch in polled) if count is None else count
+        kept: list[_Batch] = []
+        for work, progress, batch in polled:
+            kept.append((work, progress, batch[left:]))
+            self._finished(work, progress, batch[:left])
+            left = max(0, left - len(batch))
+        for work, progress, batch in reversed(kept):
+            progress.back(batch)
+            self._list(work)
 
     async def behind(self) -> int | None:
         """How many messages of our queues, filtered ones included, are not read yet; None: that is not known now."""
@@ -591,55 +596,6 @@ class Consumer:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-class BlockingConsumer:
-    """
-    For plain threads, with a loop on a thread of its own: ``with BlockingConsumer(Consumer(...)) as it: it.poll()``.
-
-    One thread at a time calls it. What ``poll`` gave is finished by its next call: a caller that hands messages to
-    other threads waits for them before.
-    """
-
-    def __init__(self, consumer: Consumer) -> None:
-        """``consumer`` was not entered yet; with a handler it runs on this one's thread."""
-        self._consumer = consumer
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="consumer", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin to read."""
-        self._thread.start()
-        self._run(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As the consumer's end; blocks until it has committed."""
-        try:
-            self._run(self._consumer.__aexit__(kind, error, trace))
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def __iter__(self) -> Iterator[Message]:
-        """Every message, for ever. One is finished when all that came with it have been taken."""
-        while True:
-            yield from self.poll()
-
-    def poll(self, max_messages: int = 256, wait_ms: int = 1_000) -> list[Message]:
-        """As ``Consumer.poll``."""
-        return self._run(self._consumer.poll(max_messages, wait_ms))
-
-    def commit(self) -> bool:
-        """As ``Consumer.commit``, with all that ``poll`` gave."""
-        self._loop.call_soon_threadsafe(self._consumer.done)
-        return self._run(self._consumer.commit())
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def _require_names(seeds: Sequence[str], group: str, topics: Mapping[str, str | Subscription]) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rollcall_ha.broker.client import consumer as client_consumer
-from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer, ConsumerError, Start
+from rollcall_ha.broker.client.blocking import BlockingConsumer
+from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.protocol.consumers import Subscription
@@ -306,6 +310,80 @@ def test_a_plain_thread_reads_without_a_loop(tmp_path: Path) -> None:
             assert sorted(found) == sorted(sent)
             async with reader(broker) as consumer:
                 assert await consumer.poll(wait_ms=200) == []
+
+    run(body)
+
+
+def test_what_an_iterator_read_ahead_is_given_again_to_who_breaks_off(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 100)
+
+            def read(count: int) -> list[bytes]:
+                found: list[bytes] = []
+                with BlockingConsumer(reader(broker)) as it:
+                    # Held, so that no end of it as garbage comes first.
+                    messages = iter(it)
+                    for message in messages:
+                        found.append(message.body)
+                        if len(found) == count:
+                            break
+                return found
+
+            found = await asyncio.to_thread(read, 10)
+            found += await asyncio.to_thread(read, 30)
+            async with reader(broker) as consumer:
+                found += [each.body for each in await drain(consumer, 60)]
+            assert sorted(found) == sorted(sent)
+
+    run(body)
+
+
+def test_what_a_signal_took_on_its_way_to_the_owner_is_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handler raises in the owner's thread, when the answer is there, or before; the owner goes on."""
+    submit = asyncio.run_coroutine_threadsafe
+    waits_s: list[float | None] = []
+
+    class Interrupted:
+        def __init__(self, future: concurrent.futures.Future[object]) -> None:
+            self._future = future
+            self.cancel = future.cancel
+
+        def result(self) -> object:
+            if not waits_s:
+                return self._future.result()
+            with suppress(TimeoutError):
+                self._future.result(waits_s.pop())
+            raise InterruptedError
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 50)
+
+            def read() -> list[bytes]:
+                found: list[bytes] = []
+                with BlockingConsumer(reader(broker)) as it:
+                    while not it._consumer._turns:
+                        time.sleep(0.001)
+                    for wait_s in (None, 0.0, None):
+                        found += [each.body for each in it.poll(4)]
+                        waits_s.append(wait_s)
+                        with pytest.raises(InterruptedError):
+                            it.poll(5)
+                    assert it.commit()
+                    waits_s.append(None)
+                    with pytest.raises(InterruptedError):
+                        it.poll(5)
+                return found
+
+            monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda *work: Interrupted(submit(*work)))
+            found = await asyncio.to_thread(read)
+            monkeypatch.undo()
+            async with reader(broker) as consumer:
+                found += [each.body for each in await drain(consumer, 50 - len(found))]
+            assert sorted(found) == sorted(sent)
 
     run(body)
 
