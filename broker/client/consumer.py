@@ -160,6 +160,8 @@ class Consumer:
         self._sets: dict[str, MasterLink] = {}
         self._queue_counts: dict[tuple[str, str], int] = {}
         """By topic and set."""
+        self._at_start: dict[str, dict[str, int]] = {}
+        """The same, as they were first told: by topic, by set. What is beyond them came later (``Start.LAST``)."""
         self._works: dict[MessageQueue, _Work] = {}
         self._turns: deque[_Work] = deque()
         """Queues with messages that are ready; each gives one batch, and stands in line again."""
@@ -300,7 +302,11 @@ class Consumer:
             await asyncio.sleep(STEER_PAUSE_MS / 1000)
 
     async def _find(self) -> None:
-        found, troubles = await find_sets(self._seeds, list(self._topics), self._expected)
+        found, troubles, absent = await find_sets(self._seeds, list(self._topics), self._expected)
+        for topic in self._topics:
+            counts = {name: one.queue_counts[topic] for name, one in found.items() if topic in one.queue_counts}
+            if counts or topic in absent:
+                self._at_start.setdefault(topic, counts)
         for name, one in found.items():
             self._queue_counts |= {(topic, name): count for topic, count in one.queue_counts.items()}
             if name in self._sets or (ours := await is_ours(one, self._expected)) is None:
@@ -414,7 +420,8 @@ class Consumer:
             if not self._is_locked(work):
                 return LOCK_PAUSE_MS
         if work.progress is None:
-            work.progress = await self._questions.where(link, work.queue)
+            is_later = work.queue.queue_id >= self._at_start[work.queue.topic].get(work.queue.broker_name, 0)
+            work.progress = await self._questions.where(link, work.queue, is_later=is_later)
             if work.progress is None:
                 return SEARCH_MS
         progress = work.progress

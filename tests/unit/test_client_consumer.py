@@ -18,7 +18,9 @@ from rollcall_ha.broker.client.blocking import BlockingConsumer
 from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
+from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.consumers import Subscription
+from rollcall_ha.node.remoting.asking import TOOL_LIMITS, dial
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.unit.test_client_producer import replicate, run, serving
@@ -118,6 +120,79 @@ def test_a_new_group_begins_where_it_was_told_to(tmp_path: Path) -> None:
                 new = await send(broker, 16, first=16)
                 assert sorted(each.body for each in await drain(last, 16)) == new
                 assert sorted(each.body for each in await drain(later, 16)) == new
+
+    run(body)
+
+
+async def order(broker: LogBroker, topic: str, queues: int) -> None:
+    link = await dial(broker.address, timeout_ms=1_000, limits=TOOL_LIMITS)
+    numbers = {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
+    fields = {"topic": topic, "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    answer = await link.request(ClientCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields | numbers, timeout_ms=10_000)
+    assert answer.code == 0, answer.remark
+    link.close("ordered")
+
+
+def test_a_queue_that_came_while_the_group_was_reading_is_read_from_its_first_message(tmp_path: Path) -> None:
+    """At its end, as all others began, what was sent before the next look would be passed by."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            broker.room.topics.creates = False
+            await order(broker, "T", 8)
+            await send(broker, 8)
+            both: dict[str, object] = {"topics": {"T": "*", "later": "*"}, "start": Start.LAST}
+            async with reader(broker, **both) as consumer:
+                await until(lambda: len(consumer._works) == 8)
+                await until(lambda: all(work.progress for work in consumer._works.values()))
+                await order(broker, "T", 16)
+                await order(broker, "later", 8)
+                async with Producer([broker.address]) as producer:
+                    await producer.send("T", b"wider", queue_id=12)
+                    await producer.send("later", b"later", queue_id=3)
+                consumer._woken.set()
+                assert sorted(each.body for each in await drain(consumer, 2)) == [b"later", b"wider"]
+            async with reader(broker, **both | {"topics": {"later": "*"}, "group": "h"}) as alone:
+                await until(lambda: len(alone._works) == 8)
+                assert await alone.poll(wait_ms=100) == []
+
+    run(body)
+
+
+def test_a_topic_that_nobody_had_made_yet_is_read_from_its_first_message(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            broker.room.topics.creates = False
+            async with reader(broker, start=Start.LAST) as consumer:
+                await until(lambda: "T" in consumer._at_start)
+                await order(broker, "T", 8)
+                sent = await send(broker, 8)
+                assert sorted(each.body for each in await drain(consumer, 8)) == sent
+
+    run(body)
+
+
+def test_where_a_group_began_at_the_end_is_known_before_its_first_message(tmp_path: Path) -> None:
+    """A member that dies before its first commit would be followed by one that begins at a later end."""
+
+    async def die() -> bool:
+        return False
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 8)
+            commit = broker.service._responders.pop(ClientCode.UPDATE_CONSUMER_OFFSET)
+            async with reader(broker, start=Start.LAST) as first:
+                first.commit = die  # type: ignore[method-assign]
+                await until(lambda: len(first._works) == 8)
+                assert await first.poll(wait_ms=200) == []
+                assert not [work for work in first._works.values() if work.progress], "read, and not known where from"
+                broker.service._responders[ClientCode.UPDATE_CONSUMER_OFFSET] = commit
+                await until(lambda: all(work.progress for work in first._works.values()))
+                sent = await send(broker, 8, first=8)
+                await drain(first, 8)
+            async with reader(broker, start=Start.LAST) as second:
+                assert sorted(each.body for each in await drain(second, 8)) == sorted(sent)
 
     run(body)
 
