@@ -503,7 +503,11 @@ class Consumer:
                 continue
             try:
                 await handler(batch[2])
-            except Exception:  # noqa: BLE001 (its owner's: rule 5 is about every error)
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                # What is cancelled may be a task that the handler waits for: that is a failure of its own.
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
                 _log.exception("handler_failed queue=%s", name_of(batch[0].queue))
                 await self._failed(*batch)
             else:
@@ -583,11 +587,14 @@ class Consumer:
         return task
 
     def _note_ended(self, task: asyncio.Task[None]) -> None:
+        is_lost = task.cancelled() and task in self._workers and not self._is_closing
         fault = None if task.cancelled() else task.exception()
         # Silent, the others would go on without it: with a queue that nobody reads, or offsets that nobody commits.
         if fault is not None:
             _log.error("consumer_fault group=%s", self._questions.group, exc_info=fault)
             self._end(ConsumerError(f"internal fault: {type(fault).__name__}: {fault}"))
+        if is_lost:
+            self._end(ConsumerError("a handler cancelled the task that called it; nobody would handle its queues"))
 
     async def _every(self, interval_ms: int, act: Callable[[], Awaitable[object]]) -> None:
         while True:

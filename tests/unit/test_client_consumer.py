@@ -286,6 +286,51 @@ def test_a_batch_that_fails_comes_again_and_holds_its_offset_back(
     run(body)
 
 
+def test_a_handler_whose_own_work_is_cancelled_fails_and_its_worker_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for the consumer's end, it would end the worker in silence, and nobody would handle anything."""
+    monkeypatch.setattr(client_consumer, "ORDERED_RETRY_MS", 1)
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 8)
+            tries: Counter[bytes] = Counter()
+
+            async def handle(batch: Sequence[Message]) -> None:
+                tries[batch[0].body] += 1
+                if tries[batch[0].body] == 1:
+                    work = asyncio.ensure_future(asyncio.sleep(60))
+                    work.cancel()
+                    await work
+
+            async with reader(broker, handler=handle, handlers=1, batch_max=1, is_ordered=True) as consumer:
+                await until(lambda: consumer.messages == 8)
+            assert set(tries.values()) == {2}
+
+    run(body)
+
+
+def test_a_worker_that_ends_early_ends_the_consumer_and_says_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 1)
+
+            async def handle(batch: Sequence[Message]) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(60)
+
+            async with reader(broker, handler=handle) as consumer:
+                with pytest.raises(ConsumerError, match="cancelled"):
+                    await asyncio.wait_for(consumer.run(), 30)
+            async with reader(broker) as consumer:
+                assert [each.body for each in await drain(consumer, 1)] == [b"0"]
+
+    run(body)
+
+
 def test_a_message_that_no_handler_takes_ends_the_consumer_and_is_not_passed_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
