@@ -345,13 +345,21 @@ class Consumer:
             work.task = self._begin(self._follow(work))
 
     async def _members(self) -> list[str] | None:
-        """None: it is not known who they are, so that queues stay where they are."""
+        """None: it is not known who they are, so that queues stay. Raises as ``_rebalance``: no set has answered."""
+        failure: Exception | None = None
         for _, of_set in sorted(self._sets.items()):
             if (link := of_set.link) is not None:
-                members = await self._questions.members(link)
-                if members is None:
-                    await self._questions.beat(link)
-                return members
+                try:
+                    members = await self._questions.members(link)
+                    if members is None:
+                        await self._questions.beat(link)
+                except (RemotingError, *NONSENSE) as error:
+                    _note_failed(link, error)
+                    failure = error
+                else:
+                    return members
+        if failure is not None:
+            raise failure
         return None
 
     async def _greet(self, name: str, link: RemotingConnection) -> None:
@@ -360,9 +368,16 @@ class Consumer:
         await self._renew(link, name)
 
     async def _beat_all(self) -> None:
-        for of_set in list(self._sets.values()):
-            if of_set.link is not None:
-                await self._questions.beat(of_set.link)
+        await self._ask_all(lambda link, _: self._questions.beat(link))
+
+    async def _ask_all(self, ask: Callable[[RemotingConnection, str], Awaitable[None]]) -> None:
+        """Of each set; one that does not answer keeps nothing from the others."""
+        for name, of_set in list(self._sets.items()):
+            if (link := of_set.link) is not None:
+                try:
+                    await ask(link, name)
+                except (RemotingError, *NONSENSE) as error:
+                    _note_failed(link, error)
 
     async def _stop(self, work: _Work) -> None:
         """The queue is another's."""
@@ -395,14 +410,8 @@ class Consumer:
             link = await of_set.wait()
             try:
                 pause_ms = await self._pull(link, work)
-            except (RecordError, *NONSENSE) as error:
-                link.close(f"answer to a pull: {error}")
-                pause_ms = LINK_PAUSE_MS
-            except RemotingTimeout as error:
-                # A broker that hangs keeps its link open: closed, all queues of it look for the master again.
-                link.close(str(error))
-                pause_ms = LINK_PAUSE_MS
-            except RemotingError:
+            except (RemotingError, RecordError, *NONSENSE) as error:
+                _note_failed(link, error)
                 pause_ms = LINK_PAUSE_MS
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
@@ -482,9 +491,7 @@ class Consumer:
                 work.locked_s = asked_s if work.queue in granted else float("-inf")
 
     async def _renew_locks(self) -> None:
-        for name, of_set in list(self._sets.items()):
-            if of_set.link is not None:
-                await self._renew(of_set.link, name)
+        await self._ask_all(self._renew)
 
     async def _renew(self, link: RemotingConnection, name: str) -> None:
         held = [work for work in self._works.values() if work.queue.broker_name == name and self._is_locked(work)]
@@ -599,8 +606,7 @@ class Consumer:
     async def _every(self, interval_ms: int, act: Callable[[], Awaitable[object]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            with suppress(RemotingError, *NONSENSE):
-                await act()
+            await act()
 
     def _end(self, failure: ConsumerError) -> None:
         self._failure = self._failure or failure
@@ -632,6 +638,12 @@ def _tags(wanted: Subscription) -> frozenset[str] | None:
     if wanted.kind != "TAG" or wanted.text.strip() == "*":
         return None
     return frozenset(tag.strip() for tag in wanted.text.split("||")) - {""} or None
+
+
+def _note_failed(link: RemotingConnection, error: Exception) -> None:
+    # A broker that hangs keeps its link open: closed, it holds up no next question, and the master is looked for again.
+    if not isinstance(error, RemotingError) or isinstance(error, RemotingTimeout):
+        link.close(str(error))
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -19,8 +19,10 @@ from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.protocol.codes import ClientCode
-from rollcall_ha.broker.protocol.consumers import Subscription
+from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
 from rollcall_ha.node.remoting.asking import TOOL_LIMITS, dial
+from rollcall_ha.node.remoting.connection import LinkClosed, RemotingError, RemotingTimeout
+from rollcall_ha.node.remoting.frame import Frame
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.unit.test_client_producer import replicate, run, serving
@@ -327,6 +329,52 @@ def test_a_worker_that_ends_early_ends_the_consumer_and_says_so(tmp_path: Path) 
                     await asyncio.wait_for(consumer.run(), 30)
             async with reader(broker) as consumer:
                 assert [each.body for each in await drain(consumer, 1)] == [b"0"]
+
+    run(body)
+
+
+class Peer:
+    """The link to the master of one set, and of ``MasterLink`` what the consumer asks for."""
+
+    def __init__(self, fault: Exception | None) -> None:
+        self.fault, self.asked, self.closed = fault, 0, ""
+        self.link = self
+        self.is_open = True
+
+    async def request(self, code: int, **_fields: object) -> Frame:
+        self.asked += 1
+        if self.fault is not None:
+            raise self.fault
+        is_list = code == ClientCode.GET_CONSUMER_LIST_BY_GROUP
+        return Frame(code=0, opaque=0, body=b'{"consumerIdList":["me"]}' if is_list else b'{"lockOKMQSet":[]}')
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+@pytest.mark.parametrize("fault", [RemotingTimeout("no answer within 3000 ms"), LinkClosed("it is gone")])
+def test_a_set_that_hangs_keeps_no_beat_and_no_lock_from_the_others(fault: RemotingError) -> None:
+    """Nor the list of members: it was asked of the first set alone."""
+
+    async def handle(batch: Sequence[Message]) -> None:
+        raise AssertionError(batch)
+
+    async def body() -> None:
+        consumer = Consumer(["h:1"], group="g", topics={"T": "*"}, handler=handle, is_ordered=True, client_id="me")
+        hung, fine = Peer(fault), Peer(None)
+        consumer._sets = {"a": hung, "b": fine}  # type: ignore[dict-item]
+        for name in "ab":
+            queue = MessageQueue(name, 0, "T")
+            work = consumer._works[queue] = client_consumer._Work(queue)
+            work.locked_s = asyncio.get_running_loop().time()
+        for number, ask in enumerate((consumer._beat_all, consumer._renew_locks, consumer._members), 1):
+            hung.closed = ""
+            assert await ask() == (["me"] if ask == consumer._members else None)
+            assert (hung.asked, fine.asked) == (number, number)
+            assert bool(hung.closed) == isinstance(fault, RemotingTimeout), "hung, it would hold up each next look"
+        fine.fault = fault
+        with pytest.raises(type(fault)):
+            await consumer._members()
 
     run(body)
 
