@@ -155,8 +155,7 @@ class Consumer:
         self._questions = Questions(group, self.client_id, self._topics, is_push=handler is not None, start=start)
         self._tags = {topic: _tags(wanted) for topic, wanted in self._topics.items()}
         self._handler, self._is_ordered = handler, is_ordered
-        self._strategy = strategy
-        self._batch_max, self._handlers = batch_max, handlers
+        self._strategy, self._batch_max, self._handlers = strategy, batch_max, handlers
         self._sets: dict[str, MasterLink] = {}
         self._queue_counts: dict[tuple[str, str], int] = {}
         """By topic and set."""
