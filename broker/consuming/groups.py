@@ -204,6 +204,10 @@ class Groups:
         """All that is said of the group, by its members and by the log."""
         return self.table.facts(group, self._remembered(group))
 
+    def subscribes(self, group: str, topic: str) -> bool:
+        """Whether the group wants the topic; ``facts`` makes all of its topics."""
+        return self.table.subscription(group, topic, self._remembered(group)) is not None
+
     def refusal_of(self, group: str) -> Refused | None:
         """As ``pulls.Subscriptions`` says."""
         row = self._settings.of(group)

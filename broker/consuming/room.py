@@ -95,7 +95,7 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
-        self.topics = Topics(self._consumers, folds=folds, records=folds, standing=standing, version=self._version)
+        self.topics = self._new_topics()
         self.offsets = Offsets(
             self._consumers,
             folds=folds,
@@ -133,6 +133,16 @@ class ConsumerRoom:
             on_damaged=folds.build_anew,
         )
 
+    def _new_topics(self) -> Topics:
+        return Topics(
+            self._consumers,
+            folds=self._folds,
+            records=self._folds,
+            standing=self._standing,
+            version=self._version,
+            near_bytes=NEAR_BYTES,
+        )
+
     def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
         return Tools(
             self._consumers,
@@ -142,6 +152,7 @@ class ConsumerRoom:
             records=self._folds,
             broker_name=self._standing.broker_name,
             about=about,
+            near_bytes=NEAR_BYTES,
             put_total=put_total,
             pulled_total=lambda: self.pulls.counters.messages,
             now_ms=now_ms,

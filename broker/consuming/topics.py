@@ -23,9 +23,9 @@ import msgspec
 from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
 from rollcall_ha.broker.consuming.ports import Standing
-from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
+from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
-from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -77,14 +77,18 @@ class Topics:
         records: Records,
         standing: Standing,
         version: Callable[[int], Mapping[str, int]],
+        near_bytes: int,
     ) -> None:
-        """``version`` makes RocketMQ's version of a table out of a count of its changes."""
+        """
+        ``version`` makes RocketMQ's version of a table out of a count of its changes; ``near_bytes`` as for ``Pulls``.
+        """
         self.creates = True
         """Live (docs/settings.md, ``auto_create_topics``): a send makes its topic."""
         self._log = log
         self._folds = folds
         self._records = records
         self._version = version
+        self._near_bytes = near_bytes
         row, levels = USUAL, len(LEVEL_DELAYS_MS)
         self._system: dict[str, TopicRow] = {
             # mqadmin's clusterRT and sendMsgStatus send to topics with these names.
@@ -271,18 +275,21 @@ class Topics:
             return row
         if self._folds.catch_up():
             return Reply(ClientResult.SYSTEM_BUSY, "queues are not whole yet; ask again in a moment")
-        name = self._standing.broker_name
+        name, times = self._standing.broker_name, StoreTimes(self._records, self._near_bytes)
         try:
-            queues = [(MessageQueue(name, each, topic), self._ends(topic, each)) for each in range(row.queue_count)]
+            queues = [
+                (MessageQueue(name, each, topic), self._ends((topic.encode(), each), times))
+                for each in range(row.queue_count)
+            ]
         except (OSError, QueueDamaged) as error:
             return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         return Reply(body=encode_queue_table(queues))
 
-    def _ends(self, topic: str, queue_id: int) -> dict[str, int]:
+    def _ends(self, key: QueueKey, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""
-        queue = self._folds.queue(topic.encode(), queue_id)
+        queue = self._folds.queue(*key)
         if queue is None or queue.max_offset <= queue.min_offset:
             offset = 0 if queue is None else queue.max_offset
             return {"lastUpdateTimestamp": 0, "maxOffset": offset, "minOffset": offset}
-        stored_at_ms = QueueReader(queue, self._records, (topic.encode(), queue_id)).stored_at_ms(queue.max_offset - 1)
+        stored_at_ms = times.of(queue, key, queue.max_offset - 1)
         return {"lastUpdateTimestamp": stored_at_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}

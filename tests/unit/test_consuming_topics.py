@@ -539,6 +539,40 @@ def test_mqadmins_consumer_progress_ended_at_a_subscription_to_a_topic_that_nobo
     assert b'"topic":"T"' not in told(world.client, 208, consumerGroup="g", topic="T").body
 
 
+def test_who_consumes_a_topic_was_found_by_all_topics_of_all_groups(
+    world: SmallSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.client.commit(5, "with-offset")
+    settle(world.client)
+    world.client.beat("with-members")
+    settle(world.client)
+    world.client.beat("elsewhere", {"U": ("*", 1)})
+    settle(world.client)
+    told(world.client, 15, consumerGroup="deleted", topic="T", queueId=0, commitOffset=5)
+    told(world.client, DELETE_GROUP, groupName="deleted", cleanOffset="true")
+    client = world.take_over()
+    client.member.consumers.follow()
+    monkeypatch.delattr(type(client.member.groups), "facts")
+
+    assert body(told(client, 300, topic="T")) == {"groupList": ["with-members", "with-offset"]}
+
+
+def test_a_question_for_ends_or_progress_read_any_number_of_old_records_from_the_disk(
+    world: SmallSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollcall_ha.broker.consuming.reading.FAR_TIMES_MAX", 2)
+    for queue in range(4):
+        world.messages(1, (b"T", queue))
+        assert told(world.client, 15, consumerGroup="g", topic="T", queueId=queue, commitOffset=1).code == OK
+    for near_bytes, times in ((1 << 40, [1_000] * 4), (10, [1_000, 1_000, 0, 0])):
+        member = Member(world.log, world.time, is_master=True, near_bytes=near_bytes)
+        client = Client(member)
+        ends, progress = queue_rows(told(client, STATS, topic="T")), queue_rows(told(client, 208, consumerGroup="g"))
+        assert [ends[queue]["lastUpdateTimestamp"] for queue in range(4)] == times
+        assert [progress[queue]["lastTimestamp"] for queue in range(4)] == times
+        assert [progress[queue]["brokerOffset"] for queue in range(4)] == [1] * 4
+
+
 def test_the_figures_that_mqadmin_parses_are_there(world: SmallSet) -> None:
     world.messages(1)
     world.master.tools.tick()
