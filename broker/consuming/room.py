@@ -95,14 +95,7 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
-        self.topics = Topics(
-            self._consumers,
-            folds=folds,
-            records=folds,
-            standing=standing,
-            version=self._version,
-            near_bytes=NEAR_BYTES,
-        )
+        self.topics = self._new_topics()
         self.offsets = Offsets(
             self._consumers,
             folds=folds,
@@ -138,6 +131,16 @@ class ConsumerRoom:
             near_bytes=NEAR_BYTES,
             now_ms=wall_ms,
             on_damaged=folds.build_anew,
+        )
+
+    def _new_topics(self) -> Topics:
+        return Topics(
+            self._consumers,
+            folds=self._folds,
+            records=self._folds,
+            standing=self._standing,
+            version=self._version,
+            near_bytes=NEAR_BYTES,
         )
 
     def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
