@@ -232,6 +232,8 @@ def test_a_full_copy_begins_the_folds_anew(tmp_path: Path) -> None:
     folds.rest(is_resting=True)
     folds.before_cut()
     log.set_aside(LogOffset(64 * 1024), "nothing in common")
+    # Killed here, the next start must not find the steps of another log.
+    assert not (tmp_path / "folds-mark").exists()
     folds.cut(log.max_offset, is_new=True)
     folds.rest(is_resting=False)
     assert folds.dispatched_offset == 64 * 1024
@@ -521,7 +523,7 @@ def test_a_cut_that_fails_builds_the_folds_anew(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_queue_that_a_cut_ended_is_not_missed_by_the_next_start(tmp_path: Path) -> None:
-    """All was dispatched again: the mark of before the cut named a queue whose files were gone."""
+    """All was dispatched again: the mark that was written as the cut began named a queue whose files were gone."""
     log = open_log(tmp_path)
     folds = open_folds(tmp_path, log)
     append_all(log, *(draft() for _ in range(50)))
