@@ -43,7 +43,7 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
-from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
+from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, GroupConfig, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
@@ -148,6 +148,8 @@ class PutPath:
         """Topics of the batch that is being put."""
         self.topics: Topics = UsualTopics()
         """Which there are, by the room of consumers."""
+        self.retry_times_max: Callable[[str], int] = lambda _group: GroupConfig().retry_max_times
+        """Of a group, by the room of consumers."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
@@ -255,15 +257,19 @@ class PutPath:
 
     # --- sends -------------------------------------------------------------------------------------------------------
 
+    def refusal(self) -> str:
+        """Why no send is taken now; empty: they are."""
+        refused = self._refusal(self._gate.state, self._acks)
+        return "" if refused is None else refused[1]
+
     def put_run(self, sink: AnswerSink, drafts: Sequence[Draft], opaque: int) -> str:
         """
         Messages of the broker itself, all or none; returns why none was appended, empty: ``sink`` hears once, by an
         answer with ``opaque``, what became of all of them.
         """
-        state, acks = self._gate.state, self._acks
-        refusal = self._refusal(state, acks)
-        if refusal is not None or acks is None:
-            return refusal[1] if refusal is not None else "not entered"
+        acks = self._acks
+        if (refusal := self.refusal()) or acks is None:
+            return refusal
         try:
             length = sum(record_bytes(draft, self._store_host) for draft in drafts)
             # A sender's socket would be held; this one is told, and comes again.
@@ -414,7 +420,7 @@ class PutPath:
             if verdict is not SequenceVerdict.ACCEPT:
                 return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
         draft = self._draft(request, request.body, properties, queue_id, stamp)
-        if is_dead_letter(fields.b, fields.j, fields.l):
+        if is_dead_letter(fields.b, fields.j, fields.l, self.retry_times_max):
             draft = dead_letter(draft)
             self.counters.dead_letters += 1
         elif DELAY in properties and (level := level_of(properties)):
