@@ -122,14 +122,7 @@ class ConsumerRoom:
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
         self._tools = self._new_tools(about, put_total, now_ms)
-        self._back = SendBack(
-            records=folds,
-            appender=appender,
-            standing=standing,
-            limits=limits,
-            absence=self.groups.absence,
-            retry_times_max=self.retry_times_max,
-        )
+        self._back = self._new_back(appender, limits)
         self.deliveries = Deliveries(
             folds=folds,
             appender=appender,
@@ -138,6 +131,16 @@ class ConsumerRoom:
             near_bytes=NEAR_BYTES,
             now_ms=wall_ms,
             on_damaged=folds.build_anew,
+        )
+
+    def _new_back(self, appender: OwnSends, limits: Limits) -> SendBack:
+        return SendBack(
+            records=self._folds,
+            appender=appender,
+            standing=self._standing,
+            limits=limits,
+            absence=self.groups.absence,
+            retry_times_max=self.retry_times_max,
         )
 
     def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:

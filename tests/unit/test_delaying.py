@@ -13,7 +13,7 @@ from rollcall_ha.broker.consuming import send_back
 from rollcall_ha.broker.consuming.groups_core import NO_FACTS, Member
 from rollcall_ha.broker.delaying import deliveries
 from rollcall_ha.broker.delaying.records import over_at_ms
-from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.consume_queue import UNIT, ConsumeQueue
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small, write_small
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, delivered_place, level_of
@@ -270,6 +270,55 @@ def test_what_waits_for_nowhere_kept_all_behind_it(tmp_path: Path) -> None:
         world.fail_over()
         await pass_s(world, 1)
         assert world.bodies() == [number]
+
+    tell(tmp_path, story, is_lawful=False)
+
+
+@pytest.mark.parametrize("units", [b"", b"short", bytes(20), None], ids=["none", "short", "zeros", "the disk"])
+def test_one_level_that_cannot_be_read_stopped_all_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: bytes | None
+) -> None:
+    """And nobody saw it: the gauge left it out."""
+
+    async def story(world: DelayingSet) -> None:
+        first, _ = world.send(1), world.send(2)
+        world.settle()
+        damages: list[str] = []
+        monkeypatch.setattr(world.broker.room.deliveries, "_on_damaged", damages.append)
+        read = ConsumeQueue.units
+
+        def broken(queue: ConsumeQueue, start: int, count_max: int) -> bytes:
+            if queue._key != (SCHEDULE_TOPIC, 1):
+                return read(queue, start, count_max)
+            if units is None:
+                raise OSError(5, "Input/output error")
+            return units
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "units", broken)
+            await pass_s(world, 2)
+            assert world.bodies() == [first]
+            assert value(world, "delayed_overdue_ms") >= 1
+            assert bool(damages) == (units is not None)
+        await pass_s(world, 5)
+        assert len(world.bodies()) == 2
+
+    tell(tmp_path, story)
+
+
+def test_what_is_left_out_cost_nothing_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 of them stopped the loop for seconds, with a line each."""
+    monkeypatch.setattr(deliveries, "RUN_RECORDS_MAX", 4)
+    lines: list[int] = []
+    monkeypatch.setattr(deliveries._log, "warning", lambda _event, *, count, first: lines.append(count), raising=False)
+
+    async def story(world: DelayingSet) -> None:
+        append_all(world.broker.log, *(draft(topic=SCHEDULE_TOPIC, properties=b"DELAY\x011\x02") for _ in range(9)))
+        number = world.send(1)
+        await pass_s(world, 2)
+        assert world.bodies() == [number]
+        assert lines == [4, 4, 1]
+        assert value(world, "delayed_undeliverable_total") == 9
 
     tell(tmp_path, story, is_lawful=False)
 
