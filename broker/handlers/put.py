@@ -144,6 +144,8 @@ class PutPath:
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self._awaited_queues: set[tuple[bytes, int]] = set()
+        """Without messages until a delayed one of this epoch is delivered: each counts as if it had them."""
         self._rows: dict[str, TopicRow] = {}
         """Topics of the batch that is being put."""
         self.topics: Topics = UsualTopics()
@@ -173,6 +175,7 @@ class PutPath:
         """This replica is master of ``master_epoch`` and will serve; fails the waiters of an earlier one (R17)."""
         self.leave_epoch()
         self._is_first_ack = True
+        self._awaited_queues.clear()
         self._acks = WaitingSends(
             master_epoch,
             waiting_messages_max=self._limits.waiting_messages_max,
@@ -286,6 +289,7 @@ class PutPath:
         finally:
             end = self._log.end_run()
         self.counters.appended += len(places)
+        self._awaited_queues.difference_update((draft.topic, draft.queue_id) for draft in drafts)
         answer = put_ok(opaque, HeaderForm.JSON, queue_id=0, queue_offset=places[0][1], message_id=b"")
         waiting = _Waiting(sink, [answer], [opaque], self._now_us())
         acks.register(end, waiting, messages=len(places), size_bytes=length, now_us=waiting.appended_us)
@@ -420,12 +424,16 @@ class PutPath:
             if verdict is not SequenceVerdict.ACCEPT:
                 return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
         draft = self._draft(request, request.body, properties, queue_id, stamp)
+        target: tuple[bytes, int] | None = None
         if is_dead_letter(fields.b, fields.j, fields.l, self.retry_times_max):
             draft = dead_letter(draft)
             self.counters.dead_letters += 1
         elif DELAY in properties and (level := level_of(properties)):
+            target = draft.topic, draft.queue_id
             draft = to_wait(draft, level, self.delay_limits)
         offset, queue_offset = self._log.append(draft)
+        if target is not None and not self._log.queues.has(*target):
+            self._awaited_queues.add(target)
         self.counters.appended += 1
         if not header.is_one_way:
             waiting.answers.append(
@@ -490,11 +498,13 @@ class PutPath:
         self._require_queue(fields.b, queue_id)
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
-        is_full = len(queues) >= self._limits.queues_max
-        if is_full and not queues.has(topic, queue_id):
+        awaited = self._awaited_queues
+        is_full = len(queues) + len(awaited) >= self._limits.queues_max
+        if is_full and not queues.has(topic, queue_id) and (topic, queue_id) not in awaited:
             raise SendError(
-                f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "
-                f"no new one for topic {fields.b!r}, queue {queue_id}; use one that is there"
+                f"{len(queues)} queues have messages and {len(awaited)} await delayed ones, "
+                f"{self._limits.queues_max} are allowed: no new one for topic {fields.b!r}, queue {queue_id}; "
+                "use one that is there"
             )
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"

@@ -14,6 +14,7 @@ from rollcall_ha.broker.consuming.groups_core import NO_FACTS, Member
 from rollcall_ha.broker.delaying import deliveries
 from rollcall_ha.broker.delaying.records import over_at_ms
 from rollcall_ha.broker.folds.consume_queue import UNIT, ConsumeQueue
+from rollcall_ha.broker.handlers.put import PutLimits
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small, write_small
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, delivered_place, level_of
@@ -129,6 +130,25 @@ def test_what_could_never_be_delivered_was_taken(tmp_path: Path, more: dict[str,
         number = world.send(**more)
         assert world.code(number) == code
         assert world.records() == []
+
+    tell(tmp_path, story)
+
+
+def test_delays_to_new_queues_went_past_the_limit_of_queues(tmp_path: Path) -> None:
+    """Checked when they were sent, and made when they were delivered."""
+
+    async def story(world: DelayingSet) -> None:
+        world.broker.put._limits = PutLimits(queues_max=4)
+        # The first one makes a queue of the schedule topic, too.
+        numbers = [world.send(1, queue_id=each) for each in (0, 1, 2, 2, 3, 0)]
+        direct = world.send(0, queue_id=3)
+        world.settle()
+        assert [world.code(number) for number in (*numbers, direct)] == [0, 0, 0, 0, 13, 0, 13]
+        await pass_s(world, 1.5)
+        assert len(world.broker.log.queues) == 4
+        last = world.send(0, queue_id=2)
+        world.settle()
+        assert world.code(last) == 0
 
     tell(tmp_path, story)
 
