@@ -36,6 +36,7 @@ from rollcall_ha.broker.protocol.topics import (
     OWN,
     PERM_INHERIT,
     PERM_READ,
+    QUEUES_PER_TOPIC_MAX,
     RETRY_PREFIX,
     TopicRow,
     decode_topics,
@@ -141,7 +142,7 @@ class Topics:
         else:
             count = USUAL.queue_count
         # Messages of before there were numbers to be held to: nobody could read them.
-        count = max(count, queue_ids[-1] + 1) if queue_ids else count
+        count = max(count, min(queue_ids[-1] + 1, QUEUES_PER_TOPIC_MAX)) if queue_ids else count
         return USUAL if count == USUAL.queue_count else TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _retry_queues(self, topic: str) -> int:
