@@ -302,7 +302,9 @@ def test_a_topic_comes_by_itself_only_while_the_setting_says_so(world: SmallSet)
 
     assert topics.find("new") == TopicRow(read_queue_nums=10, write_queue_nums=10), "all its queues can be read"
     world.messages(1, (b"old", (1 << 31) - 1))
-    assert topics.find("old") == TopicRow(read_queue_nums=256, write_queue_nums=256), "and no more than a topic can have"
+    assert topics.find("old") == TopicRow(read_queue_nums=256, write_queue_nums=256), (
+        "and no more than a topic can have"
+    )
     assert topics.find("TBW102") is None
     assert topics.find("c") == USUAL
 
