@@ -121,12 +121,18 @@ class Topics:
             return Refused(
                 ClientResult.TOPIC_NOT_EXIST, f"topic {topic[:255]} was deleted; mqadmin updateTopic makes it again"
             )
-        # Said of a topic that the newest records have, it would be taken for lost. Not followed here: a client may send
-        # to a thousand such topics at once.
-        if not self._log.is_all_known:
-            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
+        # Said of a topic that the newest records have, it would be taken for lost.
+        if (unsure := self.unsure()) is not None:
+            return unsure
         remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
         return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
+
+    def unsure(self) -> Refused | None:
+        """As ``handlers.ports.Topics``."""
+        # Not followed here: a client may send to a thousand such topics at once.
+        if self._log.is_all_known:
+            return None
+        return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
 
     def _unlisted(self, topic: str) -> TopicRow | None:
         """A topic that no order has made, and that is there all the same (rules 1 and 3); None: it is not."""

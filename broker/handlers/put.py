@@ -539,14 +539,19 @@ class PutPath:
             refused = self.topics.absence(topic)
             is_absent = refused.code is ClientResult.TOPIC_NOT_EXIST
             raise _TopicRefusedError(SendRefusal.NO_TOPIC if is_absent else SendRefusal.OVERLOADED, refused.remark)
+        if row.may_write and queue_id < row.queue_count:
+            return
+        # A new master reads the newest orders in a moment: told "no such queue" until then, a producer gives up a
+        # message that the topic takes.
+        if (unsure := self.topics.unsure()) is not None:
+            raise _TopicRefusedError(SendRefusal.OVERLOADED, unsure.remark)
         if not row.may_write:
             remark = (
                 f"topic {topic} has permission {row.perm}, without 2 (write); change it with mqadmin updateTopicPerm"
             )
             raise _TopicRefusedError(SendRefusal.NO_PERMISSION, remark)
-        if queue_id >= row.queue_count:
-            remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
-            raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
+        remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
+        raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
 
     def _pick_queue(self, topic: str) -> int:
         row = self._row(topic)
