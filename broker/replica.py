@@ -167,6 +167,7 @@ class Replica:
         self.writes = self._new_writes()
         self.consuming = self._new_consuming(about)
         self.put.topics = self.consuming.topics
+        self.put.retry_times_max = self.consuming.retry_times_max
         self.listen = self._new_listen()
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)

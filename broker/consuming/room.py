@@ -122,7 +122,7 @@ class ConsumerRoom:
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
         self._tools = self._new_tools(about, put_total, now_ms)
-        self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
+        self._back = self._new_back(appender, limits)
         self.deliveries = Deliveries(
             folds=folds,
             appender=appender,
@@ -141,6 +141,16 @@ class ConsumerRoom:
             standing=self._standing,
             version=self._version,
             near_bytes=NEAR_BYTES,
+        )
+
+    def _new_back(self, appender: OwnSends, limits: Limits) -> SendBack:
+        return SendBack(
+            records=self._folds,
+            appender=appender,
+            standing=self._standing,
+            limits=limits,
+            absence=self.groups.absence,
+            retry_times_max=self.retry_times_max,
         )
 
     def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
@@ -196,6 +206,10 @@ class ConsumerRoom:
     @property
     def _is_stuck(self) -> bool:
         return bool(self._folds.trouble or self._consumers.trouble)
+
+    def retry_times_max(self, group: str) -> int:
+        """How often a group is given a message again that it refuses, unless it says a number."""
+        return self._settings.of(group).retry_max_times
 
     def _version(self, changes: int) -> dict[str, int]:
         """RocketMQ's version of a table; another process, another time."""

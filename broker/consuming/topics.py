@@ -37,6 +37,7 @@ from rollcall_ha.broker.protocol.topics import (
     OWN,
     PERM_INHERIT,
     PERM_READ,
+    QUEUES_PER_TOPIC_MAX,
     RETRY_PREFIX,
     TopicRow,
     decode_topics,
@@ -138,12 +139,18 @@ class Topics:
             return Refused(
                 ClientResult.TOPIC_NOT_EXIST, f"topic {topic[:255]} was deleted; mqadmin updateTopic makes it again"
             )
-        # Said of a topic that the newest records have, it would be taken for lost. Not followed here: a client may send
-        # to a thousand such topics at once.
-        if not self._log.is_all_known:
-            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
+        # Said of a topic that the newest records have, it would be taken for lost.
+        if (unsure := self.unsure()) is not None:
+            return unsure
         remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
         return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
+
+    def unsure(self) -> Refused | None:
+        """As ``handlers.ports.Topics``."""
+        # Not followed here: a client may send to a thousand such topics at once.
+        if self._log.is_all_known:
+            return None
+        return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
 
     def _unlisted(self, topic: str) -> TopicRow | None:
         """A topic that no order has made, and that is there all the same (rules 1 and 3); None: it is not."""
@@ -159,7 +166,7 @@ class Topics:
         else:
             count = USUAL.queue_count
         # Messages of before there were numbers to be held to: nobody could read them.
-        count = max(count, queue_ids[-1] + 1) if queue_ids else count
+        count = max(count, min(queue_ids[-1] + 1, QUEUES_PER_TOPIC_MAX)) if queue_ids else count
         return USUAL if count == USUAL.queue_count else TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _retry_queues(self, topic: str) -> int:

@@ -52,6 +52,10 @@ class OwnSends:
         if refusal:
             on_outcome(refusal)
 
+    def refusal(self) -> str:
+        """As ``delaying.ports.Appender`` says."""
+        return self._put.refusal()
+
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
         """As ``delaying.ports.Appender`` says."""
         self._opaque = opaque = (self._opaque + 1) % _OPAQUES

@@ -357,10 +357,15 @@ def test_a_topic_comes_by_itself_only_while_the_setting_says_so(world: SmallSet)
     world.master.left_bytes = 5
     world.master.consumers.tick()
     assert topics.absence("new").code == BUSY, "its record may be among what is not taken in"
+    assert topics.unsure() is not None, "it may have more queues by now"
     world.master.left_bytes = 0
     world.messages(1, (b"new", 9))
 
     assert topics.find("new") == TopicRow(read_queue_nums=10, write_queue_nums=10), "all its queues can be read"
+    world.messages(1, (b"old", (1 << 31) - 1))
+    assert topics.find("old") == TopicRow(read_queue_nums=256, write_queue_nums=256), (
+        "and no more than a topic can have"
+    )
     assert topics.find("TBW102") is None
     assert topics.find("c") == USUAL
 
