@@ -8,7 +8,9 @@ Rule 1: every controller is told, on a link of its own, as RocketMQ's brokers te
 routes by itself, also while nobody leads.
 Rule 2: a table is told when it has changed, and when a controller does not have it: each is asked by version (322)
 every ``RENEW_MS``. A controller that is away costs a dial every ``RETRY_MS`` and nothing else.
-Rule 3: who is the master is the controllers' own word. What a broker says of its role only orders their questions.
+Rule 3: no table is made while this replica does not know all of its topics: taken as whole, it would take the others
+out of all routes. The last one is told meanwhile, and of a process that has none only that it is there.
+Rule 4: who is the master is the controllers' own word. What a broker says of its role only orders their questions.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Final
 import msgspec
 
 from rollcall_ha.broker.config import BrokerConfig
-from rollcall_ha.broker.consuming.topics import Topics
+from rollcall_ha.broker.consuming.topics import TopicList, Topics
 from rollcall_ha.broker.handlers.ports import Gate
 from rollcall_ha.broker.protocol.topics import data_version, topic_table
 from rollcall_ha.controller.contract.ids import BrokerId
@@ -39,12 +41,15 @@ REGISTER_BROKER: Final = 103
 QUERY_DATA_VERSION: Final = 322
 LOOK_MS: Final = 250
 """How old a change of topics may be before it is seen; the look itself compares a few numbers."""
+SELF_MADE_MS: Final = 2_000
+"""Between two looks for topics that came by themselves: each makes all of the table again, for every controller."""
 RENEW_MS: Final = 30_000
 RETRY_MS: Final = 3_000
 ANSWER_MS: Final = 3_000
 CONTROLLERS_MAX: Final = 16
 _MASTER_ROLE: Final = 0
 _CRC_MASK: Final = 0x7FFFFFFF
+_UNKNOWN: Final = TopicList(rows={}, is_whole=False)
 
 _log = get_logger("names")
 _encode = msgspec.json.Encoder().encode
@@ -94,7 +99,7 @@ class Names:
         self._wall_ms = wall_ms
         self._since_ms = wall_ms()
         self._changes = 0
-        self._stamp: tuple[object, ...] = ()
+        self._stamp: tuple[object, object] = (None, None)
         self._table: _Table | None = None
         self._looked_s = 0.0
         self._links: dict[str, _Link] = {}
@@ -131,22 +136,30 @@ class Names:
             return
         state = self._gate.state
         role = _MASTER_ROLE if state.is_serving or state.is_draining else broker_id
-        stamp = (role, state.master_epoch, *self._topics.stamp)
-        # Equal stamps are equal topics, as a rule; if once they were not, the mistake ends here.
-        if stamp == self._stamp and now_s - self._looked_s < RENEW_MS / 1000:
+        ordered, self_made = self._topics.stamp
+        stamp = (role, state.master_epoch, ordered), self_made
+        if stamp[0] == self._stamp[0]:
+            # Equal stamps are equal topics, as a rule; if once they were not, the mistake ends here.
+            rest_ms = RENEW_MS if stamp == self._stamp else SELF_MADE_MS
+            if now_s - self._looked_s < rest_ms / 1000:
+                return
+        is_known = self._topics.follow()
+        if not is_known and self._table is not None:
             return
-        self._stamp, self._looked_s = stamp, now_s
-        table = self._registration(role)
+        if is_known:
+            self._stamp, self._looked_s = stamp, now_s
+        table = self._registration(role, is_known=is_known)
         if self._table is None or table.body != self._table.body or table.fields != self._table.fields:
             self._changes += 1
-            self._table = self._registration(role)
+            self._table = self._registration(role, is_known=is_known)
             for link in self._links.values():
                 link.news.set()
 
-    def _registration(self, role: int) -> _Table:
+    def _registration(self, role: int, *, is_known: bool) -> _Table:
         config = self._config
+        topics = self._topics.all() if is_known else _UNKNOWN
         version = data_version(self._changes, self._gate.state.master_epoch, self._since_ms)
-        wrapper = topic_table(self._topics.all(), version)
+        wrapper = topic_table(topics.rows, version)
         body = _encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
         fields = {
             "bodyCrc32": str(zlib.crc32(body) & _CRC_MASK),
@@ -158,7 +171,7 @@ class Names:
             "enableActingMaster": "false",
             "haServerAddr": config.description.ha_address,
             # A topic that was deleted is left out: taken as an addition, as RocketMQ's are, it would stay in routes.
-            "isWhole": "true",
+            "isWhole": str(topics.is_whole).lower(),
         }
         return _Table(version, fields, body)
 

@@ -168,6 +168,7 @@ class Replica:
         self.writes = self._new_writes()
         self.consuming = self._new_consuming(about)
         self.put.topics = self.consuming.topics
+        self.put.retry_times_max = self.consuming.retry_times_max
         self.retention = Retention(
             log=log, folds=folds, put=self.put, room=self.consuming, copies=self.ends, settings=self.settings,
             disk=disk, disk_room=lambda: parts.disk_room(config.directory), now_ms=parts.wall_ms, failed=self.failed,

@@ -153,10 +153,10 @@ async def _producers(topic: str, seeds: tuple[str, ...], credentials: Credential
     kinds = frozenset({PeerKind.BROKER})
     expected = None if credentials is None else ExpectedPeer(credentials=credentials, kinds=kinds)
     asked = topic
-    found, troubles = await find_sets(seeds, [topic], expected)
+    found, troubles, _ = await find_sets(seeds, [topic], expected)
     if not found and troubles:
         asked = DEFAULT_TOPIC
-        found, more = await find_sets(seeds, [asked], expected)
+        found, more, _ = await find_sets(seeds, [asked], expected)
         troubles += more
     if not found:
         raise fail(f"rollcall: no broker for {topic}: {'; '.join(dict.fromkeys(troubles))}", CommandExit.UNREACHABLE)

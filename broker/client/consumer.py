@@ -2,7 +2,7 @@
 A consumer of topics, in a group, that follows the masters of their sets: ours, or RocketMQ's.
 
 Here: its tasks, what it asks brokers, handlers and polls. Not here: which queue is whose (``rebalance``), what may be
-committed and what an answer means (``progress``), links and routes (``sets``).
+committed and what an answer means (``progress``), links and routes (``sets``), plain threads (``blocking``).
 
 Rule 1: at least once. An offset is committed when all in front of it is finished: its handler has returned, or ``done``
 was said. After a failover, a change of members or the end of a process some messages are given again.
@@ -24,14 +24,13 @@ import os
 import re
 import secrets
 import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final
 
 from rollcall_ha.broker.client import rebalance
 from rollcall_ha.broker.client.messages import Message, decode_messages
@@ -48,9 +47,8 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
 
-__all__ = ["BlockingConsumer", "Consumer", "ConsumerError", "Handler", "Start"]
+__all__ = ["Consumer", "ConsumerError", "Handler", "Start"]
 
-T = TypeVar("T")
 Handler = Callable[[Sequence[Message]], Awaitable[None]]
 """Gets messages of one queue, in its order. An error that it raises is about all of them."""
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -157,11 +155,12 @@ class Consumer:
         self._questions = Questions(group, self.client_id, self._topics, is_push=handler is not None, start=start)
         self._tags = {topic: _tags(wanted) for topic, wanted in self._topics.items()}
         self._handler, self._is_ordered = handler, is_ordered
-        self._strategy = strategy
-        self._batch_max, self._handlers = batch_max, handlers
+        self._strategy, self._batch_max, self._handlers = strategy, batch_max, handlers
         self._sets: dict[str, MasterLink] = {}
         self._queue_counts: dict[tuple[str, str], int] = {}
         """By topic and set."""
+        self._at_start: dict[str, dict[str, int]] = {}
+        """The same, as they were first told: by topic, by set. What is beyond them came later (``Start.LAST``)."""
         self._works: dict[MessageQueue, _Work] = {}
         self._turns: deque[_Work] = deque()
         """Queues with messages that are ready; each gives one batch, and stands in line again."""
@@ -243,11 +242,18 @@ class Consumer:
             found += batch[2]
         return found
 
-    def done(self) -> None:
-        """All that ``poll`` gave is finished, and may be committed."""
+    def done(self, count: int | None = None) -> None:
+        """What ``poll`` gave is finished, and may be committed; of the first ``count`` only, the others come again."""
         polled, self._polled = self._polled, []
-        for batch in polled:
-            self._finished(*batch)
+        left = sum(len(batch) for *_, batch in polled) if count is None else count
+        kept: list[_Batch] = []
+        for work, progress, batch in polled:
+            kept.append((work, progress, batch[left:]))
+            self._finished(work, progress, batch[:left])
+            left = max(0, left - len(batch))
+        for work, progress, batch in reversed(kept):
+            progress.back(batch)
+            self._list(work)
 
     async def behind(self) -> int | None:
         """How many messages of our queues, filtered ones included, are not read yet; None: that is not known now."""
@@ -295,7 +301,11 @@ class Consumer:
             await asyncio.sleep(STEER_PAUSE_MS / 1000)
 
     async def _find(self) -> None:
-        found, troubles = await find_sets(self._seeds, list(self._topics), self._expected)
+        found, troubles, absent = await find_sets(self._seeds, list(self._topics), self._expected)
+        for topic in self._topics:
+            counts = {name: one.queue_counts[topic] for name, one in found.items() if topic in one.queue_counts}
+            if counts or topic in absent:
+                self._at_start.setdefault(topic, counts)
         for name, one in found.items():
             self._queue_counts |= {(topic, name): count for topic, count in one.queue_counts.items()}
             if name in self._sets or (ours := await is_ours(one, self._expected)) is None:
@@ -334,13 +344,21 @@ class Consumer:
             work.task = self._begin(self._follow(work))
 
     async def _members(self) -> list[str] | None:
-        """None: it is not known who they are, so that queues stay where they are."""
+        """None: it is not known who they are, so that queues stay. Raises as ``_rebalance``: no set has answered."""
+        failure: Exception | None = None
         for _, of_set in sorted(self._sets.items()):
             if (link := of_set.link) is not None:
-                members = await self._questions.members(link)
-                if members is None:
-                    await self._questions.beat(link)
-                return members
+                try:
+                    members = await self._questions.members(link)
+                    if members is None:
+                        await self._questions.beat(link)
+                except (RemotingError, *NONSENSE) as error:
+                    _note_failed(link, error)
+                    failure = error
+                else:
+                    return members
+        if failure is not None:
+            raise failure
         return None
 
     async def _greet(self, name: str, link: RemotingConnection) -> None:
@@ -349,9 +367,16 @@ class Consumer:
         await self._renew(link, name)
 
     async def _beat_all(self) -> None:
-        for of_set in list(self._sets.values()):
-            if of_set.link is not None:
-                await self._questions.beat(of_set.link)
+        await self._ask_all(lambda link, _: self._questions.beat(link))
+
+    async def _ask_all(self, ask: Callable[[RemotingConnection, str], Awaitable[None]]) -> None:
+        """Of each set; one that does not answer keeps nothing from the others."""
+        for name, of_set in list(self._sets.items()):
+            if (link := of_set.link) is not None:
+                try:
+                    await ask(link, name)
+                except (RemotingError, *NONSENSE) as error:
+                    _note_failed(link, error)
 
     async def _stop(self, work: _Work) -> None:
         """The queue is another's."""
@@ -384,14 +409,8 @@ class Consumer:
             link = await of_set.wait()
             try:
                 pause_ms = await self._pull(link, work)
-            except (RecordError, *NONSENSE) as error:
-                link.close(f"answer to a pull: {error}")
-                pause_ms = LINK_PAUSE_MS
-            except RemotingTimeout as error:
-                # A broker that hangs keeps its link open: closed, all queues of it look for the master again.
-                link.close(str(error))
-                pause_ms = LINK_PAUSE_MS
-            except RemotingError:
+            except (RemotingError, RecordError, *NONSENSE) as error:
+                _note_failed(link, error)
                 pause_ms = LINK_PAUSE_MS
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
@@ -409,7 +428,8 @@ class Consumer:
             if not self._is_locked(work):
                 return LOCK_PAUSE_MS
         if work.progress is None:
-            work.progress = await self._questions.where(link, work.queue)
+            is_later = work.queue.queue_id >= self._at_start[work.queue.topic].get(work.queue.broker_name, 0)
+            work.progress = await self._questions.where(link, work.queue, is_later=is_later)
             if work.progress is None:
                 return SEARCH_MS
         progress = work.progress
@@ -470,9 +490,7 @@ class Consumer:
                 work.locked_s = asked_s if work.queue in granted else float("-inf")
 
     async def _renew_locks(self) -> None:
-        for name, of_set in list(self._sets.items()):
-            if of_set.link is not None:
-                await self._renew(of_set.link, name)
+        await self._ask_all(self._renew)
 
     async def _renew(self, link: RemotingConnection, name: str) -> None:
         held = [work for work in self._works.values() if work.queue.broker_name == name and self._is_locked(work)]
@@ -491,7 +509,11 @@ class Consumer:
                 continue
             try:
                 await handler(batch[2])
-            except Exception:  # noqa: BLE001 (its owner's: rule 5 is about every error)
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                # What is cancelled may be a task that the handler waits for: that is a failure of its own.
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
                 _log.exception("handler_failed queue=%s", name_of(batch[0].queue))
                 await self._failed(*batch)
             else:
@@ -571,17 +593,19 @@ class Consumer:
         return task
 
     def _note_ended(self, task: asyncio.Task[None]) -> None:
+        is_lost = task.cancelled() and task in self._workers and not self._is_closing
         fault = None if task.cancelled() else task.exception()
         # Silent, the others would go on without it: with a queue that nobody reads, or offsets that nobody commits.
         if fault is not None:
             _log.error("consumer_fault group=%s", self._questions.group, exc_info=fault)
             self._end(ConsumerError(f"internal fault: {type(fault).__name__}: {fault}"))
+        if is_lost:
+            self._end(ConsumerError("a handler cancelled the task that called it; nobody would handle its queues"))
 
     async def _every(self, interval_ms: int, act: Callable[[], Awaitable[object]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            with suppress(RemotingError, *NONSENSE):
-                await act()
+            await act()
 
     def _end(self, failure: ConsumerError) -> None:
         self._failure = self._failure or failure
@@ -593,59 +617,10 @@ class Consumer:
             raise self._failure
 
 
-class BlockingConsumer:
-    """
-    For plain threads, with a loop on a thread of its own: ``with BlockingConsumer(Consumer(...)) as it: it.poll()``.
-
-    One thread at a time calls it. What ``poll`` gave is finished by its next call: a caller that hands messages to
-    other threads waits for them before.
-    """
-
-    def __init__(self, consumer: Consumer) -> None:
-        """``consumer`` was not entered yet; with a handler it runs on this one's thread."""
-        self._consumer = consumer
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="consumer", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin to read."""
-        self._thread.start()
-        self._run(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As the consumer's end; blocks until it has committed."""
-        try:
-            self._run(self._consumer.__aexit__(kind, error, trace))
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def __iter__(self) -> Iterator[Message]:
-        """Every message, for ever. One is finished when all that came with it have been taken."""
-        while True:
-            yield from self.poll()
-
-    def poll(self, max_messages: int = 256, wait_ms: int = 1_000) -> list[Message]:
-        """As ``Consumer.poll``."""
-        return self._run(self._consumer.poll(max_messages, wait_ms))
-
-    def commit(self) -> bool:
-        """As ``Consumer.commit``, with all that ``poll`` gave."""
-        self._loop.call_soon_threadsafe(self._consumer.done)
-        return self._run(self._consumer.commit())
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
 def _require_names(seeds: Sequence[str], group: str, topics: Mapping[str, str | Subscription]) -> None:
     """Raises ``ValueError``: what can never work is said at once, not by a consumer that waits for ever."""
     if re.fullmatch(GROUP_PATTERN, group) is None:
-        raise ValueError(f"group {group!r}: 1 to 255 letters, digits, %, |, _ and - make a name")
+        raise ValueError(f"group {group!r}: 1 to 248 letters, digits, %, |, _ and - make a name")
     if not seeds or not topics:
         raise ValueError(f"{len(seeds)} seeds and {len(topics)} topics; one of each is the least")
     for seed in seeds:
@@ -662,6 +637,12 @@ def _tags(wanted: Subscription) -> frozenset[str] | None:
     if wanted.kind != "TAG" or wanted.text.strip() == "*":
         return None
     return frozenset(tag.strip() for tag in wanted.text.split("||")) - {""} or None
+
+
+def _note_failed(link: RemotingConnection, error: Exception) -> None:
+    # A broker that hangs keeps its link open: closed, it holds up no next question, and the master is looked for again.
+    if not isinstance(error, RemotingError) or isinstance(error, RemotingTimeout):
+        link.close(str(error))
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

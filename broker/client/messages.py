@@ -4,8 +4,8 @@ Messages as a consumer gets them.
 Here: the records of an answer to messages: bodies inflated, batches of Java's unwrapped, properties. Not here: the
 record's format (``broker.protocol.record``), pulls.
 
-Rule 1: nothing that a log holds stops a consumer. A body that cannot be inflated here is given as it is stored, and
-``stored_as`` says how.
+Rule 1: nothing that a log holds stops a consumer. A body that cannot be inflated here, or not within the limits of a
+body and of an answer, is given as it is stored, and ``stored_as`` says how.
 Rule 2: a broker filters tags by their hash alone: the text is compared here.
 Rule 3: bytes that are no record raise ``RecordError``.
 """
@@ -25,6 +25,8 @@ from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
 
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of an inflated body: a record of 100 bytes may say that it is gigabytes."""
+INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of one answer; the body that passes it is the last one that is inflated."""
 _COMPRESSED: Final = 1
 _INNER_BATCH: Final = 3 << 6
 _KINDS: Final = {1: "lz4", 2: "zstd"}
@@ -47,8 +49,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     log_offset: int
     reconsume_times: int
     stored_as: str = ""
-    """Empty; or what ``body`` still is: lz4 or zstd; zlib or a batch, if it is damaged."""
+    """Empty; or what ``body`` still is: lz4 or zstd; zlib, if it is damaged or beyond a limit; a batch, if damaged."""
     size_bytes: int
+    """Of its record, or of ``body``, where that is more."""
 
     @property
     def tag(self) -> str:
@@ -63,11 +66,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 def decode_messages(data: bytes, queue: MessageQueue, tags: Container[str] | None = None) -> list[Message]:
     """All messages of an answer that have one of ``tags``, None: all. Raises ``RecordError``."""
     found: list[Message] = []
-    view, at = memoryview(data), 0
+    view, at, left_bytes = memoryview(data), 0, INFLATED_BYTES_MAX
     while at < len(data):
         record = RecordView(view, at)
         at += record.size_bytes
-        found += _messages_of(record, queue)
+        body, stored_as = _inflated(bytes(record.body), record.sys_flag, left_bytes)
+        if record.sys_flag & _COMPRESSED and not stored_as:
+            left_bytes -= len(body)
+        found += _messages_of(record, queue, body, stored_as)
     return found if tags is None else [message for message in found if message.tag in tags]
 
 
@@ -77,9 +83,7 @@ def decode_properties(properties: bytes) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name and value}
 
 
-def _messages_of(record: RecordView, queue: MessageQueue) -> list[Message]:
-    flags = record.sys_flag
-    body, stored_as = _inflated(bytes(record.body), flags)
+def _messages_of(record: RecordView, queue: MessageQueue, body: bytes, stored_as: str) -> list[Message]:
     properties = decode_properties(record.properties)
     # Its queue is that of the retries; what its reader asked for is the topic of the first delivery.
     topic = properties.get("RETRY_TOPIC", queue.topic) if queue.topic.startswith(RETRY_PREFIX) else queue.topic
@@ -95,17 +99,21 @@ def _messages_of(record: RecordView, queue: MessageQueue) -> list[Message]:
         log_offset=record.physical_offset,
         reconsume_times=record.reconsume_times,
         stored_as=stored_as,
-        size_bytes=record.size_bytes,
+        size_bytes=max(record.size_bytes, len(body)),
     )
-    return _unwrapped(message) if flags & _INNER_BATCH == _INNER_BATCH and not stored_as else [message]
+    is_batch = record.sys_flag & _INNER_BATCH == _INNER_BATCH
+    return _unwrapped(message) if is_batch and not stored_as else [message]
 
 
-def _inflated(body: bytes, flags: int) -> tuple[bytes, str]:
+def _inflated(body: bytes, flags: int, left_bytes: int) -> tuple[bytes, str]:
+    """And how it is stored still; ``left_bytes`` 0 or less: its answer has inflated enough."""
     if not flags & _COMPRESSED:
         return body, ""
     kind = flags >> 8 & 7
     if kind in _KINDS:
         return body, _KINDS[kind]
+    if left_bytes <= 0:
+        return body, "zlib"
     inflater = zlib.decompressobj()
     try:
         found = inflater.decompress(body, BODY_BYTES_MAX)
@@ -126,7 +134,7 @@ def _unwrapped(outer: Message) -> list[Message]:
             queue_offset=outer.queue_offset + number,
             body=bytes(item.body),
             properties=outer.properties | decode_properties(item.properties),
-            size_bytes=outer.size_bytes // len(items),
+            size_bytes=max(outer.size_bytes // len(items), len(item.body)),
         )
         for number, item in enumerate(items)
     ]

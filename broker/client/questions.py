@@ -47,6 +47,7 @@ class Start(StrEnum):
 
     FIRST = "first"
     LAST = "last"
+    """Of the queues that are there when it begins. One that comes later is read from its first message on."""
 
 
 class _Pulled(msgspec.Struct, rename="camel"):
@@ -134,15 +135,16 @@ class Questions:
         }
         return await _ask(link, ClientCode.PULL_MESSAGE, self._place(queue) | fields, timeout_ms=PULL_MS_MAX)
 
-    async def where(self, link: RemotingConnection, queue: MessageQueue) -> QueueProgress | None:
-        """Where the group is in a queue, or begins; None: that is not known now."""
-        place = self._place(queue)
+    async def where(self, link: RemotingConnection, queue: MessageQueue, *, is_later: bool) -> QueueProgress | None:
+        """Where the group is in a queue, or begins; None: that is not known now. ``is_later``: as of ``Start.LAST``."""
+        place, start = self._place(queue), self._start
         answer = await _ask(link, ClientCode.QUERY_CONSUMER_OFFSET, place | {"setZeroIfNotFound": "false"})
         is_new = answer.code == ClientResult.QUERY_NOT_FOUND
+        # A retry may be older than its reader.
+        from_first = start is Start.FIRST or queue.topic.startswith(RETRY_PREFIX)
         if is_new:
-            start = self._start
-            # A retry may be older than its reader.
-            if start is Start.FIRST or queue.topic.startswith(RETRY_PREFIX):
+            # What was sent to a later queue before it was found would be passed by.
+            if from_first or (start is Start.LAST and is_later):
                 answer = await _ask(link, ClientCode.GET_MIN_OFFSET, place)
             elif start is Start.LAST:
                 answer = await _ask(link, ClientCode.GET_MAX_OFFSET, place)
@@ -151,7 +153,10 @@ class Questions:
         if not self.is_done(answer, "offset", queue):
             return None
         offset = _offset_of(answer)
-        return QueueProgress(offset, None if is_new else offset)
+        # Before its first message: whoever comes after a member that died behind it would begin at a later end.
+        if is_new and not from_first and not await self.commit(link, queue, offset):
+            return None
+        return QueueProgress(offset, None if is_new and from_first else offset)
 
     async def end(self, link: RemotingConnection, queue: MessageQueue) -> int | None:
         """Where the queue ends now; None: that is not known."""

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
-from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import NONSENSE
 from rollcall_ha.broker.protocol.routes import decode_topic_route
 from rollcall_ha.node.remoting.asking import TOOL_LIMITS, AskingOnly, dial
@@ -46,20 +46,23 @@ class FoundSet(msgspec.Struct):
 
 async def find_sets(
     seeds: Sequence[str], topics: Sequence[str], expected: ExpectedPeer | None = None
-) -> tuple[dict[str, FoundSet], list[str]]:
-    """The sets by name, and why seeds did not answer (rule 1)."""
+) -> tuple[dict[str, FoundSet], list[str], set[str]]:
+    """The sets by name, why seeds did not answer (rule 1), and topics that one of them says nobody has made."""
     told = await asyncio.gather(*(_ask(seed, topics, expected) for seed in seeds))
     found: dict[str, FoundSet] = {}
-    for sets, _ in told:
+    for sets, _, _ in told:
         for name, one in sets.items():
             known = found.setdefault(name, one)
             known.addresses = tuple(dict.fromkeys((*known.addresses, *one.addresses)))
             known.queue_counts |= one.queue_counts
-    return found, [trouble for _, trouble in told if trouble]
+    return found, [trouble for _, trouble, _ in told if trouble], set().union(*(absent for *_, absent in told))
 
 
-async def _ask(seed: str, topics: Sequence[str], expected: ExpectedPeer | None) -> tuple[dict[str, FoundSet], str]:
+async def _ask(
+    seed: str, topics: Sequence[str], expected: ExpectedPeer | None
+) -> tuple[dict[str, FoundSet], str, set[str]]:
     found: dict[str, FoundSet] = {}
+    absent: set[str] = set()
     trouble = ""
     try:
         link = await dial(seed, timeout_ms=CONNECT_TIMEOUT_MS, limits=TOOL_LIMITS, expected=expected)
@@ -69,6 +72,8 @@ async def _ask(seed: str, topics: Sequence[str], expected: ExpectedPeer | None) 
                 answer = await link.request(ClientCode.GET_ROUTE_BY_TOPIC, ext_fields=fields, timeout_ms=ANSWER_MS_MAX)
                 if answer.code != SystemCode.SUCCESS:
                     trouble = f"{seed}: {answer.remark or f'code {answer.code}'}"
+                    if answer.code == ClientResult.TOPIC_NOT_EXIST:
+                        absent.add(topic)
                     continue
                 data = decode_topic_route(answer.body)
                 for name, count in data.read_queues.items():
@@ -79,7 +84,7 @@ async def _ask(seed: str, topics: Sequence[str], expected: ExpectedPeer | None) 
             link.close("it was asked")
     except _FAULTS as error:
         trouble = f"{seed}: {error or type(error).__name__}"
-    return found, trouble
+    return found, trouble, absent
 
 
 async def is_ours(found: FoundSet, expected: ExpectedPeer | None = None) -> bool | None:

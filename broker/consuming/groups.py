@@ -204,6 +204,20 @@ class Groups:
         """All that is said of the group, by its members and by the log."""
         return self.table.facts(group, self._remembered(group))
 
+    def subscribes(self, group: str, topic: str) -> bool:
+        """Whether the group wants the topic; ``facts`` makes all of its topics."""
+        return self.table.subscription(group, topic, self._remembered(group)) is not None
+
+    def absence(self, group: str) -> Refused | None:
+        """Why there is no such group: no heartbeat, offset or order has named it, or it was deleted. None: there is."""
+        known = self._log.known.groups.get(group)
+        if self.table.members(group) or (known is not None and known.is_there):
+            return None
+        if not self._log.is_all_known:
+            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all groups yet; ask again in a moment")
+        remark = f"there is no group {group[:255]}; a heartbeat to this broker, or mqadmin updateSubGroup, makes it"
+        return Refused(ClientResult.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+
     def refusal_of(self, group: str) -> Refused | None:
         """As ``pulls.Subscriptions`` says."""
         row = self._settings.of(group)
@@ -290,7 +304,7 @@ class Groups:
     ) -> tuple[GroupChange, Callable[[str], Reply]]:
         """The change that the log has to take, and the answer that follows on its outcome."""
         held, free = [], []
-        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS)
+        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS) and not self._log.is_doubtful
         for queue in queues:
             holder, is_confirmed = self._holder(group, queue)
             name = group, queue.topic, queue.queue_id

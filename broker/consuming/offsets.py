@@ -85,10 +85,11 @@ class Offsets:
         Why an offset will not be written, empty: it will, or need not; then ``on_outcome`` hears what became of it.
         """
         log, is_known = self._log, not self._log.why_unknown()
+        is_sure = is_known and not log.is_doubtful
         newest, waiting = log.newest(group, lambda change: change.offsets.get(topic, {}).get(queue_id))
         is_ignored = offset < 0 or (is_known and self._reset_of(group, topic, queue_id)[0] is not None)
         # Clients repeat all their offsets every 5 s. Known by folds that are behind, "the same" may be an old one.
-        if not is_ignored and (newest != offset or (waiting is None and not is_known)):
+        if not is_ignored and (newest != offset or (waiting is None and not is_sure)):
             return log.note(group, GroupChange(offsets={topic: {queue_id: offset}}), on_outcome)
         if on_outcome is None:
             return ""

@@ -129,9 +129,12 @@ class Consumers:
         for name, told in record.again.items():
             self.rows += fill(self._group(name), told)
         self.topics |= record.topics
+        self.orders += len(record.topics)
         for topic, row in record.topics_again.items():
-            self.topics.setdefault(topic, row)
-        self.orders += len(record.topics) + len(record.topics_again)
+            # Told again each hour, all would count as other ones.
+            if topic not in self.topics:
+                self.topics[topic] = row
+                self.orders += 1
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None: it has never said."""

@@ -11,6 +11,8 @@ Rule 2: one record is on its way at a time, and has all that came since the last
 larger records, and who waits hears of its own record.
 Rule 3: ``follow`` says whether all that is confirmed is known. Before that there is no answer but "busy": a replica
 that has just started, or become master, would tell a group an offset that is too low, or that it has none.
+A record whose confirm was never heard may still get it, and undo what is known: meanwhile nothing counts as being there
+already (``is_doubtful``).
 Rule 4: a cut is noticed by the last record that was taken: it is no longer there, or another one. All is built anew.
 A unit that names no record of the topic is told to the queue's owner, and tried again until it does.
 Rule 5: a master tells all groups and topics again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a
@@ -45,6 +47,7 @@ from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey, Records
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
 from rollcall_ha.broker.protocol.topics import TopicRow
+from rollcall_ha.epoch.model import NO_EPOCH
 
 TOPIC: Final = b"ROLLCALL_SYS_CONSUMERS"
 COMMIT_INTERVAL_MS: Final = 50
@@ -132,6 +135,7 @@ class ConsumerLog:
         self._told_again_ms = now_ms()
         self._written_ms = 0
         self._proved_ms: int | None = None
+        self._written_epoch = self._sure_epoch = NO_EPOCH
         folds.subscribe_grown(self._note_grown)
 
     @property
@@ -199,6 +203,14 @@ class ConsumerLog:
     def is_proved(self, within_ms: int) -> bool:
         """Whether a record that was written ``within_ms`` was confirmed: another master came later, if at all."""
         return self._proved_ms is not None and self._now_ms() - self._proved_ms <= within_ms
+
+    @property
+    def is_doubtful(self) -> bool:
+        """
+        Whether the log may have a record that is not known and may yet be confirmed: one of this master, which heard a
+        reason instead, or of the last one. An order then needs a record of its own, even if it says what is known.
+        """
+        return self._sure_epoch != self._standing.master_epoch
 
     def _follow(self) -> bool:
         left_bytes = self._folds.catch_up()
@@ -402,6 +414,7 @@ class ConsumerLog:
         since, groups, topics = self._next_again()
         body = encode_record(Record(since, batch.groups, groups, batch.topics, topics))
         self._on_way, self._written_ms = batch, self._now_ms()
+        self._written_epoch = self._standing.master_epoch
         self._appender.append(TOPIC, 0, body, b"", self._end_batch)
 
     def _next_again(self) -> tuple[int, dict[str, GroupChange], dict[str, TopicRow]]:
@@ -428,6 +441,8 @@ class ConsumerLog:
         """The record is confirmed, or will perhaps never be."""
         batch, self._on_way = self._on_way, None
         assert batch is not None, "one outcome for each record"
+        # All records before a confirmed one are: those that nobody heard of, too.
+        self._sure_epoch = NO_EPOCH if reason else self._written_epoch
         if not reason:
             self._proved_ms = self._written_ms
         again = self._again

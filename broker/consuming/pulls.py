@@ -226,12 +226,14 @@ class Pulls:
         row = self._topics.find(topic)
         if row is None:
             return self._topics.absence(topic)
+        if row.may_read and 0 <= request.queue_id < row.read_queue_nums:
+            return None
+        if (unsure := self._topics.unsure()) is not None:
+            return unsure
         if not row.may_read:
             return Refused(ClientResult.NO_PERMISSION, f"topic {topic} has permission {row.perm}, without 4 (read)")
-        if not 0 <= request.queue_id < row.read_queue_nums:
-            remark = f"queueId {request.queue_id}: topic {topic[:255]} has {row.read_queue_nums} queues to read, from 0"
-            return Refused(ClientResult.INVALID_PARAMETER, remark)
-        return None
+        remark = f"queueId {request.queue_id}: topic {topic[:255]} has {row.read_queue_nums} queues to read, from 0"
+        return Refused(ClientResult.INVALID_PARAMETER, remark)
 
     def _look_once(self, pull: WaitingPull, filter_: Filter) -> Found:
         queue = self._folds.queue(*pull.key)

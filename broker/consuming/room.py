@@ -95,7 +95,7 @@ class ConsumerRoom:
             after=_after,
             on_damaged=folds.build_anew,
         )
-        self.topics = Topics(self.consumers, folds=folds, records=folds, standing=standing, version=self._version)
+        self.topics = self._new_topics()
         self.offsets = Offsets(
             self.consumers,
             folds=folds,
@@ -122,7 +122,7 @@ class ConsumerRoom:
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
         self._tools = self._new_tools(about, put_total, now_ms)
-        self._back = SendBack(records=folds, appender=appender, standing=standing, limits=limits)
+        self._back = self._new_back(appender, limits)
         self.deliveries = Deliveries(
             folds=folds,
             appender=appender,
@@ -131,6 +131,26 @@ class ConsumerRoom:
             near_bytes=NEAR_BYTES,
             now_ms=wall_ms,
             on_damaged=folds.build_anew,
+        )
+
+    def _new_topics(self) -> Topics:
+        return Topics(
+            self.consumers,
+            folds=self._folds,
+            records=self._folds,
+            standing=self.standing,
+            version=self._version,
+            near_bytes=NEAR_BYTES,
+        )
+
+    def _new_back(self, appender: OwnSends, limits: Limits) -> SendBack:
+        return SendBack(
+            records=self._folds,
+            appender=appender,
+            standing=self.standing,
+            limits=limits,
+            absence=self.groups.absence,
+            retry_times_max=self.retry_times_max,
         )
 
     def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
@@ -142,6 +162,7 @@ class ConsumerRoom:
             records=self._folds,
             broker_name=self.standing.broker_name,
             about=about,
+            near_bytes=NEAR_BYTES,
             put_total=put_total,
             pulled_total=lambda: self.pulls.counters.messages,
             now_ms=now_ms,
@@ -185,6 +206,10 @@ class ConsumerRoom:
     @property
     def _is_stuck(self) -> bool:
         return bool(self._folds.trouble or self.consumers.trouble)
+
+    def retry_times_max(self, group: str) -> int:
+        """How often a group is given a message again that it refuses, unless it says a number."""
+        return self._settings.of(group).retry_max_times
 
     def _version(self, changes: int) -> dict[str, int]:
         """RocketMQ's version of a table; another process, another time."""

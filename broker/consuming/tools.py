@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
+from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
+from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.topics import Topics
 from rollcall_ha.broker.folds.ports import Folds, Records
@@ -33,7 +34,7 @@ SAMPLE_MS: Final = 10_000
 _WINDOWS: Final = (1, 6, 60)
 """RocketMQ's rates: of the last 10 s, minute and ten minutes, in samples."""
 STATS_QUEUES_MAX: Final = 1_024
-"""In one answer to 208: each is a read of the log, perhaps from the disk."""
+"""In one answer to 208: each is a read of the log."""
 _HEAD_BYTES: Final = 88
 _IDLE: Final = dict.fromkeys(
     (
@@ -77,11 +78,12 @@ class Tools:
         records: Records,
         broker_name: str,
         about: About,
+        near_bytes: int,
         put_total: Callable[[], int],
         pulled_total: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
-        """Totals are of messages, since the start; ``now_ms`` is monotonic."""
+        """Totals are of messages, since the start; ``now_ms`` is monotonic; ``near_bytes`` as for ``Pulls``."""
         self._log = log
         self._groups = groups
         self._topics = topics
@@ -89,6 +91,7 @@ class Tools:
         self._records = records
         self._broker_name = broker_name
         self._about = about
+        self._near_bytes = near_bytes
         self._put_total = put_total
         self._pulled_total = pulled_total
         self._now_ms = now_ms
@@ -171,8 +174,12 @@ class Tools:
 
     def _groups_of(self, _: RemotingConnection, frame: Frame) -> Reply:
         topic = topic_of(frame)
-        known = self._log.known.groups
-        found = [name for name, change in known.items() if change.is_there and topic in self._topics_known(name)]
+        # Not by ``_topics_known``: the loop would stand still for all topics of 10,000 groups.
+        found = [
+            name
+            for name, change in self._log.known.groups.items()
+            if change.is_there and (_has_offset(change, topic) or self._groups.subscribes(name, topic))
+        ]
         return Reply(body=encode({"groupList": sorted(found)}))
 
     def _topics_of(self, _: RemotingConnection, frame: Frame) -> Reply:
@@ -182,8 +189,7 @@ class Tools:
     def _topics_known(self, group: str) -> set[str]:
         """Those that it has an offset of, or has subscribed to."""
         change = self._log.known.groups.get(group)
-        offsets = {} if change is None else change.offsets
-        consumed = {topic for topic, rows in offsets.items() if max(rows.values(), default=-1) >= 0}
+        consumed = set() if change is None else {topic for topic in change.offsets if _has_offset(change, topic)}
         return consumed | self._groups.facts(group).subscriptions.keys()
 
     def _progress(self, _: RemotingConnection, frame: Frame) -> Reply:
@@ -198,16 +204,18 @@ class Tools:
             for topic in self._topics_known(group)
             if not facts.members or topic in facts.subscriptions
         )
-        rows = [(topic, row) for topic in topics if (row := self._topics.find(topic)) is not None]
+        # mqadmin asks for the route of each, and ends at the first that has none.
+        rows = [(topic, row) for topic in topics if (row := self._topics.existing(topic)) is not None]
         queues = sum(row.read_queue_nums for _, row in rows)
         if queues > STATS_QUEUES_MAX:
             remark = (
                 f"{len(rows)} topics of {group} have {queues} queues; {STATS_QUEUES_MAX} are told at once: name a topic"
             )
             return Reply(ClientResult.SYSTEM_ERROR, remark)
+        times = StoreTimes(self._records, self._near_bytes)
         try:
             told = [
-                (MessageQueue(self._broker_name, queue_id, topic), self._progress_of(group, topic, queue_id))
+                (MessageQueue(self._broker_name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
                 for topic, row in rows
                 for queue_id in range(row.read_queue_nums)
             ]
@@ -215,16 +223,21 @@ class Tools:
             return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         return Reply(body=encode_queue_table(told))
 
-    def _progress_of(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+    def _progress_of(self, group: str, topic: str, queue_id: int, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""
         queue = self._folds.queue(topic.encode(), queue_id)
         offset = self._log.known.offset(group, topic, queue_id) or 0
         stored_at_ms = 0
         if queue is not None and queue.min_offset < offset <= queue.max_offset:
-            stored_at_ms = QueueReader(queue, self._records, (topic.encode(), queue_id)).stored_at_ms(offset - 1)
+            stored_at_ms = times.of(queue, (topic.encode(), queue_id), offset - 1)
         return {
             "brokerOffset": 0 if queue is None else queue.max_offset,
             "consumerOffset": offset,
             "lastTimestamp": stored_at_ms,
             "pullOffset": offset,
         }
+
+
+def _has_offset(change: GroupChange, topic: str) -> bool:
+    """Whether the group goes on somewhere in the topic: it was not deleted together with its offsets."""
+    return max(change.offsets.get(topic, {}).values(), default=NO_OFFSET) > NO_OFFSET

@@ -23,10 +23,11 @@ import msgspec
 from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
 from rollcall_ha.broker.consuming.ports import Standing
-from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
+from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
-from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
 from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
@@ -36,6 +37,7 @@ from rollcall_ha.broker.protocol.topics import (
     OWN,
     PERM_INHERIT,
     PERM_READ,
+    QUEUES_PER_TOPIC_MAX,
     RETRY_PREFIX,
     TopicRow,
     decode_topics,
@@ -45,6 +47,7 @@ from rollcall_ha.broker.protocol.topics import (
     topic_of,
     topic_table,
 )
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
@@ -54,6 +57,14 @@ _DELETED: Final = TopicRow(is_deleted=True)
 _WITH_GROUPS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 DEFAULT_TOPIC: Final = "TBW102"
 """Clients take the queues of a topic that no name server knows from the route of this one."""
+
+
+class TopicList(Frozen):
+    """Topics that are there."""
+
+    rows: Mapping[str, TopicRow]
+    is_whole: bool
+    """Whether there is no other: not where the list was cut, nor where the log begins behind older orders."""
 
 
 class Topics:
@@ -67,14 +78,18 @@ class Topics:
         records: Records,
         standing: Standing,
         version: Callable[[int], Mapping[str, int]],
+        near_bytes: int,
     ) -> None:
-        """``version`` makes RocketMQ's version of a table out of a count of its changes."""
+        """
+        ``version`` makes RocketMQ's version of a table out of a count of its changes; ``near_bytes`` as for ``Pulls``.
+        """
         self.creates = True
         """Live (docs/settings.md, ``auto_create_topics``): a send makes its topic."""
         self._log = log
         self._folds = folds
         self._records = records
         self._version = version
+        self._near_bytes = near_bytes
         row, levels = USUAL, len(LEVEL_DELAYS_MS)
         self._system: dict[str, TopicRow] = {
             # mqadmin's clusterRT and sendMsgStatus send to topics with these names.
@@ -114,6 +129,10 @@ class Topics:
             return None if row.is_deleted else row
         return self._unlisted(topic) or (USUAL if self.creates else None)
 
+    def existing(self, topic: str) -> TopicRow | None:
+        """A topic that is there; one that a send would make is not."""
+        return self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
+
     def absence(self, topic: str) -> Refused:
         """As ``handlers.ports.Topics``."""
         known = self._log.known.topics.get(topic)
@@ -121,12 +140,18 @@ class Topics:
             return Refused(
                 ClientResult.TOPIC_NOT_EXIST, f"topic {topic[:255]} was deleted; mqadmin updateTopic makes it again"
             )
-        # Said of a topic that the newest records have, it would be taken for lost. Not followed here: a client may send
-        # to a thousand such topics at once.
-        if not self._log.is_all_known:
-            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
+        # Said of a topic that the newest records have, it would be taken for lost.
+        if (unsure := self.unsure()) is not None:
+            return unsure
         remark = f"there is no topic {topic[:255]}, and auto_create_topics is 0; mqadmin updateTopic makes one"
         return Refused(ClientResult.TOPIC_NOT_EXIST, remark)
+
+    def unsure(self) -> Refused | None:
+        """As ``handlers.ports.Topics``."""
+        # Not followed here: a client may send to a thousand such topics at once.
+        if self._log.is_all_known:
+            return None
+        return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all topics yet; ask again in a moment")
 
     def _unlisted(self, topic: str) -> TopicRow | None:
         """A topic that no order has made, and that is there all the same (rules 1 and 3); None: it is not."""
@@ -142,36 +167,49 @@ class Topics:
         else:
             count = USUAL.queue_count
         # Messages of before there were numbers to be held to: nobody could read them.
-        count = max(count, queue_ids[-1] + 1) if queue_ids else count
+        count = max(count, min(queue_ids[-1] + 1, QUEUES_PER_TOPIC_MAX)) if queue_ids else count
         return USUAL if count == USUAL.queue_count else TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _retry_queues(self, topic: str) -> int:
         known = self._log.known.groups.get(topic.removeprefix(RETRY_PREFIX)) if topic.startswith(RETRY_PREFIX) else None
         return 1 if known is None or known.settings is None else max(1, known.settings.retry_queue_nums)
 
-    def all(self) -> dict[str, TopicRow]:
-        """At most ``TOPICS_MAX`` and the system's: those by order first, then those that came by themselves."""
+    def all(self) -> TopicList:
+        """At most ``TOPICS_MAX`` and the system's: by order, then of groups, then those that came by themselves."""
         known, system = self._log.known, self.system
         found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
-        others = [topic.decode(errors="replace") for topic in self._folds.topic_names()]
-        others += [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
+        # Without a route of its retries a group of RocketMQ's clients would not get them.
+        others = [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
+        others += [topic.decode(errors="replace") for topic in self._folds.topic_names()]
+        is_whole = self._log.is_whole
         for topic in others:
+            # Bytes that were no text have become longer ones: no name service takes such a topic.
+            if topic in found or topic in known.topics or topic in system or len(topic.encode()) > TOPIC_BYTES_MAX:
+                continue
             if len(found) >= TOPICS_MAX:
+                is_whole = False
                 break
-            if topic not in known.topics and topic not in system and (row := self._unlisted(topic)) is not None:
+            if (row := self._unlisted(topic)) is not None:
                 found[topic] = row
-        return {**found, **system}
+        return TopicList(rows={**found, **system}, is_whole=is_whole)
+
+    def follow(self) -> bool:
+        """Take in what is confirmed, within one budget; whether all topics are known."""
+        return self._log.follow()
 
     @property
-    def stamp(self) -> tuple[object, ...]:
-        """Another one, as a rule, when ``all`` is."""
-        known = self._log.known
-        return known, known.orders, len(known.groups), len(self._folds.topic_names()), self.creates
+    def stamp(self) -> tuple[tuple[object, ...], tuple[int, int]]:
+        """Another one, as a rule, when ``all`` is: of what was ordered, and of what came by itself."""
+        log, known = self._log, self._log.known
+        ordered = known, known.orders, self.creates, log.is_whole
+        return ordered, (len(known.groups), len(self._folds.topic_names()))
 
     def table(self) -> dict[str, object]:
         """RocketMQ's table of all topics."""
         known = self._log.known
-        return topic_table(self.all(), self._version(known.orders + len(known.groups) + len(self._folds.topic_names())))
+        return topic_table(
+            self.all().rows, self._version(known.orders + len(known.groups) + len(self._folds.topic_names()))
+        )
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
@@ -191,14 +229,16 @@ class Topics:
         topic = topic_of(frame)
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
-        newest, is_with_group = self._log.newest_topic(topic)[0], topic.startswith(_WITH_GROUPS)
+        log, is_with_group = self._log, topic.startswith(_WITH_GROUPS)
+        busy = log.why_unknown() if self._standing.is_master else ""
+        newest = log.newest_topic(topic)[0]
         row = self._usual_with_group(topic) if is_with_group else _DELETED
         # A row for each name that somebody mistypes would fill the table.
         is_nowhere = newest is None and (is_with_group or not self._folds.queue_ids(topic.encode()))
+        is_nowhere = is_nowhere and not (self._standing.is_master and log.is_doubtful)
         if not is_nowhere and (newest != row or self._standing.is_master):
             return self._write({topic: row}, connection, frame)
         # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
-        busy = self._log.why_unknown() if self._standing.is_master else ""
         return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
 
     def _usual_with_group(self, topic: str) -> TopicRow:
@@ -211,7 +251,7 @@ class Topics:
         together = Together(len(rows), ordered(connection, frame))
         for topic, row in rows.items():
             newest, waiting = self._log.newest_topic(topic)
-            if newest != row:
+            if newest != row or (waiting is None and self._log.is_doubtful):
                 together.refused(self._log.note_topic(topic, row, together.hear))
             elif waiting is None:
                 together.hear("")
@@ -224,9 +264,8 @@ class Topics:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _there(self, topic: str) -> TopicRow | Reply:
-        """A topic that is there; one that a send would make is not."""
         self._log.follow()
-        row = self.find(topic) if topic in self._log.known.topics else self._unlisted(topic)
+        row = self.existing(topic)
         if row is not None:
             return row
         refused = self.absence(topic)
@@ -244,18 +283,21 @@ class Topics:
             return row
         if self._folds.catch_up():
             return Reply(ClientResult.SYSTEM_BUSY, "queues are not whole yet; ask again in a moment")
-        name = self._standing.broker_name
+        name, times = self._standing.broker_name, StoreTimes(self._records, self._near_bytes)
         try:
-            queues = [(MessageQueue(name, each, topic), self._ends(topic, each)) for each in range(row.queue_count)]
+            queues = [
+                (MessageQueue(name, each, topic), self._ends((topic.encode(), each), times))
+                for each in range(row.queue_count)
+            ]
         except (OSError, QueueDamaged) as error:
             return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         return Reply(body=encode_queue_table(queues))
 
-    def _ends(self, topic: str, queue_id: int) -> dict[str, int]:
+    def _ends(self, key: QueueKey, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""
-        queue = self._folds.queue(topic.encode(), queue_id)
+        queue = self._folds.queue(*key)
         if queue is None or queue.max_offset <= queue.min_offset:
             offset = 0 if queue is None else queue.max_offset
             return {"lastUpdateTimestamp": 0, "maxOffset": offset, "minOffset": offset}
-        stored_at_ms = QueueReader(queue, self._records, (topic.encode(), queue_id)).stored_at_ms(queue.max_offset - 1)
+        stored_at_ms = times.of(queue, key, queue.max_offset - 1)
         return {"lastUpdateTimestamp": stored_at_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}

@@ -20,6 +20,7 @@ Rule 4: runs are bounded, in records and bytes, and so is what is on its way wit
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -32,7 +33,7 @@ from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import Queue
 from rollcall_ha.broker.log.record import Draft, RecordDamaged, check_body
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC, DelayError
-from rollcall_ha.broker.protocol.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.node.telemetry import get_logger
 
 LOOK_MS: Final = 1_000
@@ -40,12 +41,16 @@ LOOK_MS: Final = 1_000
 RETRY_MS: Final = 100
 GO_ON_MS: Final = 1
 RUN_RECORDS_MAX: Final = 128
+"""Delivered or left out."""
 FAR_RECORDS_MAX: Final = 16
 """Of records that have to come from the disk: the loop waits for each."""
 RUN_BYTES_MAX: Final = 128 * 1024
 """With that, one turn takes 1 to 2 ms."""
 ON_WAY_RECORDS_MAX: Final = 8_192
 ON_WAY_BYTES_MAX: Final = 8 * 1024 * 1024
+
+_UNREADABLE: Final = (OSError, RecordError, struct.error)
+"""Of a level: the disk refuses, its queue is shorter than it should be, or names other records."""
 
 _log = get_logger("deliveries")
 
@@ -64,7 +69,12 @@ class _Run(msgspec.Struct):
     """What one look found to be due."""
 
     following: list[int]
-    records_max: int
+    looks_max: int
+    looks: int = 0
+    """Records that were looked at, delivered or not: each costs its time."""
+    left_out: int = 0
+    reason: str = ""
+    """Of the first one that was left out."""
     drafts: list[Draft] = []
     views: list[memoryview] = []
     size_bytes: int = 0
@@ -108,7 +118,9 @@ class Deliveries:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._first_level = 0
-        self._damage = ""
+        self._faults: dict[int, str] = {}
+        """By level, from 0: what was told last."""
+        self._unread_since_ms: dict[int, int] = {}
 
     @property
     def values(self) -> list[tuple[str, str, float]]:
@@ -165,15 +177,13 @@ class Deliveries:
                     reign.records_on_way -= count
                     reign.bytes_on_way -= size_bytes
                     return RETRY_MS
-        except OSError:
-            return LOOK_MS
-        except RecordError as error:
-            self._on_damaged(str(error))
-            return LOOK_MS
         finally:
             for view in run.views:
                 view.release()
         reign.following = run.following
+        if run.left_out:
+            _log.warning("delayed_not_deliverable", count=run.left_out, first=run.reason)
+            self.undeliverable += run.left_out
         return GO_ON_MS if run.is_full else run.wait_ms
 
     def _this_reign(self) -> _Reign | None:
@@ -197,7 +207,7 @@ class Deliveries:
     # --- what is due -------------------------------------------------------------------------------------------------
 
     def _gather(self, run: _Run) -> None:
-        """Fill ``run``. Raises ``OSError``, ``RecordError``: a queue names another record."""
+        """Fill ``run``, by what can be read."""
         levels = len(LEVEL_DELAYS_MS)
         # In turn: a level that always has enough for a run would keep all others waiting.
         self._first_level = (self._first_level + 1) % levels
@@ -205,10 +215,29 @@ class Deliveries:
         for at in range(self._first_level, self._first_level + levels):
             index = at % levels
             queue = self._folds.queue(SCHEDULE_TOPIC, index)
-            if queue is not None and not run.is_full:
+            if queue is None or run.is_full:
+                continue
+            try:
                 self._gather_level(run, index, queue, now_ms)
+            except _UNREADABLE as error:
+                # Alone: a fault of one level would end the deliveries of all.
+                self._note_fault(index, run.following[index], error)
+
+    def _note_fault(self, index: int, queue_offset: int, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if self._faults.get(index) != reason:
+            self._faults[index] = reason
+            _log.error("level_stands_still", level=index + 1, queue_offset=queue_offset, reason=reason)
+        # Of a body that the disk made another one another replica has the message; a disk that refuses may do so for a
+        # while. All else says that the queue is another one than the log has.
+        is_own = isinstance(error, RecordDamaged) or (
+            isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+        )
+        if not is_own:
+            self._on_damaged(reason)
 
     def _gather_level(self, run: _Run, index: int, queue: Queue, now_ms: int) -> None:
+        """Raises ``_UNREADABLE``; ``RecordError``: the queue names another record."""
         at = max(run.following[index], queue.min_offset)
         while at < queue.max_offset:
             units = queue.units(at, RUN_RECORDS_MAX)
@@ -222,25 +251,22 @@ class Deliveries:
                     run.wait_ms = min(run.wait_ms, wait_ms)
                     return
                 if self._folds.confirm_offset - place > self._near_bytes:
-                    run.records_max = FAR_RECORDS_MAX
+                    run.looks_max = FAR_RECORDS_MAX
                 is_too_long = run.size_bytes + size > self._run_bytes_max and run.drafts
-                if len(run.drafts) >= run.records_max or is_too_long:
+                if run.looks >= run.looks_max or is_too_long:
                     run.is_full = True
                     return
-                try:
-                    self._add(run, index, at, (place, size))
-                except RecordDamaged as error:
-                    # A copy would have a CRC that fits what the disk made of it. Another replica has the message.
-                    if self._damage != str(error):
-                        self._damage = str(error)
-                        _log.error("level_stands_still", level=index + 1, queue_offset=at, reason=self._damage)
-                    return
+                run.looks += 1
+                self._add(run, index, at, (place, size))
                 at += 1
                 run.following[index] = at
 
     def _add(self, run: _Run, index: int, queue_offset: int, there: tuple[int, int]) -> None:
         """Add the delivery of one record. Raises ``RecordDamaged``; ``RecordError``: another one is there."""
         place, size = there
+        # Zeros of a file that lost its pages lie below the log, too, once it begins above 0.
+        if size < RECORD_BYTES_MIN:
+            raise RecordError(f"unit {queue_offset} says {size} bytes at {place}; {RECORD_BYTES_MIN} is the least")
         if place < self._folds.min_offset:
             return  # the log has lost it by its age
         view = self._folds.record(place, size)
@@ -248,15 +274,17 @@ class Deliveries:
             raise RecordError(f"{size} bytes at {place} are not in the log")
         run.views.append(view)
         record = RecordView(view)
-        if (record.topic, record.queue_id, record.queue_offset) != (SCHEDULE_TOPIC, index, queue_offset):
-            raise RecordError(f"at {place} is record {record.queue_offset} of {record.topic!r}, not {queue_offset}")
+        found = (record.topic, record.queue_id, record.queue_offset, record.physical_offset, record.size_bytes)
+        if found != (SCHEDULE_TOPIC, index, queue_offset, place, size):
+            raise RecordError(f"at {place} is {found}, not unit {queue_offset} of queue {index}")
+        # A copy would have a CRC that fits what the disk made of it.
         check_body(record)
         try:
             draft, size_bytes = delivery(record, index + 1, self._limits)
         except (DelayError, RecordError) as error:
             # Waited for, it would keep all behind it from their topics.
-            _log.warning("delayed_not_deliverable", level=index + 1, queue_offset=queue_offset, reason=str(error))
-            self.undeliverable += 1
+            run.left_out += 1
+            run.reason = run.reason or f"level {index + 1}, queue offset {queue_offset}: {error}"
             return
         run.drafts.append(draft)
         run.size_bytes += size_bytes
@@ -274,9 +302,10 @@ class Deliveries:
             at = max(first, queue.min_offset)
             count += queue.max_offset - at
             try:
-                units = queue.units(at, 1)
-            except OSError:
-                continue
-            if units:
-                overdue_ms = max(overdue_ms, now_ms - UNIT.unpack(units)[2])
+                due_ms = UNIT.unpack(queue.units(at, 1))[2]
+                self._unread_since_ms.pop(index, None)
+            except (OSError, struct.error):
+                # Nobody knows when it is due; said to be on time, it would stand still unseen.
+                due_ms = self._unread_since_ms.setdefault(index, now_ms) - 1
+            overdue_ms = max(overdue_ms, now_ms - due_ms)
         return count, overdue_ms

@@ -47,6 +47,10 @@ class DeliveryFolds(Folds, Records, Protocol):
 class Appender(Protocol):
     """Appends messages that the broker itself writes."""
 
+    def refusal(self) -> str:
+        """Why nothing would be appended now, whatever it is; empty: it would."""
+        ...
+
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
         """
         Append all of them, in one segment, or none.

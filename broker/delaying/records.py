@@ -11,6 +11,7 @@ another one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -32,8 +33,6 @@ from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY
 from rollcall_ha.broker.protocol.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
-RECONSUME_TIMES_MAX: Final = 16
-"""How often a group is given a message again that it refuses, unless it says another number."""
 BACK_LEVEL: Final = 3
 """Level of the first time, 10 s; one more for each time after it."""
 CLOCK_STEP_MS: Final = 10_000
@@ -136,11 +135,11 @@ def cleaned(topic: str, properties: bytes) -> bytes:
     return without(properties, _OF_ONE_RECORD[:1]) if DELIVERED in properties else properties
 
 
-def is_dead_letter(topic: str, reconsume_times: int, reconsume_times_max: int | None) -> bool:
-    """Whether a client gives a message back to its group once too often."""
+def is_dead_letter(topic: str, times: int, said_max: int | None, times_max: Callable[[str], int]) -> bool:
+    """Whether a client gives a message back once too often: by its own word, or by ``times_max`` of the group."""
     if not topic.startswith(RETRY_PREFIX):
         return False
-    return reconsume_times > (RECONSUME_TIMES_MAX if reconsume_times_max is None else reconsume_times_max)
+    return times > (times_max(topic.removeprefix(RETRY_PREFIX)) if said_max is None else said_max)
 
 
 def dead_letter(draft: Draft) -> Draft:

@@ -24,7 +24,8 @@ from rollcall_ha.broker.protocol.delays import DELIVERED, LEVEL_DELAYS_MS, deliv
 from rollcall_ha.epoch.model import LogOffset
 
 STEPS_MAX: Final = 16
-"""One with each mark: a cut within the last GiB reads 64 MiB at most."""
+STEP_BYTES_MIN: Final = 64 * 1024 * 1024
+"""Between two steps but the last; marks come about as often: a cut within the last GiB reads twice as much at most."""
 SCAN_BYTES: Final = 1024 * 1024
 Step = tuple[LogOffset, tuple[int, ...]]
 """The numbers of the records below a place in the log."""
@@ -49,8 +50,12 @@ class Delivered:
 
     def note_step(self, offset: int) -> tuple[Step, ...]:
         """The records below ``offset`` are taken: the steps for a mark there."""
-        if not self._steps or self._steps[-1][0] < offset:
-            self._steps = [*self._steps[1 - STEPS_MAX :], (LogOffset(offset), tuple(self.following))]
+        steps = self._steps
+        if not steps or steps[-1][0] < offset:
+            # Each stop makes a mark: a day of restarts would push out all steps that lie far enough back for a cut.
+            if len(steps) > 1 and steps[-1][0] - steps[-2][0] < STEP_BYTES_MIN:
+                steps = steps[:-1]
+            self._steps = [*steps[1 - STEPS_MAX :], (LogOffset(offset), tuple(self.following))]
         return tuple(self._steps)
 
     def load(self, steps: Iterable[Step]) -> None:

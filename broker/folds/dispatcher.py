@@ -436,6 +436,8 @@ class Dispatcher:
             if generation != files.generation:
                 raise StaleError
             write_small(self._root / FOLDS_FILE_NAME, mark)
+            # Not on the loop: a cut that begins now would find no mark to take back, and leave this one's queues in it.
+            self._marked_offset = mark.offset
 
     def _was_marked(self, unmarked: _Unmarked, mark: FoldsMark, generation: int, work: asyncio.Future[None]) -> None:
         self._is_marking = False

@@ -57,6 +57,10 @@ class OwnSends:
         """As ``consuming.send_back.Sends`` says."""
         return self._put.full_disk
 
+    def refusal(self) -> str:
+        """As ``delaying.ports.Appender`` says."""
+        return self._put.refusal()
+
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
         """As ``delaying.ports.Appender`` says."""
         self._opaque = opaque = (self._opaque + 1) % _OPAQUES

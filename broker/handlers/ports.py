@@ -84,6 +84,10 @@ class Topics(Protocol):
 
     def absence(self, topic: str) -> Refused: ...
 
+    def unsure(self) -> Refused | None:
+        """Why a refusal by a topic's settings may be false: newer ones are perhaps not known yet; None: they are."""
+        ...
+
 
 class UsualTopics:
     """Implements ``Topics``: each name is a topic, with the usual queues."""
@@ -93,6 +97,9 @@ class UsualTopics:
 
     def absence(self, topic: str) -> Refused:
         return Refused(ClientResult.TOPIC_NOT_EXIST, topic)
+
+    def unsure(self) -> Refused | None:
+        return None
 
 
 _USUAL = TopicRow()

@@ -43,7 +43,7 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
-from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
+from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, GroupConfig, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
@@ -144,10 +144,14 @@ class PutPath:
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self._awaited_queues: set[tuple[bytes, int]] = set()
+        """Without messages until a delayed one of this epoch is delivered: each counts as if it had them."""
         self._rows: dict[str, TopicRow] = {}
         """Topics of the batch that is being put."""
         self.topics: Topics = UsualTopics()
         """Which there are, by the room of consumers."""
+        self.retry_times_max: Callable[[str], int] = lambda _group: GroupConfig().retry_max_times
+        """Of a group, by the room of consumers."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0
@@ -173,6 +177,7 @@ class PutPath:
         """This replica is master of ``master_epoch`` and will serve; fails the waiters of an earlier one (R17)."""
         self.leave_epoch()
         self._is_first_ack = True
+        self._awaited_queues.clear()
         self._acks = WaitingSends(
             master_epoch,
             waiting_messages_max=self._limits.waiting_messages_max,
@@ -257,15 +262,19 @@ class PutPath:
 
     # --- sends -------------------------------------------------------------------------------------------------------
 
+    def refusal(self) -> str:
+        """Why no send is taken now; empty: they are."""
+        refused = self._refusal(self._gate.state, self._acks)
+        return "" if refused is None else refused[1]
+
     def put_run(self, sink: AnswerSink, drafts: Sequence[Draft], opaque: int) -> str:
         """
         Messages of the broker itself, all or none; returns why none was appended, empty: ``sink`` hears once, by an
         answer with ``opaque``, what became of all of them.
         """
-        state, acks = self._gate.state, self._acks
-        refusal = self._refusal(state, acks)
-        if refusal is not None or acks is None:
-            return refusal[1] if refusal is not None else "not entered"
+        acks = self._acks
+        if (refusal := self.refusal()) or acks is None:
+            return refusal
         try:
             length = sum(record_bytes(draft, self._store_host) for draft in drafts)
             # A sender's socket would be held; this one is told, and comes again.
@@ -282,6 +291,7 @@ class PutPath:
         finally:
             end = self._log.end_run()
         self.counters.appended += len(places)
+        self._awaited_queues.difference_update((draft.topic, draft.queue_id) for draft in drafts)
         answer = put_ok(opaque, HeaderForm.JSON, queue_id=0, queue_offset=places[0][1], message_id=b"")
         waiting = _Waiting(sink, [answer], [opaque], self._now_us())
         acks.register(end, waiting, messages=len(places), size_bytes=length, now_us=waiting.appended_us)
@@ -418,12 +428,16 @@ class PutPath:
             if verdict is not SequenceVerdict.ACCEPT:
                 return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
         draft = self._draft(request, request.body, properties, queue_id, stamp)
-        if is_dead_letter(fields.b, fields.j, fields.l):
+        target: tuple[bytes, int] | None = None
+        if is_dead_letter(fields.b, fields.j, fields.l, self.retry_times_max):
             draft = dead_letter(draft)
             self.counters.dead_letters += 1
         elif DELAY in properties and (level := level_of(properties)):
+            target = draft.topic, draft.queue_id
             draft = to_wait(draft, level, self.delay_limits)
         offset, queue_offset = self._log.append(draft)
+        if target is not None and not self._log.queues.has(*target):
+            self._awaited_queues.add(target)
         self.counters.appended += 1
         if not header.is_one_way:
             waiting.answers.append(
@@ -488,11 +502,13 @@ class PutPath:
         self._require_queue(fields.b, queue_id)
         # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
         # replicas.
-        is_full = len(queues) >= self._limits.queues_max
-        if is_full and not queues.has(topic, queue_id):
+        awaited = self._awaited_queues
+        is_full = len(queues) + len(awaited) >= self._limits.queues_max
+        if is_full and not queues.has(topic, queue_id) and (topic, queue_id) not in awaited:
             raise SendError(
-                f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "
-                f"no new one for topic {fields.b!r}, queue {queue_id}; use one that is there"
+                f"{len(queues)} queues have messages and {len(awaited)} await delayed ones, "
+                f"{self._limits.queues_max} are allowed: no new one for topic {fields.b!r}, queue {queue_id}; "
+                "use one that is there"
             )
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
@@ -527,14 +543,19 @@ class PutPath:
             refused = self.topics.absence(topic)
             is_absent = refused.code is ClientResult.TOPIC_NOT_EXIST
             raise _TopicRefusedError(SendRefusal.NO_TOPIC if is_absent else SendRefusal.OVERLOADED, refused.remark)
+        if row.may_write and queue_id < row.queue_count:
+            return
+        # A new master reads the newest orders in a moment: told "no such queue" until then, a producer gives up a
+        # message that the topic takes.
+        if (unsure := self.topics.unsure()) is not None:
+            raise _TopicRefusedError(SendRefusal.OVERLOADED, unsure.remark)
         if not row.may_write:
             remark = (
                 f"topic {topic} has permission {row.perm}, without 2 (write); change it with mqadmin updateTopicPerm"
             )
             raise _TopicRefusedError(SendRefusal.NO_PERMISSION, remark)
-        if queue_id >= row.queue_count:
-            remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
-            raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
+        remark = f"queueId {queue_id}: topic {topic} has {row.queue_count} queues, from 0; ask its route again"
+        raise _TopicRefusedError(SendRefusal.NO_QUEUE, remark)
 
     def _pick_queue(self, topic: str) -> int:
         row = self._row(topic)

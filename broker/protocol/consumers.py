@@ -29,7 +29,8 @@ _CONSUME_TYPES: Final = {"PULL": "CONSUME_ACTIVELY", "PUSH": "CONSUME_PASSIVELY"
 """Clients in Go wrote it so for some years."""
 _CONSUME_WORD: Final = re.compile(r"CONSUME_[A-Z_]{1,56}|BROADCASTING|CLUSTERING")
 NONSENSE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-GROUP_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]{1,255}\Z"
+GROUP_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]{1,248}\Z"
+"""With the prefix of its retries, a longer name would be no topic's (255 bytes)."""
 GroupName = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 QueueId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]

@@ -417,6 +417,9 @@ class BrokerNode:
             at += len(part)
             units += part
         records, end = self.disk.records(), folds.dispatched_offset
+        if folds.trouble and units:
+            # Of a run that a full disk ended what is taken stays taken.
+            end = max(end, sum(units[-1]))
         self._look(lambda: self.laws.folded(self.plan.name, records, end, units))
 
     def _was_cut(self, replica: Replica) -> None:

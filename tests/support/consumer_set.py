@@ -139,7 +139,7 @@ class SetQueue:
 class Member:
     """A replica: folds, records, standing and appender in one, with its groups and offsets."""
 
-    def __init__(self, log: SetLog, time: Time, *, is_master: bool = False) -> None:
+    def __init__(self, log: SetLog, time: Time, *, is_master: bool = False, near_bytes: int = 10_000_000) -> None:
         self.log = log
         self.time = time
         self.is_master = is_master
@@ -165,7 +165,9 @@ class Member:
             on_damaged=self.damage.append,
             again_bytes=1,  # one group per record: telling all of them takes several
         )
-        self.topics = Topics(self.consumers, folds=self, records=self, standing=self, version=_version)
+        self.topics = Topics(
+            self.consumers, folds=self, records=self, standing=self, version=_version, near_bytes=near_bytes
+        )
         self.settings = GroupSettings(self.consumers, version=_version)
         self.groups = Groups(self.consumers, standing=self, settings=self.settings, now_ms=lambda: time.now_ms)
         self.offsets = Offsets(
@@ -174,7 +176,7 @@ class Member:
             records=self,
             standing=self,
             topics=self.topics,
-            near_bytes=10_000_000,
+            near_bytes=near_bytes,
             wake=self.woken.extend,
         )
         self.tools = Tools(
@@ -189,6 +191,7 @@ class Member:
                 disk_share=lambda: self.disk_share,
                 wall_ms=lambda: 1_700_000_000_000,
             ),
+            near_bytes=near_bytes,
             put_total=lambda: len(log.records),
             pulled_total=lambda: self.pulled,
             now_ms=lambda: time.now_ms,

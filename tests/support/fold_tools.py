@@ -36,9 +36,7 @@ def take_all(folds: Dispatcher) -> None:
 
 def mark(folds: Dispatcher) -> None:
     """What the thread of marks does."""
-    gathered = folds._gather()
-    folds._write_mark(*gathered)
-    folds._marked_offset = gathered[1].offset
+    folds._write_mark(*folds._gather())
 
 
 def trim(folds: Dispatcher) -> None:

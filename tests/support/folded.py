@@ -15,6 +15,7 @@ from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.broker.protocol.java_hash import tags_code
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.codes import FLAG_RESPONSE
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
@@ -156,6 +157,7 @@ class FoldedLink:
 
     def __init__(self) -> None:
         self.peer = "192.0.2.1:5000"
+        self.certificate: PeerCertificate | None = None
         self.answers: Counter[int] | None = Counter()
         self.frames: list[Frame] = []
         self.is_reading = True

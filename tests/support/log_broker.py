@@ -74,6 +74,7 @@ class LogBroker:
             wall_ms=self._now_ms,
         )
         self.put.topics = self.room.topics
+        self.put.retry_times_max = self.room.retry_times_max
         self.service = ListenService(
             put=self.put, word=self, responders=self.room.responders, on_disconnected=self.room.disconnected
         )

@@ -13,15 +13,16 @@ import pytest
 from rollcall_ha.api.broker_port.headers import header_fields
 from rollcall_ha.api.rocketmq.names.machine import NameCode
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.handlers.ports import Gate, GateState
-from rollcall_ha.broker.names import LOOK_MS, RENEW_MS, RETRY_MS, Names
+from rollcall_ha.broker.names import LOOK_MS, RENEW_MS, RETRY_MS, SELF_MADE_MS, Names
 from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
-from tests.support.consumer_set import SmallSet
+from tests.support.consumer_set import Member, SmallSet
 from tests.support.folded import play
-from tests.support.names_world import NameWorld, address, ha_address, word
+from tests.support.names_world import NameWorld, address, ha_address, register_body, word
 from tests.support.sim_loop import SimLoop
 
 HOST = "192.0.2.7"
@@ -69,9 +70,12 @@ class World:
         self.gate = Gate()
         self.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(1), is_min_in_sync=True)
         self.addresses = tuple(f"{HOST}:{each.port}" for each in self.servers)
+        self.names = self.new_names()
+
+    def new_names(self) -> Names:
         description = SimpleNamespace(address=address(1), ha_address=ha_address(1))
         key = SetKey(ClusterName("c1"), BrokerName("broker-a"))
-        self.names = Names(
+        return Names(
             cast("BrokerConfig", SimpleNamespace(set_key=key, description=description)),
             topics=self.set.master.topics,
             gate=self.gate,
@@ -159,6 +163,53 @@ def test_nothing_is_told_again_while_nothing_changes_and_a_role_is_told_at_once(
     tell(story, controllers=1)
 
 
+def test_topics_vanished_from_routes_while_a_broker_did_not_know_all_of_them() -> None:
+    """At a start, while its queues are built anew, and when it has just become master."""
+
+    async def story(world: World) -> None:
+        world.order("T", TopicRow(read_queue_nums=3))
+        world.set.messages(1, (b"U", 0))
+        await seconds(3)
+        for is_new in (False, True):
+            world.set.master.is_master = False
+            world.set.master = Member(world.set.log, world.set.time, is_master=True)
+            world.set.master.left_bytes = 10
+            if is_new:
+                await world.names.stop()
+                world.names = world.new_names()
+                world.names.start()
+            world.names._topics = world.set.master.topics
+            world.gate.state = GateState(is_serving=True, master_epoch=MasterEpoch(2), is_min_in_sync=True)
+            await seconds(RENEW_MS / 1000 + 5)
+            assert [world.queues(0, each) for each in ("T", "U")] == [(3, 6), (8, 6)]
+            entry = world.servers[0].world.table.registration("broker-a", address(1))
+            assert entry is not None
+            assert entry.connection is not None, "it says that it is there"
+            world.set.master.left_bytes = 0
+            world.order("T", TopicRow(read_queue_nums=4))
+            await seconds(3)
+            assert [world.queues(0, each) for each in ("T", "U")] == [(4, 6), (8, 6)]
+            world.order("T", TopicRow(read_queue_nums=3))
+            await seconds(3)
+
+    tell(story, controllers=1)
+
+
+def test_a_log_that_begins_in_the_middle_took_the_topics_of_older_orders_out_of_routes() -> None:
+    async def story(world: World) -> None:
+        for topic in ("T", "U"):
+            world.order(topic, TopicRow(read_queue_nums=3))
+        await seconds(1)
+        log = world.set.log
+        log.min_offset = log.records[1][1]
+        world.set.take_over()
+        world.names._topics = world.set.master.topics
+        await seconds(1)
+        assert [world.queues(0, each) for each in ("T", "U")] == [(3, 6), (3, 6)]
+
+    tell(story, controllers=1)
+
+
 def test_a_controller_that_has_forgotten_hears_it_again() -> None:
     async def story(world: World) -> None:
         (server,) = world.servers
@@ -204,6 +255,56 @@ def test_a_controller_that_joins_is_told_and_one_that_left_is_not() -> None:
         assert (len(old.codes), world.queues(1, "T")) == (told, (3, 6))
 
     tell(story)
+
+
+def test_topics_above_the_limit_took_retries_of_groups_and_each_other_out_of_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World) -> None:
+        world.set.messages(1, (b"T", 0))
+        await seconds(3)
+        monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 1)
+        world.set.client.beat()
+        world.set.settle()
+        await seconds(3)
+        assert world.queues(0, "%RETRY%g") == (1, 6)
+        assert world.queues(0, "T") == (8, 6), "a table that was cut takes nothing away"
+
+    tell(story, controllers=1)
+
+
+def test_each_topic_that_came_by_itself_was_a_table_for_every_controller() -> None:
+    async def story(world: World) -> None:
+        (server,) = world.servers
+        await seconds(3)
+        told = len(server.codes)
+        for number in range(20):
+            world.set.messages(1, (b"T%d" % number, 0))
+            await seconds(0.5)
+        assert 4 <= len(server.codes) - told <= 6
+        await seconds(SELF_MADE_MS / 1000 + 1)
+        assert world.queues(0, "T19") == (8, 6)
+
+    tell(story, controllers=1)
+
+
+def test_a_topic_with_a_name_that_is_too_long_kept_the_set_out_of_all_routes() -> None:
+    async def story(world: World) -> None:
+        world.set.messages(1, (b"\xff" * 100, 0))
+        world.set.master.consumers.note("g" * 250, GroupChange(offsets={"T": {0: 1}}))
+        world.order("T", TopicRow(read_queue_nums=3))
+        await seconds(3)
+        assert world.queues(0, "T") == (3, 6)
+        world.set.client.beat("h" * 248)
+        world.set.settle()
+        await seconds(3)
+        assert world.queues(0, "%RETRY%" + "h" * 248) == (1, 6)
+        assert world.set.client.beat("h" * 249).code == 1
+
+    tell(story, controllers=1)
+    names = NameWorld({"broker-a": word(1, 1)})
+    names.register(1, role=0, body=register_body("t" * 256, "T"))
+    assert (names.route("T") is None, names.route("t" * 256)) == (False, None)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

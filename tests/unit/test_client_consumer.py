@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rollcall_ha.broker.client import consumer as client_consumer
-from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer, ConsumerError, Start
+from rollcall_ha.broker.client.blocking import BlockingConsumer
+from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
-from rollcall_ha.broker.protocol.consumers import Subscription
+from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
+from rollcall_ha.node.remoting.asking import TOOL_LIMITS, dial
+from rollcall_ha.node.remoting.connection import LinkClosed, RemotingError, RemotingTimeout
+from rollcall_ha.node.remoting.frame import Frame
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.unit.test_client_producer import replicate, run, serving
@@ -118,6 +126,79 @@ def test_a_new_group_begins_where_it_was_told_to(tmp_path: Path) -> None:
     run(body)
 
 
+async def order(broker: LogBroker, topic: str, queues: int) -> None:
+    link = await dial(broker.address, timeout_ms=1_000, limits=TOOL_LIMITS)
+    numbers = {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
+    fields = {"topic": topic, "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    answer = await link.request(ClientCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields | numbers, timeout_ms=10_000)
+    assert answer.code == 0, answer.remark
+    link.close("ordered")
+
+
+def test_a_queue_that_came_while_the_group_was_reading_is_read_from_its_first_message(tmp_path: Path) -> None:
+    """At its end, as all others began, what was sent before the next look would be passed by."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            broker.room.topics.creates = False
+            await order(broker, "T", 8)
+            await send(broker, 8)
+            both: dict[str, object] = {"topics": {"T": "*", "later": "*"}, "start": Start.LAST}
+            async with reader(broker, **both) as consumer:
+                await until(lambda: len(consumer._works) == 8)
+                await until(lambda: all(work.progress for work in consumer._works.values()))
+                await order(broker, "T", 16)
+                await order(broker, "later", 8)
+                async with Producer([broker.address]) as producer:
+                    await producer.send("T", b"wider", queue_id=12)
+                    await producer.send("later", b"later", queue_id=3)
+                consumer._woken.set()
+                assert sorted(each.body for each in await drain(consumer, 2)) == [b"later", b"wider"]
+            async with reader(broker, **both | {"topics": {"later": "*"}, "group": "h"}) as alone:
+                await until(lambda: len(alone._works) == 8)
+                assert await alone.poll(wait_ms=100) == []
+
+    run(body)
+
+
+def test_a_topic_that_nobody_had_made_yet_is_read_from_its_first_message(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            broker.room.topics.creates = False
+            async with reader(broker, start=Start.LAST) as consumer:
+                await until(lambda: "T" in consumer._at_start)
+                await order(broker, "T", 8)
+                sent = await send(broker, 8)
+                assert sorted(each.body for each in await drain(consumer, 8)) == sent
+
+    run(body)
+
+
+def test_where_a_group_began_at_the_end_is_known_before_its_first_message(tmp_path: Path) -> None:
+    """A member that dies before its first commit would be followed by one that begins at a later end."""
+
+    async def die() -> bool:
+        return False
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 8)
+            commit = broker.service._responders.pop(ClientCode.UPDATE_CONSUMER_OFFSET)
+            async with reader(broker, start=Start.LAST) as first:
+                first.commit = die  # type: ignore[method-assign]
+                await until(lambda: len(first._works) == 8)
+                assert await first.poll(wait_ms=200) == []
+                assert not [work for work in first._works.values() if work.progress], "read, and not known where from"
+                broker.service._responders[ClientCode.UPDATE_CONSUMER_OFFSET] = commit
+                await until(lambda: all(work.progress for work in first._works.values()))
+                sent = await send(broker, 8, first=8)
+                await drain(first, 8)
+            async with reader(broker, start=Start.LAST) as second:
+                assert sorted(each.body for each in await drain(second, 8)) == sorted(sent)
+
+    run(body)
+
+
 def test_tags_and_expressions_choose_messages_and_nonsense_ends_the_consumer(tmp_path: Path) -> None:
     async def body() -> None:
         async with serving(tmp_path) as broker:
@@ -203,6 +284,97 @@ def test_a_batch_that_fails_comes_again_and_holds_its_offset_back(
                 await until(lambda: consumer.messages == 24)
             assert tries.pop(b"7") == 3
             assert set(tries.values()) == {1}
+
+    run(body)
+
+
+def test_a_handler_whose_own_work_is_cancelled_fails_and_its_worker_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for the consumer's end, it would end the worker in silence, and nobody would handle anything."""
+    monkeypatch.setattr(client_consumer, "ORDERED_RETRY_MS", 1)
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 8)
+            tries: Counter[bytes] = Counter()
+
+            async def handle(batch: Sequence[Message]) -> None:
+                tries[batch[0].body] += 1
+                if tries[batch[0].body] == 1:
+                    work = asyncio.ensure_future(asyncio.sleep(60))
+                    work.cancel()
+                    await work
+
+            async with reader(broker, handler=handle, handlers=1, batch_max=1, is_ordered=True) as consumer:
+                await until(lambda: consumer.messages == 8)
+            assert set(tries.values()) == {2}
+
+    run(body)
+
+
+def test_a_worker_that_ends_early_ends_the_consumer_and_says_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            await send(broker, 1)
+
+            async def handle(batch: Sequence[Message]) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(60)
+
+            async with reader(broker, handler=handle) as consumer:
+                with pytest.raises(ConsumerError, match="cancelled"):
+                    await asyncio.wait_for(consumer.run(), 30)
+            async with reader(broker) as consumer:
+                assert [each.body for each in await drain(consumer, 1)] == [b"0"]
+
+    run(body)
+
+
+class Peer:
+    """The link to the master of one set, and of ``MasterLink`` what the consumer asks for."""
+
+    def __init__(self, fault: Exception | None) -> None:
+        self.fault, self.asked, self.closed = fault, 0, ""
+        self.link = self
+        self.is_open = True
+
+    async def request(self, code: int, **_fields: object) -> Frame:
+        self.asked += 1
+        if self.fault is not None:
+            raise self.fault
+        is_list = code == ClientCode.GET_CONSUMER_LIST_BY_GROUP
+        return Frame(code=0, opaque=0, body=b'{"consumerIdList":["me"]}' if is_list else b'{"lockOKMQSet":[]}')
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+@pytest.mark.parametrize("fault", [RemotingTimeout("no answer within 3000 ms"), LinkClosed("it is gone")])
+def test_a_set_that_hangs_keeps_no_beat_and_no_lock_from_the_others(fault: RemotingError) -> None:
+    """Nor the list of members: it was asked of the first set alone."""
+
+    async def handle(batch: Sequence[Message]) -> None:
+        raise AssertionError(batch)
+
+    async def body() -> None:
+        consumer = Consumer(["h:1"], group="g", topics={"T": "*"}, handler=handle, is_ordered=True, client_id="me")
+        hung, fine = Peer(fault), Peer(None)
+        consumer._sets = {"a": hung, "b": fine}  # type: ignore[dict-item]
+        for name in "ab":
+            queue = MessageQueue(name, 0, "T")
+            work = consumer._works[queue] = client_consumer._Work(queue)
+            work.locked_s = asyncio.get_running_loop().time()
+        for number, ask in enumerate((consumer._beat_all, consumer._renew_locks, consumer._members), 1):
+            hung.closed = ""
+            assert await ask() == (["me"] if ask == consumer._members else None)
+            assert (hung.asked, fine.asked) == (number, number)
+            assert bool(hung.closed) == isinstance(fault, RemotingTimeout), "hung, it would hold up each next look"
+        fine.fault = fault
+        with pytest.raises(type(fault)):
+            await consumer._members()
 
     run(body)
 
@@ -306,6 +478,80 @@ def test_a_plain_thread_reads_without_a_loop(tmp_path: Path) -> None:
             assert sorted(found) == sorted(sent)
             async with reader(broker) as consumer:
                 assert await consumer.poll(wait_ms=200) == []
+
+    run(body)
+
+
+def test_what_an_iterator_read_ahead_is_given_again_to_who_breaks_off(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 100)
+
+            def read(count: int) -> list[bytes]:
+                found: list[bytes] = []
+                with BlockingConsumer(reader(broker)) as it:
+                    # Held, so that no end of it as garbage comes first.
+                    messages = iter(it)
+                    for message in messages:
+                        found.append(message.body)
+                        if len(found) == count:
+                            break
+                return found
+
+            found = await asyncio.to_thread(read, 10)
+            found += await asyncio.to_thread(read, 30)
+            async with reader(broker) as consumer:
+                found += [each.body for each in await drain(consumer, 60)]
+            assert sorted(found) == sorted(sent)
+
+    run(body)
+
+
+def test_what_a_signal_took_on_its_way_to_the_owner_is_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handler raises in the owner's thread, when the answer is there, or before; the owner goes on."""
+    submit = asyncio.run_coroutine_threadsafe
+    waits_s: list[float | None] = []
+
+    class Interrupted:
+        def __init__(self, future: concurrent.futures.Future[object]) -> None:
+            self._future = future
+            self.cancel = future.cancel
+
+        def result(self) -> object:
+            if not waits_s:
+                return self._future.result()
+            with suppress(TimeoutError):
+                self._future.result(waits_s.pop())
+            raise InterruptedError
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            sent = await send(broker, 50)
+
+            def read() -> list[bytes]:
+                found: list[bytes] = []
+                with BlockingConsumer(reader(broker)) as it:
+                    while not it._consumer._turns:
+                        time.sleep(0.001)
+                    for wait_s in (None, 0.0, None):
+                        found += [each.body for each in it.poll(4)]
+                        waits_s.append(wait_s)
+                        with pytest.raises(InterruptedError):
+                            it.poll(5)
+                    assert it.commit()
+                    waits_s.append(None)
+                    with pytest.raises(InterruptedError):
+                        it.poll(5)
+                return found
+
+            monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda *work: Interrupted(submit(*work)))
+            found = await asyncio.to_thread(read)
+            monkeypatch.undo()
+            async with reader(broker) as consumer:
+                found += [each.body for each in await drain(consumer, 50 - len(found))]
+            assert sorted(found) == sorted(sent)
 
     run(body)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollcall_ha.broker.client import messages as client_messages
 from rollcall_ha.broker.client.messages import BODY_BYTES_MAX, Message, decode_messages
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.broker.protocol.consumers import MessageQueue
@@ -62,6 +63,27 @@ def test_a_body_that_cannot_be_inflated_is_given_as_it_is_stored() -> None:
     for body, flags, kind in ((b"l", 0x101, "lz4"), (b"z", 0x201, "zstd"), (b"nonsense", 1, "zlib"), (bomb, 1, "zlib")):
         found = only(record(body, flags=flags))
         assert (found.body, found.stored_as) == (body, kind)
+
+
+def test_what_counts_for_limits_is_what_a_message_takes_here() -> None:
+    """By its stored size, the 64 MiB of a consumer would hold 64 GiB of zeros."""
+    small, packed = record(b"x"), record(zlib.compress(bytes(100_000)), flags=1)
+    item = struct.pack(">iiiii", 22 + 50_000, 0, 0, 0, 50_000) + bytes(50_000) + struct.pack(">h", 0)
+    batch = record(zlib.compress(2 * item), flags=1 | 3 << 6)
+    found = decode_messages(small + packed + batch, QUEUE)
+    assert found[0].size_bytes == len(small)
+    assert found[1].size_bytes == 100_000
+    assert [each.size_bytes >= 50_000 for each in found[2:]] == [True, True]
+
+
+def test_one_answer_inflates_to_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of 32 small records is a gigabyte else, before any limit of the consumer is asked."""
+    monkeypatch.setattr(client_messages, "INFLATED_BYTES_MAX", 250_000)
+    body = zlib.compress(bytes(100_000))
+    found = decode_messages(record(body, flags=1) * 5 + record(b"plain"), QUEUE)
+    assert [each.stored_as for each in found] == ["", "", "", "zlib", "zlib", ""]
+    assert [len(each.body) for each in found] == [100_000] * 3 + [len(body)] * 2 + [5]
+    assert decode_messages(record(body, flags=1), QUEUE)[0].stored_as == "", "each answer counts anew"
 
 
 def test_a_batch_of_javas_is_as_many_messages_as_it_has() -> None:

@@ -358,7 +358,7 @@ def test_a_broker_of_rocketmqs_that_is_busy_is_asked_again_for_that_message_alon
         assert {(each.message_id, each.attempts) for each in results} == {("x", 2)}
         assert set(java.seen.values()) == {2}
         assert producer.counters.links == 1
-        found, troubles = await find_sets([java.address, "127.0.0.1:9"], ["T"])
+        found, troubles, _ = await find_sets([java.address, "127.0.0.1:9"], ["T"])
         assert (found["j"].addresses, found["j"].queue_counts) == ((java.address,), {"T": 4})
         assert len(troubles) == 1
         assert await is_ours(found["j"]) is False

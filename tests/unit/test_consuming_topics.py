@@ -135,6 +135,17 @@ def test_a_topic_that_is_told_again_from_before_its_end_stays_deleted() -> None:
     assert known.topics["U"] == row
 
 
+def test_topics_that_were_told_again_counted_as_other_ones_each_hour() -> None:
+    known = Consumers()
+    row = TopicRow(read_queue_nums=3)
+    known.fold(0, encode_record(Record(0, topics={"T": row})))
+    known.fold(1, encode_record(Record(0, topics_again={"T": row})))
+    assert known.orders == 1
+
+    known.fold(2, encode_record(Record(0, topics={"V": row}, topics_again={"U": row, "V": TopicRow()})))
+    assert (known.orders, known.topics["V"]) == (3, row)
+
+
 def test_all_topics_are_told_again_and_a_rebuild_from_there_knows_them(world: SmallSet) -> None:
     for name in ("A", "B", "C"):
         told(world.client, CREATE, **order(name))
@@ -199,6 +210,55 @@ def test_an_order_that_changes_nothing_writes_nothing_and_one_on_its_way_is_wait
     assert code(world.client.ask(CREATE, **order())) == OK
 
     assert len(world.records()) == 1
+
+
+def unheard(world: SmallSet, number: int, body: object = None, **fields: object) -> None:
+    """Asked, appended, and answered with a reason: its record is in the log, and is confirmed later, perhaps."""
+    assert world.client.ask(number, body, **fields) is None
+    world.time.run(offsets_log.COMMIT_INTERVAL_MS)
+    world.log.end_epoch()
+    assert code(world.client.answers[-1]) != OK
+
+
+@pytest.mark.parametrize("is_same_master", [True, False])
+def test_an_order_that_was_answered_was_undone_by_an_earlier_one_that_timed_out(
+    world: SmallSet, is_same_master: bool
+) -> None:
+    told(world.client, CREATE, **order())
+    told(world.client, GROUP, {"groupName": "g", "retryMaxTimes": 3})
+    told(world.client, 15, consumerGroup="g", topic="T", queueId=0, commitOffset=5)
+    unheard(world, CREATE, **order(perm=4))
+    unheard(world, CREATE, **order("new"))
+    unheard(world, GROUP, {"groupName": "g", "retryMaxTimes": 9})
+    unheard(world, GROUP, {"groupName": "h"})
+    unheard(world, 15, consumerGroup="g", topic="T", queueId=0, commitOffset=1)
+    client, member = world.client, world.master
+    if not is_same_master:
+        world.master.is_master = False
+        member = Member(world.log, world.time, is_master=True)
+        client = Client(member)
+    assert member.consumers.follow()
+    for number, sent, fields in (
+        (CREATE, None, order()),
+        (DELETE, None, {"topic": "new"}),
+        (GROUP, {"groupName": "g", "retryMaxTimes": 3}, {}),
+        (DELETE_GROUP, None, {"groupName": "h"}),
+        (15, None, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 5}),
+    ):
+        assert client.ask(number, sent, **fields) is None
+    settle(client)
+    assert [code(each) for each in client.answers[-5:]] == [OK] * 5
+
+    known = member.consumers.known
+    settings = {name: change.settings for name, change in known.groups.items() if change.settings}
+    assert (member.topics.find("T"), member.topics.find("new")) == (
+        TopicRow(read_queue_nums=4, write_queue_nums=4),
+        None,
+    )
+    assert (settings["g"].retry_max_times, settings["h"].is_deleted, known.offset("g", "T", 0)) == (3, True, 5)
+    written = len(world.records())
+    assert code(client.ask(CREATE, **order())) == OK
+    assert len(world.records()) == written, "all is known again"
 
 
 def test_a_list_of_topics_is_answered_once_when_all_are_confirmed(world: SmallSet) -> None:
@@ -297,15 +357,22 @@ def test_a_topic_comes_by_itself_only_while_the_setting_says_so(world: SmallSet)
     world.master.left_bytes = 5
     world.master.consumers.tick()
     assert topics.absence("new").code == BUSY, "its record may be among what is not taken in"
+    assert topics.unsure() is not None, "it may have more queues by now"
     world.master.left_bytes = 0
     world.messages(1, (b"new", 9))
 
     assert topics.find("new") == TopicRow(read_queue_nums=10, write_queue_nums=10), "all its queues can be read"
+    world.messages(1, (b"old", (1 << 31) - 1))
+    assert topics.find("old") == TopicRow(read_queue_nums=256, write_queue_nums=256), (
+        "and no more than a topic can have"
+    )
     assert topics.find("TBW102") is None
     assert topics.find("c") == USUAL
 
 
 def test_a_name_that_nobody_has_used_is_deleted_without_a_row(world: SmallSet) -> None:
+    world.client.commit(5)
+    settle(world.client)
     assert code(world.client.ask(DELETE, topic="mistyped")) == OK
     world.messages(1)
     told(world.client, DELETE, topic="T")
@@ -337,9 +404,12 @@ def test_system_topics_are_told_and_the_list_of_all_has_a_limit(
     world.messages(1, (b"B", 0))
     monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 2)
 
-    named = set(world.master.topics.all()) - set(listed)
+    named = set(world.master.topics.all().rows) - set(listed)
     assert "Z" in named, "those by order come first"
     assert len(named) == 2
+    assert not world.master.topics.all().is_whole
+    monkeypatch.setattr("rollcall_ha.broker.consuming.topics.TOPICS_MAX", 3)
+    assert world.master.topics.all().is_whole
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -461,6 +531,51 @@ def test_how_far_a_group_is_and_who_consumes_what(world: SmallSet) -> None:
 
     answer = told(world.client, 208, consumerGroup="g", topicList="wide;wide;wide;wide;wide")
     assert (answer.code, "name a topic" in (answer.remark or "")) == (ERROR, True)
+
+
+def test_mqadmins_consumer_progress_ended_at_a_subscription_to_a_topic_that_nobody_made(world: SmallSet) -> None:
+    told(world.client, CREATE, **order("U", queues=2))
+    world.client.beat(topics={"T": ("*", 1), "U": ("*", 1)})
+    settle(world.client)
+    answer = told(world.client, 208, consumerGroup="g")
+
+    assert answer.body.count(b'"topic":"U"') == 2
+    assert b'"topic":"T"' not in answer.body
+    assert b'"topic":"T"' not in told(world.client, 208, consumerGroup="g", topic="T").body
+
+
+def test_who_consumes_a_topic_was_found_by_all_topics_of_all_groups(
+    world: SmallSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.client.commit(5, "with-offset")
+    settle(world.client)
+    world.client.beat("with-members")
+    settle(world.client)
+    world.client.beat("elsewhere", {"U": ("*", 1)})
+    settle(world.client)
+    told(world.client, 15, consumerGroup="deleted", topic="T", queueId=0, commitOffset=5)
+    told(world.client, DELETE_GROUP, groupName="deleted", cleanOffset="true")
+    client = world.take_over()
+    client.member.consumers.follow()
+    monkeypatch.delattr(type(client.member.groups), "facts")
+
+    assert body(told(client, 300, topic="T")) == {"groupList": ["with-members", "with-offset"]}
+
+
+def test_a_question_for_ends_or_progress_read_any_number_of_old_records_from_the_disk(
+    world: SmallSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollcall_ha.broker.consuming.reading.FAR_TIMES_MAX", 2)
+    for queue in range(4):
+        world.messages(1, (b"T", queue))
+        assert told(world.client, 15, consumerGroup="g", topic="T", queueId=queue, commitOffset=1).code == OK
+    for near_bytes, times in ((1 << 40, [1_000] * 4), (10, [1_000, 1_000, 0, 0])):
+        member = Member(world.log, world.time, is_master=True, near_bytes=near_bytes)
+        client = Client(member)
+        ends, progress = queue_rows(told(client, STATS, topic="T")), queue_rows(told(client, 208, consumerGroup="g"))
+        assert [ends[queue]["lastUpdateTimestamp"] for queue in range(4)] == times
+        assert [progress[queue]["lastTimestamp"] for queue in range(4)] == times
+        assert [progress[queue]["brokerOffset"] for queue in range(4)] == [1] * 4
 
 
 def test_the_figures_that_mqadmin_parses_are_there(world: SmallSet) -> None:

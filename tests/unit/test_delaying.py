@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from rollcall_ha.broker.consuming import send_back
+from rollcall_ha.broker.consuming.groups_core import NO_FACTS, Member
 from rollcall_ha.broker.delaying import deliveries
 from rollcall_ha.broker.delaying.records import over_at_ms
-from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.consume_queue import UNIT, ConsumeQueue
+from rollcall_ha.broker.handlers.put import PutLimits
 from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME, FoldsMark, read_small, write_small
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError, delivered_place, level_of
@@ -130,6 +133,25 @@ def test_what_could_never_be_delivered_was_taken(tmp_path: Path, more: dict[str,
         number = world.send(**more)
         assert world.code(number) == code
         assert world.records() == []
+
+    tell(tmp_path, story)
+
+
+def test_delays_to_new_queues_went_past_the_limit_of_queues(tmp_path: Path) -> None:
+    """Checked when they were sent, and made when they were delivered."""
+
+    async def story(world: DelayingSet) -> None:
+        world.broker.put._limits = PutLimits(queues_max=4)
+        # The first one makes a queue of the schedule topic, too.
+        numbers = [world.send(1, queue_id=each) for each in (0, 1, 2, 2, 3, 0)]
+        direct = world.send(0, queue_id=3)
+        world.settle()
+        assert [world.code(number) for number in (*numbers, direct)] == [0, 0, 0, 0, 13, 0, 13]
+        await pass_s(world, 1.5)
+        assert len(world.broker.log.queues) == 4
+        last = world.send(0, queue_id=2)
+        world.settle()
+        assert world.code(last) == 0
 
     tell(tmp_path, story)
 
@@ -275,6 +297,55 @@ def test_what_waits_for_nowhere_kept_all_behind_it(tmp_path: Path) -> None:
     tell(tmp_path, story, is_lawful=False)
 
 
+@pytest.mark.parametrize("units", [b"", b"short", bytes(20), None], ids=["none", "short", "zeros", "the disk"])
+def test_one_level_that_cannot_be_read_stopped_all_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: bytes | None
+) -> None:
+    """And nobody saw it: the gauge left it out."""
+
+    async def story(world: DelayingSet) -> None:
+        first, _ = world.send(1), world.send(2)
+        world.settle()
+        damages: list[str] = []
+        monkeypatch.setattr(world.broker.room.deliveries, "_on_damaged", damages.append)
+        read = ConsumeQueue.units
+
+        def broken(queue: ConsumeQueue, start: int, count_max: int) -> bytes:
+            if queue._key != (SCHEDULE_TOPIC, 1):
+                return read(queue, start, count_max)
+            if units is None:
+                raise OSError(5, "Input/output error")
+            return units
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "units", broken)
+            await pass_s(world, 2)
+            assert world.bodies() == [first]
+            assert value(world, "delayed_overdue_ms") >= 1
+            assert bool(damages) == (units is not None)
+        await pass_s(world, 5)
+        assert len(world.bodies()) == 2
+
+    tell(tmp_path, story)
+
+
+def test_what_is_left_out_cost_nothing_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 of them stopped the loop for seconds, with a line each."""
+    monkeypatch.setattr(deliveries, "RUN_RECORDS_MAX", 4)
+    lines: list[int] = []
+    monkeypatch.setattr(deliveries._log, "warning", lambda _event, *, count, first: lines.append(count), raising=False)
+
+    async def story(world: DelayingSet) -> None:
+        append_all(world.broker.log, *(draft(topic=SCHEDULE_TOPIC, properties=b"DELAY\x011\x02") for _ in range(9)))
+        number = world.send(1)
+        await pass_s(world, 2)
+        assert world.bodies() == [number]
+        assert lines == [4, 4, 1]
+        assert value(world, "delayed_undeliverable_total") == 9
+
+    tell(tmp_path, story, is_lawful=False)
+
+
 def test_too_much_on_its_way_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "ON_WAY_RECORDS_MAX", 4)
     monkeypatch.setattr(deliveries, "RUN_RECORDS_MAX", 2)
@@ -294,11 +365,12 @@ def test_too_much_on_its_way_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def give_back(world: DelayingSet, record: Stored, **fields: int) -> FoldedLink:
-    """A client refuses a message; its link."""
-    link = FoldedLink()
+    """A client of the group ``g`` refuses a message; its link."""
+    link, room = FoldedLink(), world.broker.room
+    room.groups.table.hear(link.connection, "g", Member("me", "JAVA", 479, 0), NO_FACTS)
     texts = {"offset": str(record.place), "group": "g", "delayLevel": "0", "originMsgId": "x", "originTopic": "T"}
     texts |= {name: str(number) for name, number in fields.items()}
-    world.broker.room.responders[36](link.connection, Frame(code=36, opaque=1, ext_fields=texts))
+    room.responders[36](link.connection, Frame(code=36, opaque=1, ext_fields=texts))
     return link
 
 
@@ -372,9 +444,80 @@ def test_nonsense_was_given_back(tmp_path: Path) -> None:
         world.send(0)
         world.settle()
         record = world.records()[0]
-        assert give_back(world, record._replace(place=record.place + 1)).last.code == 1
-        assert give_back(world, record, offset=-1).last.code == 1
+        links = give_back(world, record._replace(place=record.place + 1)), give_back(world, record, offset=-1)
+        await asyncio.sleep(0.01)
+        assert [link.last.code for link in links] == [1, 1]
         assert len(world.records()) == 1
+
+    tell(tmp_path, story)
+
+
+def test_one_link_that_gave_all_back_stopped_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy, a CRC and a run for each of its requests, in one turn."""
+    monkeypatch.setattr(send_back, "TURN_BYTES", 2 * send_back.LOOK_BYTES)
+    monkeypatch.setattr(send_back, "ASKING_MAX", 5)
+
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        world.settle()
+        record = world.records()[0]
+        links = [give_back(world, record) for _ in range(6)]
+        assert [[answer.code for answer in link.frames] for link in links] == [[]] * 5 + [[2]]
+        await asyncio.sleep(0)
+        assert 0 < len(world.records(SCHEDULE_TOPIC)) <= 2
+        await pass_s(world, 0.1)
+        assert [link.last.code for link in links[:5]] == [0] * 5
+        assert len(world.records(SCHEDULE_TOPIC)) == 5
+
+    tell(tmp_path, story)
+
+
+def test_what_is_refused_anyway_was_copied_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        world.settle()
+        record = world.records()[0]
+        monkeypatch.setattr(send_back, "copy_record", lambda *_: pytest.fail("copied"))
+        monkeypatch.setattr(world.broker.put, "_refusal", lambda *_: ("overloaded", "100000 messages wait"))
+        links = [give_back(world, record) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert {(link.last.code, link.last.remark) for link in links} == {(1, "not confirmed: 100000 messages wait")}
+
+    tell(tmp_path, story)
+
+
+def test_any_name_of_a_group_made_queues_for_ever(tmp_path: Path) -> None:
+    async def story(world: DelayingSet) -> None:
+        world.send(0)
+        world.settle()
+        await pass_s(world, 1.1)
+        record = world.records()[0]
+        link = FoldedLink()
+        fields = {"offset": str(record.place), "group": "nobody", "delayLevel": "-1"}
+        world.broker.room.responders[36](link.connection, Frame(code=36, opaque=1, ext_fields=fields))
+        await pass_s(world, 0.1)
+        assert link.last.code == 26
+        assert world.records(b"%DLQ%nobody") == []
+
+    tell(tmp_path, story)
+
+
+def test_the_number_of_times_that_an_order_gave_a_group_was_not_heard(tmp_path: Path) -> None:
+    """Clients that say no number of their own, by a 36 and by a copy."""
+
+    async def story(world: DelayingSet) -> None:
+        order, body = FoldedLink(), b'{"groupName":"g","retryMaxTimes":1}'
+        await pass_s(world, 1.1)
+        world.broker.room.responders[200](order.connection, Frame(code=200, opaque=1, body=body))
+        await pass_s(world, 1.1)
+        assert order.last.code == 0
+        number = world.send(0)
+        world.send(3, topic="%RETRY%g", j=2)
+        give_back(world, world.records(b"T")[0], delayLevel=1)
+        await pass_s(world, 1.5)
+        give_back(world, world.records(b"%RETRY%g")[0])
+        await pass_s(world, 0.1)
+        assert world.bodies(b"%DLQ%g") == [number + 1, number]
 
     tell(tmp_path, story)
 

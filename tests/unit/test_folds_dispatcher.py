@@ -14,6 +14,7 @@ import pytest
 
 from rollcall_ha.broker.folds import consume_queue
 from rollcall_ha.broker.folds.consume_queue import UNIT, StaleError, queue_folder
+from rollcall_ha.broker.folds.delivered import STEP_BYTES_MIN, STEPS_MAX, Delivered
 from rollcall_ha.broker.folds.dispatcher import tags_of
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
@@ -232,6 +233,8 @@ def test_a_full_copy_begins_the_folds_anew(tmp_path: Path) -> None:
     folds.rest(is_resting=True)
     folds.before_cut()
     log.set_aside(LogOffset(64 * 1024), "nothing in common")
+    # Killed here, the next start must not find the steps of another log.
+    assert not (tmp_path / "folds-mark").exists()
     folds.cut(log.max_offset, is_new=True)
     folds.rest(is_resting=False)
     assert folds.dispatched_offset == 64 * 1024
@@ -521,7 +524,7 @@ def test_a_cut_that_fails_builds_the_folds_anew(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_queue_that_a_cut_ended_is_not_missed_by_the_next_start(tmp_path: Path) -> None:
-    """All was dispatched again: the mark of before the cut named a queue whose files were gone."""
+    """All was dispatched again: the mark that was written as the cut began named a queue whose files were gone."""
     log = open_log(tmp_path)
     folds = open_folds(tmp_path, log)
     append_all(log, *(draft() for _ in range(50)))
@@ -614,8 +617,24 @@ def test_readers_are_told_when_confirm_reaches_the_start_of_the_own_epoch(tmp_pa
     asyncio.run(run())
 
 
-def test_a_cut_left_deliveries_counted_that_are_gone(tmp_path: Path) -> None:
+def test_sixteen_restarts_pushed_out_all_steps_that_a_cut_needs() -> None:
+    """Each makes a mark: the next cut read the whole log."""
+    counted, far = Delivered(), 10 * STEP_BYTES_MIN
+    counted.note_step(STEP_BYTES_MIN)
+    for n in range(3 * STEPS_MAX):
+        steps = counted.note_step(far + n)
+    assert [offset for offset, _ in steps] == [STEP_BYTES_MIN, far, far + 3 * STEPS_MAX - 1]
+    for n in range(3 * STEPS_MAX):
+        steps = counted.note_step(far + (n + 2) * STEP_BYTES_MIN)
+    assert len(steps) == STEPS_MAX
+
+
+@pytest.mark.parametrize("step_bytes", [1, STEP_BYTES_MIN])
+def test_a_cut_left_deliveries_counted_that_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_bytes: int
+) -> None:
     """Within the steps of marks, and below all of them; a start that finds a mark of a longer log goes back as well."""
+    monkeypatch.setattr("rollcall_ha.broker.folds.delivered.STEP_BYTES_MIN", step_bytes)
     log = open_log(tmp_path)
     folds = open_folds(tmp_path, log)
     ends = []

@@ -326,12 +326,19 @@ class _Told:
     def absence(self, topic: str) -> Refused:
         return Refused(self.refused, f"no topic {topic}")
 
+    def unsure(self) -> Refused | None:
+        return Refused(self.refused, "not all") if self.refused is ClientResult.SYSTEM_BUSY else None
+
 
 @pytest.mark.parametrize(
     ("topics", "answer"),
     [
         (_Told(None), (17, "no-topic", "not-appended")),
         (_Told(None, ClientResult.SYSTEM_BUSY), (2, "overloaded", "not-appended")),
+        (
+            _Told(TopicRow(read_queue_nums=2, write_queue_nums=3), ClientResult.SYSTEM_BUSY),
+            (2, "overloaded", "not-appended"),
+        ),
         (_Told(TopicRow(perm=4)), (16, "no-permission", "not-appended")),
         (_Told(TopicRow(read_queue_nums=2, write_queue_nums=3)), (29, "no-queue", "not-appended")),
     ],

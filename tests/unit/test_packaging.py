@@ -162,7 +162,8 @@ sys.meta_path.insert(0, Forbid())
 USE_CLIENT = """
 import asyncio, httpx, logging
 from rollcall_ha.client.client import Client
-from rollcall_ha.broker.client.consumer import BlockingConsumer, Consumer
+from rollcall_ha.broker.client.blocking import BlockingConsumer
+from rollcall_ha.broker.client.consumer import Consumer
 from rollcall_ha.broker.client.producer import Producer, SendFailedError
 
 fresh = {"readFrom": "c1", "term": 1, "index": 2, "ageMs": 3, "isAuthoritative": True, "isStale": False}

@@ -304,10 +304,15 @@ def test_types_of_msgspec_are_built_at_import() -> None:
 
 
 def test_no_file_is_dead() -> None:
-    """Every module is imported by another one of the product, is a group of the CLI, or a program."""
+    """Every module is imported by another one of the product, or by a page for users, is a group of the CLI, or a program."""
     used = {module for path in files(*PACKAGES) for module, _ in imports(path)}
     used |= set(re.findall(r'"(rollcall_ha\.[\w.]+)[":]', Path("cli/main.py").read_text()))
     used |= {entry.partition(":")[0] for entry in PROJECT["project"]["scripts"].values()}
+    used |= {
+        module
+        for page in Path("docs").glob("*.md")
+        for module in re.findall(r"^from (rollcall_ha[\w.]+) import", page.read_text(), re.MULTILINE)
+    }
     dead = [
         where(path)
         for path in files(*PACKAGES)

@@ -207,12 +207,16 @@ class NameTable(msgspec.Struct):
         return entry.acts_as_master is not None and mine == min(roles)
 
     def _take_topics(self, name: str, topics: TopicTable, *, is_whole: bool) -> None:
-        added = topics.topic_config_table.keys() - self.queues.keys()
+        # Left out, not refused: the set would be in no route for the name of one topic.
+        taken = {
+            topic: config
+            for topic, config in topics.topic_config_table.items()
+            if len(topic.encode()) <= TOPIC_NAME_BYTES_MAX
+        }
+        added = taken.keys() - self.queues.keys()
         if len(self.queues) + len(added) > TOPICS_MAX:
             raise NamesRefused(f"{len(self.queues)} topics are known and {len(added)} more came; at most {TOPICS_MAX}")
-        for topic, config in topics.topic_config_table.items():
-            if len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
-                raise NamesRefused(f"topic {topic[:40]}… is longer than {TOPIC_NAME_BYTES_MAX} bytes")
+        for topic, config in taken.items():
             self.queues.setdefault(topic, {})[name] = _queues_of(name, config)
         if is_whole:
             gone = [topic for topic, by_name in self.queues.items() if name in by_name]
