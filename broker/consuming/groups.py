@@ -61,6 +61,10 @@ SETTLED_PER_TICK_MAX: Final = 256
 ROCKETMQ_VERSION: Final = 479
 """5.3.3. A client in Java takes a broker without a number for one before 4.1, and subscribes by no SQL there."""
 
+_NOT_ALL_KNOWN: Final = Refused(
+    ClientResult.SYSTEM_BUSY, "this replica does not know all groups yet; ask again in a moment"
+)
+
 
 class Groups:
     """The groups of one replica; implements ``pulls.Subscriptions``. On the loop thread."""
@@ -214,7 +218,7 @@ class Groups:
         if self.table.members(group) or (known is not None and known.is_there):
             return None
         if not self._log.is_all_known:
-            return Refused(ClientResult.SYSTEM_BUSY, "this replica does not know all groups yet; ask again in a moment")
+            return _NOT_ALL_KNOWN
         remark = f"there is no group {group[:255]}; a heartbeat to this broker, or mqadmin updateSubGroup, makes it"
         return Refused(ClientResult.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
 
@@ -233,6 +237,9 @@ class Groups:
         """As ``pulls.Subscriptions`` says."""
         word = self.table.subscription(group, topic, self._remembered(group))
         if word is None:
+            # Said by a new master that has not taken in all yet, it would send its members away for a second, or three.
+            if not self._log.follow():
+                return _NOT_ALL_KNOWN
             remark = f"group {group[:255]} has not subscribed to {topic[:255]} by a heartbeat; send one to this broker"
             return Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, remark)
         if version_ms(word.version) < version_ms(sub_version):

@@ -128,7 +128,7 @@ class Deliveries:
         waiting, overdue_ms = self._waiting()
         return [
             ("delayed_waiting", "Messages that wait for the end of their delay.", waiting),
-            ("delayed_overdue_ms", "Since when the oldest of them is due; 0 = none is.", overdue_ms),
+            ("delayed_overdue_seconds", "Since when the oldest of them is due; 0 = none is.", overdue_ms / 1000),
             ("delayed_delivered_total", "By this broker, confirmed, since the start.", self.delivered),
             ("delayed_undeliverable_total", "Left out, as they do not say where they go.", self.undeliverable),
         ]

@@ -133,6 +133,7 @@ def test_a_refused_message_comes_again_and_ends_among_the_dead(fleet: Fleet) -> 
     key = only_set(fleet)
     heal(fleet)
     with ConsumerLink(fleet, fleet.master(key), group="choosy") as link:
+        assert link.heartbeat("refused").code == 0
         place = link.send("refused", b"no")
         assert link.give_back(place, level=1, times_max=1) == 0
         again = link.pull_one("%RETRY%choosy", 0, 0)

@@ -46,7 +46,7 @@ def other(settings: Settings, name: str) -> int:
     if KEYS[name].is_off_at_zero:
         return KEYS[name].most
     if KEYS[name].unit != "ms":
-        return present + 1
+        return present + 1 if present < KEYS[name].most else present - 1
     # Down or up, by what other keys need: an interval may shrink, a timeout may grow.
     shrinks = name in ("heartbeat_interval_ms", "scan_interval_ms", "survivors_wait_ms", "reconnect_delay_ms")
     return present * 9 // 10 if shrinks else present * 11 // 10
