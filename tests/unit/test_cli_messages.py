@@ -24,6 +24,8 @@ async def start(broker: LogBroker | str, *words: str) -> asyncio.subprocess.Proc
         sys.executable, "-m", "rollcall_ha.cli.main", *words, "--brokers",
         broker if isinstance(broker, str) else broker.address, stdin=PIPE, stdout=PIPE,
         stderr=PIPE, cwd="/", env=os.environ | {"XDG_CONFIG_HOME": "nowhere"},
+        # Begun in the background of a shell, this process and its children would not hear of an interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def test_an_interrupt_commits_what_was_printed_and_a_reader_that_goes_loses_noth
                 printed = [await asyncio.wait_for(program.stdout.readline(), 30) for _ in range(8)]
                 assert sorted(printed) == [b"%d\n" % each for each in range(1, 9)]
                 program.send_signal(number)
-                _, err = await program.communicate()
+                _, err = await asyncio.wait_for(program.communicate(), 30)
                 assert (program.returncode, b"Traceback" in err) == (code, False)
                 await ran(broker, "produce", "T", given=b"1\n2\n3\n4\n5\n6\n7\n8\n")
             program = await start(broker, *words)
