@@ -4,8 +4,8 @@ A consumer for plain threads, with a loop on a thread of its own.
 Here: calls from that thread to the loop, and how much of a poll its owner has taken. Not here: the consumer itself
 (``consumer``).
 
-Rule 1: finished is what the owner got. What an iterator did not hand out yet, and an answer that an error took on its
-way (the handler of a signal raises while ``poll`` waits), is given again.
+Rule 1: a message is finished when its owner got it. Messages that an iterator did not hand out yet are given again; so
+are those of an answer that an error took on its way (the handler of a signal raises while ``poll`` waits).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class BlockingConsumer:
         """``consumer`` was not entered yet; with a handler it runs on this one's thread."""
         self._consumer = consumer
         self._taken = 0
-        """Of the last poll."""
+        """Messages of the last poll that the owner got."""
         self._untaken: deque[Message] = deque()
-        """What an iterator has for its owner."""
+        """Messages that an iterator has for its owner."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="consumer", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to read."""
+        """Start the thread, and look for queues on it."""
         self._thread.start()
         self._run(self._consumer.__aenter__())
         return self
@@ -70,7 +70,7 @@ class BlockingConsumer:
                 yield message
 
     def poll(self, max_messages: int = 256, wait_ms: int = 1_000) -> list[Message]:
-        """As ``Consumer.poll``."""
+        """``Consumer.poll``, blocking for ``wait_ms`` at most. Raises ``ConsumerError``."""
         found = self._ask(max_messages, wait_ms)
         self._taken = len(found)
         return found

@@ -398,7 +398,7 @@ class Consumer:
             with suppress(RemotingError):
                 await self._questions.unlock(link, [work.queue])
         del self._works[work.queue]
-        # What it held counts no more: others may wait for that room.
+        # Its messages count no more: other queues may wait for that room.
         self._room.set()
 
     # --- one queue ---------------------------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ class Consumer:
         offset = None if progress is None else progress.due
         if progress is None or offset is None:
             return True
-        # Whoever has the lock may be further on: our offset would take the group back.
+        # The next holder of the lock may be further on: our offset would take the group back.
         if link is None or (self._is_ordered and not self._is_locked(work)):
             return False
         try:
@@ -511,7 +511,7 @@ class Consumer:
                 await handler(batch[2])
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
-                # What is cancelled may be a task that the handler waits for: that is a failure of its own.
+                # A task that the handler waits for may be the cancelled one: that is a failure of the handler.
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                     raise
                 _log.exception("handler_failed queue=%s", name_of(batch[0].queue))
@@ -633,7 +633,7 @@ def _subscription(wanted: str | Subscription, version: int) -> Subscription:
 
 
 def _tags(wanted: Subscription) -> frozenset[str] | None:
-    """None: all."""
+    """Tags that are tested again here, as a hash may be another tag's; None: every message is wanted."""
     if wanted.kind != "TAG" or wanted.text.strip() == "*":
         return None
     return frozenset(tag.strip() for tag in wanted.text.split("||")) - {""} or None

@@ -40,7 +40,7 @@ class Step(StrEnum):
     GO_ON = "go-on"
     """Nothing passed; at the next offset."""
     MOVE = "move"
-    """Code 21."""
+    """The broker has no such offset (21), and says where the queue goes on."""
     PAUSE = "pause"
     END = "end"
     """It will never be another answer: the consumer ends, and says why."""

@@ -92,7 +92,7 @@ class Questions:
     # --- the group ---------------------------------------------------------------------------------------------------
 
     async def beat(self, link: RemotingConnection) -> None:
-        """A heartbeat."""
+        """Say the subscriptions of the group, and that this member lives. Raises ``RemotingError``."""
         answer = await _ask(link, ClientCode.HEART_BEAT, {}, encode_heartbeat(self.client_id, self.group, self._facts))
         self.is_done(answer, "heartbeat")
 
@@ -211,7 +211,7 @@ def _offset_of(answer: Frame) -> int:
 
 
 def name_of(queue: MessageQueue) -> str:
-    """For people."""
+    """The queue, as a line of log names it."""
     return f"{queue.broker_name}/{queue.topic}:{queue.queue_id}"
 
 

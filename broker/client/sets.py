@@ -41,7 +41,7 @@ class FoundSet(msgspec.Struct):
     name: str
     addresses: tuple[str, ...]
     queue_counts: dict[str, int] = {}
-    """By topic."""
+    """Queues of each topic that may be read."""
 
 
 async def find_sets(

@@ -361,7 +361,7 @@ class ConsumerLog:
         return f"{waiting} requests and {cost_bytes} bytes wait to be written, {limits}: retry"
 
     def _wait(self, more_bytes: int, on_outcome: OnOutcome | None) -> None:
-        """Something was gathered."""
+        """The gathered batch has ``more_bytes`` more, and ``on_outcome`` hears of it; the timer writes it."""
         self._gathered.cost_bytes += more_bytes
         if on_outcome is not None:
             self._gathered.waiting.append(on_outcome)

@@ -55,11 +55,11 @@ class About(Frozen):
     disk_share: Callable[[], float | None]
     """Of the log's disk, taken by all that lies there; None: not known."""
     wall_ms: Callable[[], int]
-    """UTC."""
+    """UTC, ms since 1970."""
 
 
 class _Counts(Frozen):
-    """Messages."""
+    """Messages since the start of the process, at one moment."""
 
     put: int
     pulled: int

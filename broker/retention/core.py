@@ -76,7 +76,7 @@ class Facts(Frozen):
     """From the first one on; perhaps not all."""
     confirm: int
     now_ms: int
-    """UTC."""
+    """UTC, ms since 1970: segments are as old as this clock says."""
     disk_bytes: int
     free_bytes: int
     needs: tuple[Need, ...] = ()

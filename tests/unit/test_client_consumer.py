@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
+from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.remoting.asking import TOOL_LIMITS, dial
 from rollcall_ha.node.remoting.connection import LinkClosed, RemotingError, RemotingTimeout
 from rollcall_ha.node.remoting.frame import Frame
@@ -533,8 +533,7 @@ def test_what_a_signal_took_on_its_way_to_the_owner_is_given_again(
             def read() -> list[bytes]:
                 found: list[bytes] = []
                 with BlockingConsumer(reader(broker)) as it:
-                    while not it._consumer._turns:
-                        time.sleep(0.001)
+                    wait_until(lambda: it._consumer._turns, deadline_s=10, what="messages to be ready")
                     for wait_s in (None, 0.0, None):
                         found += [each.body for each in it.poll(4)]
                         waits_s.append(wait_s)
