@@ -14,7 +14,17 @@ from rollcall_ha.broker.log.told_queues import Part, Told, find_part, parts_of
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.fold_tools import confirm_all, open_folds, take_all
-from tests.support.log_tools import SEGMENT_BYTES, append_all, crash, draft, log_bytes, open_log, settle, tell_queues
+from tests.support.log_tools import (
+    SEGMENT_BYTES,
+    append_all,
+    crash,
+    draft,
+    log_bytes,
+    never_synced,
+    open_log,
+    settle,
+    tell_queues,
+)
 from tests.support.power_cut import PowerCuttableFolder
 
 
@@ -32,7 +42,9 @@ def five_segments(root: Path, **named: Callable[[str], None]) -> CommitLog:
             log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=log.max_offset))
         append_all(log, draft(b"x" * 3000))
     settle(log)
-    return log
+    # Its thread may begin the next segment meanwhile. In a killed process it would be dead: a log opened beside it found
+    # the half-made file, and then it was gone.
+    return never_synced(log)
 
 
 def names(root: Path) -> list[int]:
