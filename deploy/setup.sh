@@ -26,12 +26,12 @@ install_packages() {
 }
 
 # Install the part of requirements.lock that these tables of pyproject.toml need: exact versions, by hash, as locked.
-install_locked() { # install_locked DIRECTORY TABLE...
-    local directory="$1" part status=0
-    shift
+install_locked() { # install_locked DIRECTORY OPTION TABLE...
+    local directory="$1" option="$2" part status=0
+    shift 2
     part=$(mktemp)
     "$directory/bin/python" deploy/lock.py "$@" >"$part" &&
-        "$directory/bin/python" -m pip install --quiet --disable-pip-version-check \
+        "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$option" \
             --require-hashes --no-deps --no-build-isolation --requirement "$part" || status=$?
     rm -f "$part"
     return "$status"
@@ -56,8 +56,11 @@ make_venv() {
     fi
     say "installing into $directory: $*"
     # The build backends come first: with build isolation pip would fetch backends of its own choice, without hashes.
-    install_locked "$directory" build
-    install_locked "$directory" base "$@"
+    install_locked "$directory" --compile build
+    # What servers import is compiled here, whatever PYTHONDONTWRITEBYTECODE says of later. To compile all of Spark and of
+    # the tools for the few modules that are imported would take half a minute.
+    install_locked "$directory" --compile base server
+    install_locked "$directory" --no-compile base "$@"
     "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 }
 
