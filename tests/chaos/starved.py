@@ -4,30 +4,30 @@ A fleet on a starved machine, forty busy processes a core: the controllers keep 
     python3 -m tests.chaos.starved --minutes 10 --per-core 40
 
 Here: terms, orders and elections meanwhile, and the time until the set of a killed master has another one, beside the
-bound of a calm machine. Not here: the busy processes (``false_handovers``). Exit code 1: the lead changed more often than
-``LEAD_CHANGES_MAX`` in each ten minutes, a message is lost, or every order failed.
+bound of a calm machine. Not here: the busy processes (``false_handovers``). Exit code 1: a limit of ``missed`` is not kept.
+Nothing else may run on the machine: what other sessions compute comes on top of the processes that are asked for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rollcall_ha.client.errors import ClientError
-from rollcall_ha.controller.contract.problems import LEAD_CHANGES_MAX, LEAD_WINDOW_MS
 from rollcall_ha.deploy.local.fleet import Fleet
 from tests.chaos.false_handovers import AUDIT_DEADLINE_S, DAMPING_MS_MIN, PAUSE_MS, busy, counts, history, switch_on
 from tests.support.fleet_story import heal, judge, load, only_set, running, timing_of
 
 ACKS_PER_LOOK = 20
 FOUND_DEADLINE_S = 180.0
+TERMS_MAX, ORDER_MS_MAX = 3, 5_000
 
 
 class Looks:
@@ -73,7 +73,6 @@ def run(directory: Path, minutes: float, per_core: int) -> int:
                     )
                 starved = counts(history(fleet, key))
                 terms = max(looks.terms) - first
-                elapsed_ms = (time.monotonic() - began) * 1_000
                 epoch = fleet.wait_set(key, lambda _: True, what="to be known").view.master_epoch
                 killed = fleet.master(key)
                 began_ns = time.monotonic_ns()
@@ -95,10 +94,18 @@ def run(directory: Path, minutes: float, per_core: int) -> int:
         "acked": audit["acked"], "lost": audit["lost"],
     }  # fmt: skip
     print(f"RESULT {json.dumps(found)}", flush=True)
-    return int(
-        terms > LEAD_CHANGES_MAX * math.ceil(elapsed_ms / LEAD_WINDOW_MS)
-        or bool(audit["lost"] or looks.orders_failed == found["orders"])
-    )
+    for what in (why := missed(found)):
+        print(f"missed: {what}", flush=True)
+    return int(bool(why))
+
+
+def missed(found: Mapping[str, Any]) -> list[str]:
+    """The limits that were not kept, each with both numbers. ``failovers`` and ``terms`` are those before the kill."""
+    limits = {
+        "terms": TERMS_MAX, "failovers": 0, "orders_failed": 0, "slowest_order_ms": ORDER_MS_MAX,
+        "found_ms": 2 * found["found_ms_calm_max"], "lost": 0,
+    }  # fmt: skip
+    return [f"{name} {found[name]:,}, at most {limit:,}" for name, limit in limits.items() if found[name] > limit]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
