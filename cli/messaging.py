@@ -17,8 +17,7 @@ import signal
 import string
 import sys
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -43,7 +42,6 @@ from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
 SENDERS: Final = 256
 """Lines without an answer."""
 READ_BYTES: Final = 64 * 1024
-READS_AHEAD_MAX: Final = 16
 IDLE_MS: Final = 200
 """Without a message for so long, ``--no-wait`` asks whether there are more."""
 FIELDS: Final = ("body", "topic", "queue", "offset", "tag", "key", "id", "time")
@@ -121,6 +119,8 @@ class _Sending:
                 self._producers.append(await stack.enter_async_context(producer))
             lines.start()
             await asyncio.gather(*(self._send_all(lines) for _ in range(SENDERS)))
+        if lines.trouble and not self.failure:
+            self.failure, self.failed_line = f"cannot be read: {lines.trouble}", self._number + 1
 
     async def _send_all(self, lines: _Lines) -> None:
         while not self.failure and (line := await lines.next()) is not None:
@@ -174,12 +174,13 @@ class _Lines:
     """Lines of a descriptor, read on a thread: a terminal or a pipe may say nothing for hours."""
 
     def __init__(self, source: int) -> None:
+        self.trouble = ""
+        """Why they ended before their end."""
         self._source = source
         self._loop = asyncio.get_running_loop()
-        self._read: asyncio.Queue[list[bytes] | None] = asyncio.Queue(READS_AHEAD_MAX)
-        self._ready: deque[bytes] = deque()
-        self._turn = asyncio.Lock()
-        self._is_over = False
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._is_empty = threading.Event()
+        self._is_empty.set()
 
     def start(self) -> None:
         # Not the loop's own threads: at the end it would wait for one that waits for a line.
@@ -187,34 +188,35 @@ class _Lines:
 
     async def next(self) -> bytes | None:
         """None: there are no more."""
-        if not self._ready and not self._is_over:
-            async with self._turn:
-                while not self._ready and not self._is_over:
-                    more = await self._read.get()
-                    self._is_over = more is None
-                    self._ready.extend(more or ())
-        return self._ready.popleft() if self._ready else None
+        line = await self._lines.get()
+        if line is None:
+            self._lines.put_nowait(None)  # for all others who ask
+        elif self._lines.empty():
+            self._is_empty.set()
+        return line
 
     def _run(self) -> None:
-        rest: list[bytes] = []
-        rest_bytes = 0
-        with suppress(RuntimeError, OSError):  # the loop has ended; a descriptor that cannot be read has no more lines
-            while data := os.read(self._source, READ_BYTES):
-                *whole, last = data.split(b"\n")
+        rest = b""
+        try:
+            # A line without an end would fill the memory: too long, it is refused where it stands.
+            while len(rest) <= BODY_BYTES_MAX and (data := os.read(self._source, READ_BYTES)):
+                *whole, rest = (rest + data).split(b"\n")
                 if whole:
-                    whole[0] = b"".join((*rest, whole[0]))
-                    rest, rest_bytes = [], 0
-                rest.append(last)
-                rest_bytes += len(last)
-                # A line without an end would fill the memory: too long, it is refused where it stands.
-                if rest_bytes > BODY_BYTES_MAX:
-                    break
-                self._put(whole)
-            self._put([b"".join(rest)] if rest_bytes else [])
-            self._put(None)
+                    self._give(whole)
+        except OSError as error:
+            rest, self.trouble = b"", str(error)
+        self._give([rest, None] if rest else [None])
 
-    def _put(self, lines: list[bytes] | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._read.put(lines), self._loop).result()
+    def _give(self, lines: Sequence[bytes | None]) -> None:
+        """When those before them are taken: one read is ahead."""
+        self._is_empty.wait()
+        self._is_empty.clear()
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._take, lines)
+
+    def _take(self, lines: Sequence[bytes | None]) -> None:
+        for line in lines:
+            self._lines.put_nowait(line)
 
 
 # --- consume ---------------------------------------------------------------------------------------------------------

@@ -91,6 +91,32 @@ def test_a_line_that_is_refused_ends_it_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_file_that_cannot_be_read_hung_for_ever(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            code, out, err = await ran(broker, "produce", "T", "--file", str(tmp_path))
+            assert (code, out) == (1, b"")
+            assert err.startswith("T: 0 acknowledged\nrollcall: line 1: cannot be read: ")
+            assert "Is a directory" in err
+
+    run(body)
+
+
+@pytest.mark.slow
+def test_a_long_file_whose_first_line_is_refused_ended_with_a_traceback(tmp_path: Path) -> None:
+    """Of the thread that reads: the end of the loop broke its wait for room."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as broker:
+            lines = tmp_path / "lines"
+            lines.write_bytes((b"y" * 1_000 + b"\n") * 9_000)
+            code, _, err = await ran(broker, "produce", "T", "--queue", "99", "--file", str(lines))
+            assert (code, "Traceback" in err) == (1, False)
+
+    run(body)
+
+
+@pytest.mark.slow
 def test_an_interrupt_commits_what_was_printed_and_a_reader_that_goes_loses_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with serving(tmp_path) as broker:
