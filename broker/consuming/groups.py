@@ -33,9 +33,9 @@ from rollcall_ha.broker.consuming.groups_core import (
 from rollcall_ha.broker.consuming.locks_core import LOCK_PROOF_MS, LockTimes, LockVerdict
 from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.ports import Standing
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     Facts,

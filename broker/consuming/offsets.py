@@ -21,12 +21,12 @@ from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, OnOutcome
-from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
-from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
+from rollcall_ha.broker.folds.ports import Folds, QueueKey
 from rollcall_ha.broker.handlers.ports import Responder, Topics
+from rollcall_ha.broker.ports import Standing
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     MessageQueue,
@@ -51,7 +51,7 @@ class Offsets:
         log: ConsumerLog,
         *,
         folds: Folds,
-        records: Records,
+        records: Folds,
         standing: Standing,
         topics: Topics,
         near_bytes: int,

@@ -42,9 +42,9 @@ from rollcall_ha.broker.consuming.offsets_core import (
     encode_record,
     merge,
 )
-from rollcall_ha.broker.consuming.ports import Appender, Standing
 from rollcall_ha.broker.folds.consume_queue import UNIT
-from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey, Records
+from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey
+from rollcall_ha.broker.ports import Appender, Standing
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
 from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -96,7 +96,7 @@ class ConsumerLog:
         self,
         *,
         folds: Folds,
-        records: Records,
+        records: Folds,
         appender: Appender,
         standing: Standing,
         now_ms: Callable[[], int],

@@ -21,12 +21,12 @@ from typing import Final, Protocol
 import msgspec
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
-from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReader, nothing
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.waiting import WaitingPull, WaitingPulls
-from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder, Topics
+from rollcall_ha.broker.ports import Standing
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import (
     FLAG_COMMIT,
@@ -100,7 +100,7 @@ class Pulls:
         self,
         *,
         folds: Folds,
-        records: Records,
+        records: Folds,
         standing: Standing,
         subscriptions: Subscriptions,
         topics: Topics,

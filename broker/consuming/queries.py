@@ -12,14 +12,14 @@ Rule 4: nothing is said to be nowhere while something confirmed is not taken in:
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from rollcall_ha.broker.consuming.reading import copy_record
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
-from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import Int64, Name
@@ -33,10 +33,6 @@ UNIQUE_MESSAGES_MAX: Final = 32
 PLACES_MAX: Final = 256
 """More than an answer has: some are of other keys with the same hash, or of records that are gone."""
 BYTES_MAX: Final = 4 * 1024 * 1024
-
-
-class FoldedRecords(Folds, Records, Protocol):
-    """The records, and whether all that is confirmed is among them."""
 
 
 class _ViewFields(msgspec.Struct):
@@ -60,7 +56,7 @@ msgspec.json.Decoder(_QueryFields)
 class Queries:
     """Questions for messages to one replica. On the loop thread."""
 
-    def __init__(self, keys: KeyIndex, records: FoldedRecords) -> None:
+    def __init__(self, keys: KeyIndex, records: Folds) -> None:
         self._keys = keys
         self._records = records
 

@@ -20,7 +20,7 @@ import msgspec
 
 from rollcall_ha.broker.consuming.filters import Filter
 from rollcall_ha.broker.folds.consume_queue import UNIT
-from rollcall_ha.broker.folds.ports import Queue, QueueKey, Records
+from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey
 from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordError, RecordView
@@ -68,7 +68,7 @@ class QueueReader:
 
     __slots__ = ("_key", "_queue", "_records")
 
-    def __init__(self, queue: Queue, records: Records, key: QueueKey) -> None:
+    def __init__(self, queue: Queue, records: Folds, key: QueueKey) -> None:
         self._queue = queue
         self._records = records
         self._key = key
@@ -200,7 +200,7 @@ class QueueReader:
 class StoreTimes:
     """Store times of records in many queues, for one answer."""
 
-    def __init__(self, records: Records, near_bytes: int) -> None:
+    def __init__(self, records: Folds, near_bytes: int) -> None:
         """``near_bytes`` as of ``QueueReader.look``."""
         self._records = records
         self._near_bytes = near_bytes
@@ -217,7 +217,7 @@ class StoreTimes:
         return reader.stored_at_ms(offset)
 
 
-def copy_record(records: Records, offset: int, is_meant: Callable[[RecordView], bool] = lambda _: True) -> bytes | None:
+def copy_record(records: Folds, offset: int, is_meant: Callable[[RecordView], bool] = lambda _: True) -> bytes | None:
     """The visible record that begins at ``offset``; None: none does, or it is not meant."""
     room_bytes = min(records.confirm_offset - offset, RECORD_BYTES_MAX)
     head = records.record(offset, 4) if records.min_offset <= offset and room_bytes >= RECORD_BYTES_MIN else None

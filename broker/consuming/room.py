@@ -126,7 +126,7 @@ class ConsumerRoom:
         self.deliveries = Deliveries(
             folds=folds,
             appender=appender,
-            reigning=standing,
+            standing=standing,
             limits=limits,
             near_bytes=NEAR_BYTES,
             now_ms=wall_ms,

@@ -16,16 +16,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from rollcall_ha.broker.consuming.ports import Standing
-from rollcall_ha.broker.consuming.queries import FoldedRecords
 from rollcall_ha.broker.consuming.reading import copy_record
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder
-from rollcall_ha.broker.delaying.ports import Appender
 from rollcall_ha.broker.delaying.records import Limits, sent_back
+from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, check_body, record_bytes
+from rollcall_ha.broker.ports import Appender, Standing
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import BackFields, parse_back
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError
@@ -44,23 +43,14 @@ LOOK_BYTES: Final = 4 * 1024
 _Asker = tuple[RemotingConnection, Frame]
 
 
-class Sends(Appender, Protocol):
-    """The way of what is given back into the log."""
-
-    @property
-    def full_disk(self) -> str:
-        """Why the disk takes no sends of clients; empty: it does."""
-        ...
-
-
 class SendBack:
     """What groups of one replica refuse. On the loop thread."""
 
     def __init__(
         self,
         *,
-        records: FoldedRecords,
-        appender: Sends,
+        records: Folds,
+        appender: Appender,
         standing: Standing,
         limits: Limits,
         absence: Callable[[str], Refused | None],

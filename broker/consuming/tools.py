@@ -20,7 +20,7 @@ from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.topics import Topics
-from rollcall_ha.broker.folds.ports import Folds, Records
+from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
@@ -75,7 +75,7 @@ class Tools:
         groups: Groups,
         topics: Topics,
         folds: Folds,
-        records: Records,
+        records: Folds,
         broker_name: str,
         about: About,
         near_bytes: int,

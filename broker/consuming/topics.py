@@ -22,12 +22,12 @@ import msgspec
 
 from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
-from rollcall_ha.broker.consuming.ports import Standing
 from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
-from rollcall_ha.broker.folds.ports import Folds, QueueKey, Records
+from rollcall_ha.broker.folds.ports import Folds, QueueKey
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
+from rollcall_ha.broker.ports import Standing
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
@@ -75,7 +75,7 @@ class Topics:
         log: ConsumerLog,
         *,
         folds: Folds,
-        records: Records,
+        records: Folds,
         standing: Standing,
         version: Callable[[int], Mapping[str, int]],
         near_bytes: int,

@@ -27,11 +27,12 @@ from typing import Final
 
 import msgspec
 
-from rollcall_ha.broker.delaying.ports import Appender, DeliveryFolds, Reigning
 from rollcall_ha.broker.delaying.records import Limits, delivery, over_at_ms
 from rollcall_ha.broker.folds.consume_queue import UNIT
+from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.folds.ports import Queue
 from rollcall_ha.broker.log.record import Draft, RecordDamaged, check_body
+from rollcall_ha.broker.ports import Appender, Standing
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC, DelayError
 from rollcall_ha.broker.protocol.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.node.telemetry import get_logger
@@ -90,9 +91,9 @@ class Deliveries:
     def __init__(
         self,
         *,
-        folds: DeliveryFolds,
+        folds: Dispatcher,
         appender: Appender,
-        reigning: Reigning,
+        standing: Standing,
         limits: Limits,
         near_bytes: int,
         now_ms: Callable[[], int],
@@ -108,7 +109,7 @@ class Deliveries:
         """Left out: they do not say where they go."""
         self._folds = folds
         self._appender = appender
-        self._reigning = reigning
+        self._standing = standing
         self._limits = limits
         self._run_bytes_max = min(RUN_BYTES_MAX, limits.record_bytes_max // 4)
         self._near_bytes = near_bytes
@@ -135,7 +136,7 @@ class Deliveries:
 
     def standing_moved(self) -> None:
         """The replica leads now, or no more; called for nothing it does nothing."""
-        if self._reigning.is_master and not self._is_closed and self._timer is None:
+        if self._standing.is_master and not self._is_closed and self._timer is None:
             self._set_timer(GO_ON_MS)
 
     def close(self) -> None:
@@ -152,7 +153,7 @@ class Deliveries:
 
     def _turn(self) -> None:
         self._timer = None
-        if not self._is_closed and self._reigning.is_master:
+        if not self._is_closed and self._standing.is_master:
             # First: a fault of one turn would end all deliveries of the reign.
             self._set_timer(LOOK_MS)
             self._set_timer(self._deliver())
@@ -188,7 +189,7 @@ class Deliveries:
 
     def _this_reign(self) -> _Reign | None:
         """None: it is not known yet what was delivered before it (rule 1)."""
-        epoch = self._reigning.master_epoch
+        epoch = self._standing.master_epoch
         if self._reign is None or self._reign.master_epoch != epoch:
             # Deliveries of the master before may lie in the log above confirm: begun before the fold has them, this
             # reign would append them a second time.
@@ -292,7 +293,7 @@ class Deliveries:
     def _waiting(self) -> tuple[int, int]:
         """How many messages wait, and for how many ms the oldest of them has been due."""
         reign, folds = self._reign, self._folds
-        is_own = reign is not None and self._reigning.is_master and reign.master_epoch == self._reigning.master_epoch
+        is_own = reign is not None and self._standing.is_master and reign.master_epoch == self._standing.master_epoch
         following = reign.following if reign is not None and is_own else folds.delivered.following
         count, overdue_ms, now_ms = 0, 0, self._now_ms()
         for index, first in enumerate(following):

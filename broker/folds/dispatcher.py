@@ -77,7 +77,7 @@ _Unmarked = list[tuple[QueueKey, int, int, bytes]]
 
 
 class Dispatcher:
-    """The folds of one replica; implements ``ports.Folds`` and ``ports.Records``. Opened blocking, then on the loop."""
+    """The folds of one replica; implements ``ports.Folds``. Opened blocking, then on the loop."""
 
     def __init__(
         self, root: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex, at: int, *, delivered: Delivered
@@ -152,7 +152,7 @@ class Dispatcher:
         self._commit_log.subscribe_confirmed(self._note_confirmed)
         self._note_due()
 
-    # --- ports.Folds, ports.Records ----------------------------------------------------------------------------------
+    # --- ports.Folds -------------------------------------------------------------------------------------------------
 
     @property
     def min_offset(self) -> int:

@@ -53,7 +53,7 @@ class Queue(Protocol):
 
 
 class Folds(Protocol):
-    """All folds of one replica, as a reader meets them."""
+    """All folds of one replica and the bytes of its log, as a reader meets them."""
 
     def queue(self, topic: bytes, queue_id: int) -> Queue | None:
         """None: no visible record has been in it, or the folds are not whole (``catch_up`` says which)."""
@@ -84,10 +84,6 @@ class Folds(Protocol):
     def subscribe_grown(self, on_grown: Callable[[Sequence[QueueKey]], None]) -> None:
         """``on_grown`` runs once per batch that was taken in, with the queues that have new records."""
         ...
-
-
-class Records(Protocol):
-    """The bytes of the log, for readers."""
 
     @property
     def min_offset(self) -> int: ...

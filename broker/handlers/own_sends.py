@@ -1,7 +1,7 @@
 """
 Messages that the broker itself writes: the offsets of consumers, deliveries, what groups refused.
 
-Here: one sender among the others (``consuming.ports.Appender``, ``delaying.ports.Appender``). Not here: what it writes
+Here: one sender among the others (``broker.ports.Appender``). Not here: what it writes
 (``broker.consuming``, ``broker.delaying``).
 
 Rule 1: its messages go the way of all sends, through gate, log and waiting acknowledgements (``put``): what is
@@ -37,7 +37,7 @@ class OwnSends:
     def append(
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
     ) -> None:
-        """As ``consuming.ports.Appender`` says."""
+        """As ``broker.ports.Appender`` says."""
         host = self.peer_host
         draft = Draft(
             topic=topic,
@@ -54,15 +54,15 @@ class OwnSends:
 
     @property
     def full_disk(self) -> str:
-        """As ``consuming.send_back.Sends`` says."""
+        """As ``broker.ports.Appender`` says."""
         return self._put.full_disk
 
     def refusal(self) -> str:
-        """As ``delaying.ports.Appender`` says."""
+        """As ``broker.ports.Appender`` says."""
         return self._put.refusal()
 
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
-        """As ``delaying.ports.Appender`` says."""
+        """As ``broker.ports.Appender`` says."""
         self._opaque = opaque = (self._opaque + 1) % _OPAQUES
         self._waiting[opaque] = on_outcome
         refusal = self._put.put_run(self, drafts, opaque)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rollcall_ha.broker.consuming.ports import Appender
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.told_queues import TOPIC, parts_of
+from rollcall_ha.broker.ports import Appender
 
 AGAIN_SEGMENTS: Final = 8
 """Told at least so often: a slave with a fuller disk than its master's can delete what was told of."""

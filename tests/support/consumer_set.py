@@ -148,8 +148,9 @@ class Member:
         self.master_epoch = MasterEpoch(1)
         self.left_bytes = 0
         """What the folds have not taken in; they show nothing meanwhile."""
-        self.refusal = ""
+        self.refuses = ""
         """Why appends are refused."""
+        self.full_disk = ""
         self.woken: list[QueueKey] = []
         self.damage: list[str] = []
         """Why its queues are to be built anew."""
@@ -243,11 +244,17 @@ class Member:
             for on_grown in self._on_grown:
                 on_grown(sorted(keys))
 
+    def refusal(self) -> str:
+        return self.refuses or ("" if self.is_master else "not the master")
+
+    def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
+        raise NotImplementedError
+
     def append(
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
     ) -> None:
-        if self.refusal or not self.is_master:
-            on_outcome(self.refusal or "not the master")
+        if refusal := self.refusal():
+            on_outcome(refusal)
             return
         self.log.append((topic, queue_id), body, properties)
         self.log.waiting.append((len(self.log.records), on_outcome))

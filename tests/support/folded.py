@@ -95,7 +95,7 @@ class FoldedLog:
             self.append(body, key=key, properties=properties, at_ms=at_ms, first=first)
         self.catch_up()
 
-    # --- ports.Folds, ports.Records, LogEnds ---
+    # --- ports.Folds, LogEnds ---
 
     def queue(self, topic: bytes, queue_id: int) -> FoldedQueue | None:
         return self.queues.get((topic, queue_id))

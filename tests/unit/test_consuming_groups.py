@@ -530,11 +530,11 @@ def test_a_list_does_not_wait_longer_than_its_client(world: World) -> None:
 
 
 def test_what_could_not_be_written_of_a_group_is_tried_again(world: World) -> None:
-    world.master.refusal = "too few in sync"
+    world.master.refuses = "too few in sync"
     world.client("c1").beat()
     world.tick(3)
     assert "g" not in world.slave.consumers.known.groups
-    world.master.refusal = ""
+    world.master.refuses = ""
     world.tick(3)
 
     facts = world.slave.consumers.known.groups["g"].facts

@@ -162,11 +162,11 @@ def test_a_lock_is_told_when_it_is_confirmed(world: World) -> None:
 
 def test_a_lock_that_could_not_be_written_is_not_given(world: World) -> None:
     assert world.locked(world.first, 1) == [1]
-    world.master.refusal = "too few in sync"
+    world.master.refuses = "too few in sync"
 
     assert world.locked(world.first, 0, 1) == [1]
     assert world.first.answers[-1].remark == "too few in sync"
-    world.master.refusal = ""
+    world.master.refuses = ""
     assert world.locked(world.second, 0) == [0]
 
 

@@ -112,12 +112,12 @@ def test_a_slave_takes_no_commit_and_tells_no_offset(world: SmallSet) -> None:
 
 
 def test_a_commit_that_could_not_be_written_is_refused_with_the_reason(world: SmallSet) -> None:
-    world.master.refusal = "the disk is full"
+    world.master.refuses = "the disk is full"
     world.client.commit(5)
     world.settle()
 
     assert [(answer.code, answer.remark) for answer in world.client.answers] == [(BUSY, "the disk is full")]
-    world.master.refusal = ""
+    world.master.refuses = ""
     assert code(world.client.query()) == NOT_FOUND
 
 
@@ -392,10 +392,10 @@ def test_a_reset_is_told_once_even_if_its_end_could_not_be_written_at_first(worl
     world.client.beat()
     reset(world, timestamp=2_500)
     assert world.master.offsets.take_reset("g", "T", 0, 5) == 2
-    world.master.refusal = "too few in sync"
+    world.master.refuses = "too few in sync"
     world.settle()
     assert world.master.offsets.take_reset("g", "T", 0, 3) is None
-    world.master.refusal = ""
+    world.master.refuses = ""
     world.settle()
 
     assert world.records()[-1]["groups"] == {"g": {"resets": {"T": {"0": NO_RESET}}}}
@@ -409,10 +409,10 @@ def test_a_newer_reset_is_not_ended_with_the_older_one(world: SmallSet) -> None:
     world.client.beat()
     reset(world, timestamp=2_500)
     assert world.master.offsets.take_reset("g", "T", 0, 5) == 2
-    world.master.refusal = "too few in sync"
+    world.master.refuses = "too few in sync"
     world.time.run(COMMIT_INTERVAL_MS)
     world.client.ask(222, topic="T", group="g", timestamp=1_500)
-    world.master.refusal = ""
+    world.master.refuses = ""
     world.settle()
 
     assert world.master.offsets.take_reset("g", "T", 0, 5) == 1

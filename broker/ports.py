@@ -1,5 +1,5 @@
 """
-What the rooms that serve consumers ask of the replica around them.
+What the rooms of a broker ask of the replica around them.
 
 Here: appends of the broker itself, the replica's place in its set. Not here: the folds (``broker.folds.ports``), the
 listen port (``broker.handlers``).
@@ -7,9 +7,10 @@ listen port (``broker.handlers``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.controller.contract.ids import MasterEpoch
 
 
@@ -39,7 +40,16 @@ class Standing(Protocol):
 
 
 class Appender(Protocol):
-    """Appends messages that the broker itself writes: offsets, retries."""
+    """Appends messages that the broker itself writes: offsets, deliveries, what groups refused."""
+
+    @property
+    def full_disk(self) -> str:
+        """Why the disk takes no sends of clients; empty: it does. The broker's own are taken."""
+        ...
+
+    def refusal(self) -> str:
+        """Why nothing would be appended now, whatever it is; empty: it would."""
+        ...
 
     def append(
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
@@ -49,5 +59,14 @@ class Appender(Protocol):
 
         ``on_outcome`` runs once, on the loop, perhaps before this returns: empty = confirmed, else why it is not known
         to be (refused, or its epoch ended).
+        """
+        ...
+
+    def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
+        """
+        Append all of them, in one segment, or none.
+
+        Returns why none is in the log, for certain. Empty: all are, and ``on_outcome`` runs once, in a later turn of
+        the loop: empty = confirmed, else why it is not known whether they will be.
         """
         ...
