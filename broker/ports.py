@@ -1,17 +1,19 @@
 """
 What the rooms of a broker ask of the replica around them.
 
-Here: appends of the broker itself, the replica's place in its set. Not here: the folds (``broker.folds.ports``), the
-listen port (``broker.handlers``).
+Here: appends of the broker itself, the replica's place in its set, and what all rooms share. Not here: the folds
+(``broker.folds.ports``), the listen port (``broker.handlers``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.values import Frozen
 
 
 class Standing(Protocol):
@@ -70,3 +72,19 @@ class Appender(Protocol):
         the loop: empty = confirmed, else why it is not known whether they will be.
         """
         ...
+
+
+class Around(Frozen):
+    """What is around each room of one replica."""
+
+    folds: Folds
+    appender: Appender
+    standing: Standing
+    near_bytes: int
+    """Records further behind confirm are not in memory."""
+    now_ms: Callable[[], int]
+    """Monotonic."""
+    on_damaged: Callable[[str], None]
+    """Hears why a queue names other records than its own: it is to be built anew."""
+    version: Callable[[int], Mapping[str, int]]
+    """Makes RocketMQ's version of a table out of a count of its changes."""

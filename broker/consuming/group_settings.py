@@ -12,13 +12,14 @@ Rule 3: as for topics, an order counts when it is confirmed (``topics``, rules 4
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
 from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import encode
 from rollcall_ha.broker.protocol.topics import (
@@ -41,10 +42,9 @@ _DELETED: Final = GroupRow(is_deleted=True)
 class GroupSettings:
     """The settings of all groups of one replica. On the loop thread."""
 
-    def __init__(self, log: ConsumerLog, *, version: Callable[[int], Mapping[str, int]]) -> None:
-        """``version`` as of ``Topics``."""
+    def __init__(self, at: Around, log: ConsumerLog) -> None:
+        self._at = at
         self._log = log
-        self._version = version
 
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
@@ -107,4 +107,4 @@ class GroupSettings:
 
     def _list(self, _: RemotingConnection, __: Frame) -> Reply:
         known = self._log.known
-        return Reply(body=encode(group_table(self.all(), self._version(known.orders + len(known.groups)))))
+        return Reply(body=encode(group_table(self.all(), self._at.version(known.orders + len(known.groups)))))

@@ -35,7 +35,7 @@ from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.handlers.ports import Responder
-from rollcall_ha.broker.ports import Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     Facts,
@@ -69,17 +69,13 @@ _NOT_ALL_KNOWN: Final = Refused(
 class Groups:
     """The groups of one replica; implements ``pulls.Subscriptions``. On the loop thread."""
 
-    def __init__(
-        self, log: ConsumerLog, *, standing: Standing, settings: GroupSettings, now_ms: Callable[[], int]
-    ) -> None:
-        """``now_ms`` is monotonic."""
+    def __init__(self, at: Around, log: ConsumerLog, settings: GroupSettings) -> None:
         self.table: GroupTable[RemotingConnection] = GroupTable()
+        self._at = at
         self._log = log
-        self._standing = standing
         self._settings = settings
-        self._now_ms = now_ms
         self._was_master = False
-        self._role_since_ms = self._expired_ms = now_ms()
+        self._role_since_ms = self._expired_ms = at.now_ms()
         self._locks = LockTimes(self._role_since_ms)
         self._due: dict[str, bool] = {}
         """Groups that may be others than the log remembers, and whether their members must hear."""
@@ -105,7 +101,7 @@ class Groups:
         language = frame.language if frame.language in LANGUAGES else "OTHER"
         refusals = []
         for consumer in beat.consumer_data_set or ():
-            member = Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._now_ms())
+            member = Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._at.now_ms())
             group, has_subscriptions = consumer.group_name, not beat.without_sub
             news = self.table.hear(connection, group, member, consumer.facts(), has_subscriptions=has_subscriptions)
             if isinstance(news, str):
@@ -130,7 +126,7 @@ class Groups:
 
     def tick(self) -> None:
         """Once a second: silent members, news that were held back, the end of a new master's grace."""
-        now_ms, is_known = self._now_ms(), self._log.follow()
+        now_ms, is_known = self._at.now_ms(), self._log.follow()
         self._note_role()
         if now_ms - self._expired_ms >= EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
@@ -150,10 +146,10 @@ class Groups:
             self._list_now(group).give(connection, frame)
 
     def _note_role(self) -> bool:
-        is_master = self._standing.is_master
+        is_master = self._at.standing.is_master
         if is_master != self._was_master:
             self._was_master = is_master
-            self._role_since_ms = self._now_ms()
+            self._role_since_ms = self._at.now_ms()
             self._locks = LockTimes(self._role_since_ms)
             self.table.left = {} if is_master else None
             self._due = dict.fromkeys(self.table.names, False) | self._due
@@ -162,12 +158,12 @@ class Groups:
     def _note_changed(self, group: str, *, must_tell: bool = True) -> None:
         """The group is another one: its members and the log are to hear it (rule 2)."""
         self._due[group] = must_tell or self._due.get(group, False)
-        if self._now_ms() - self._settled_ms.get(group, -PACE_MS) >= PACE_MS:
+        if self._at.now_ms() - self._settled_ms.get(group, -PACE_MS) >= PACE_MS:
             self._settle(group, is_known=self._log.follow())
 
     def _settle(self, group: str, *, is_known: bool) -> None:
         is_master = self._note_role()
-        self._settled_ms[group] = self._now_ms()
+        self._settled_ms[group] = self._at.now_ms()
         if self._due.pop(group):
             self._tell(group)
         if not is_master:
@@ -252,7 +248,7 @@ class Groups:
         if self._log.follow() or len(self._asking) >= LIST_WAITERS_MAX:
             return self._list_now(group)
         # A longer name is no group's either.
-        self._asking.append((self._now_ms() + LIST_WAIT_MS_MAX, connection, kept(frame), group[:256]))
+        self._asking.append((self._at.now_ms() + LIST_WAIT_MS_MAX, connection, kept(frame), group[:256]))
         return None
 
     def _list_now(self, group: str) -> Reply:
@@ -295,7 +291,7 @@ class Groups:
         self._note_role()
         if busy := self._log.why_unknown():
             return Reply(ClientResult.SYSTEM_BUSY, busy)
-        queues = [queue for queue in asked.mq_set if queue.broker_name == self._standing.broker_name]
+        queues = [queue for queue in asked.mq_set if queue.broker_name == self._at.standing.broker_name]
         act = self._grant if frame.code == ClientCode.LOCK_BATCH_MQ else self._release
         change, answer = act(asked.consumer_group, asked.client_id, queues)
         request = kept(frame)
@@ -311,7 +307,7 @@ class Groups:
     ) -> tuple[GroupChange, Callable[[str], Reply]]:
         """The change that the log has to take, and the answer that follows on its outcome."""
         held, free = [], []
-        now_ms, is_proved = self._now_ms(), self._log.is_proved(LOCK_PROOF_MS) and not self._log.is_doubtful
+        now_ms, is_proved = self._at.now_ms(), self._log.is_proved(LOCK_PROOF_MS) and not self._log.is_doubtful
         for queue in queues:
             holder, is_confirmed = self._holder(group, queue)
             name = group, queue.topic, queue.queue_id
@@ -327,7 +323,7 @@ class Groups:
             # Not confirmed, a grant may be taken back by a failover: its queue is not in the list.
             granted = [] if reason else free
             for queue in granted:
-                self._locks.hear((group, queue.topic, queue.queue_id), client_id, self._now_ms())
+                self._locks.hear((group, queue.topic, queue.queue_id), client_id, self._at.now_ms())
             return Reply(remark=reason, body=encode({"lockOKMQSet": held + granted}))
 
         return _holders(free, client_id), answer

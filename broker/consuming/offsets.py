@@ -24,9 +24,9 @@ from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, O
 from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
-from rollcall_ha.broker.folds.ports import Folds, QueueKey
+from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder, Topics
-from rollcall_ha.broker.ports import Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import (
     MessageQueue,
@@ -48,22 +48,16 @@ class Offsets:
 
     def __init__(
         self,
+        at: Around,
         log: ConsumerLog,
         *,
-        folds: Folds,
-        records: Folds,
-        standing: Standing,
         topics: Topics,
-        near_bytes: int,
         wake: Callable[[Sequence[QueueKey]], None],
     ) -> None:
-        """``wake`` lets the pulls that wait at these queues look again; ``near_bytes`` as for ``Pulls``."""
+        """``wake`` lets the pulls that wait at these queues look again."""
+        self._at = at
         self._log = log
-        self._folds = folds
-        self._records = records
-        self._standing = standing
         self._topics = topics
-        self._near_bytes = near_bytes
         self._wake = wake
 
     def responders(self) -> dict[int, Responder]:
@@ -132,7 +126,7 @@ class Offsets:
         asked = parse_offset(frame)
         if asked.commit_offset is None:
             return Reply(ClientResult.INVALID_PARAMETER, "commitOffset of a group is needed")
-        if not self._standing.is_master:
+        if not self._at.standing.is_master:
             return Reply(ClientResult.SYSTEM_BUSY, self._log.why_unknown())
         row = self._topics.find(asked.topic)
         queue_count = 0 if row is None else row.queue_count
@@ -190,9 +184,9 @@ class Offsets:
 
         Raises ``OSError``.
         """
-        queue = self._folds.queue(asked.topic.encode(), asked.queue_id)
+        queue = self._at.folds.queue(asked.topic.encode(), asked.queue_id)
         unit = queue.units(0, 1) if queue is not None and queue.min_offset == 0 else b""
-        return bool(unit) and self._records.confirm_offset - UNIT.unpack(unit)[0] <= self._near_bytes
+        return bool(unit) and self._at.folds.confirm_offset - UNIT.unpack(unit)[0] <= self._at.near_bytes
 
     # --- 222 ---------------------------------------------------------------------------------------------------------
 
@@ -204,7 +198,7 @@ class Offsets:
             targets = Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         if isinstance(targets, Reply):
             return targets
-        name, request = self._standing.broker_name, kept(frame)
+        name, request = self._at.standing.broker_name, kept(frame)
         body = encode_offset_table({MessageQueue(name, queue_id, asked.topic): to for queue_id, to in targets.items()})
 
         def give(reason: str) -> None:
@@ -224,19 +218,19 @@ class Offsets:
             remark = f"group {asked.group} has neither members nor offsets: nothing to reset"
             return Reply(ClientResult.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         topic, targets = asked.topic.encode(), {}
-        queue_ids = [each for each in self._folds.queue_ids(topic) if asked.queue_id in (-1, each)]
+        queue_ids = [each for each in self._at.folds.queue_ids(topic) if asked.queue_id in (-1, each)]
         if len(queue_ids) > RESET_QUEUES_MAX:
             remark = f"{asked.topic} has {len(queue_ids)} queues; {RESET_QUEUES_MAX} are reset at once: name a queueId"
             return Reply(ClientResult.INVALID_PARAMETER, remark)
         for queue_id in queue_ids:
-            queue = self._folds.queue(topic, queue_id)
+            queue = self._at.folds.queue(topic, queue_id)
             if queue is None:
                 continue
             to = asked.offset if asked.queue_id == queue_id else -1
             if to == -1 and asked.timestamp < 0:
                 to = queue.max_offset
             elif to == -1:
-                to = QueueReader(queue, self._records, (topic, queue_id)).search(asked.timestamp, is_upper=False)
+                to = QueueReader(queue, self._at.folds, (topic, queue_id)).search(asked.timestamp, is_upper=False)
             if not queue.min_offset <= to <= queue.max_offset:
                 remark = f"offset {to} is not within {queue.min_offset} and {queue.max_offset}"
                 return Reply(ClientResult.SYSTEM_ERROR, remark)

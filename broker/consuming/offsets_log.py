@@ -43,8 +43,8 @@ from rollcall_ha.broker.consuming.offsets_core import (
     merge,
 )
 from rollcall_ha.broker.folds.consume_queue import UNIT
-from rollcall_ha.broker.folds.ports import Folds, Queue, QueueKey
-from rollcall_ha.broker.ports import Appender, Standing
+from rollcall_ha.broker.folds.ports import Queue, QueueKey
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
 from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -94,32 +94,19 @@ class ConsumerLog:
 
     def __init__(
         self,
+        at: Around,
         *,
-        folds: Folds,
-        records: Folds,
-        appender: Appender,
-        standing: Standing,
-        now_ms: Callable[[], int],
         after: Callable[[int, Callable[[], None]], object],
-        on_damaged: Callable[[str], None] = lambda _: None,
         again_bytes: int = AGAIN_BYTES,
     ) -> None:
-        """
-        ``now_ms`` is monotonic; ``after`` runs a function so many ms later, on the loop, never at once. ``on_damaged``
-        hears once why the topic's queue names other records: it is to be built anew.
-        """
+        """``after`` runs a function so many ms later, on the loop, never at once."""
         self.known = Consumers()
         self.trouble = ""
         """Why the topic cannot be read on; empty: it can."""
         self.is_all_known = False
         """By the last ``follow``, which each tick calls."""
-        self._folds = folds
-        self._records = records
-        self._appender = appender
-        self._standing = standing
-        self._now_ms = now_ms
+        self._at = at
         self._after = after
-        self._on_damaged = on_damaged
         self._damage = ""
         """The one that was told; empty: all could be read since then."""
         self._again_bytes = again_bytes
@@ -132,25 +119,25 @@ class ConsumerLog:
         self._on_way: _Batch | None = None
         self._is_timed = self._is_due = self._is_again_wanted = False
         self._again: _Again | None = None
-        self._told_again_ms = now_ms()
+        self._told_again_ms = at.now_ms()
         self._written_ms = 0
         self._proved_ms: int | None = None
         self._written_epoch = self._sure_epoch = NO_EPOCH
-        folds.subscribe_grown(self._note_grown)
+        at.folds.subscribe_grown(self._note_grown)
 
     @property
     def is_whole(self) -> bool:
         """Whether ``known`` is all that was ever said: a log that begins in the middle lacks groups (rule 5)."""
         # Without any record of the topic, such a log would look as if there had never been a group.
-        return self._start <= self.known.since and (self._next > 0 or self._folds.knows_all)
+        return self._start <= self.known.since and (self._next > 0 or self._at.folds.knows_all)
 
     def kept_from(self) -> int:
         """First byte of the log that a rebuild reads; that of the log while it is not known. Raises ``OSError``."""
         if not self.follow():
-            return self._records.min_offset
-        queue = self._folds.queue(TOPIC, 0)
+            return self._at.folds.min_offset
+        queue = self._at.folds.queue(TOPIC, 0)
         unit = b"" if queue is None else queue.units(max(self.known.since, queue.min_offset), 1)
-        return UNIT.unpack(unit)[0] if unit else self._records.confirm_offset
+        return UNIT.unpack(unit)[0] if unit else self._at.folds.confirm_offset
 
     def tell_again(self) -> None:
         """All groups, at the next tick: the log is to lose what ``kept_from`` says."""
@@ -194,15 +181,15 @@ class ConsumerLog:
 
     def why_unknown(self) -> str:
         """Why what is known may be told to nobody (rule 3); empty: it may, and can be changed."""
-        if not self._standing.is_master:
-            return f"this replica of {self._standing.broker_name} is not the master: ask the route, and retry there"
+        if not self._at.standing.is_master:
+            return f"this replica of {self._at.standing.broker_name} is not the master: ask the route, and retry there"
         if not self.follow():
             return self.trouble or "this replica does not know all that is confirmed yet; ask again in a moment"
         return ""
 
     def is_proved(self, within_ms: int) -> bool:
         """Whether a record that was written ``within_ms`` was confirmed: another master came later, if at all."""
-        return self._proved_ms is not None and self._now_ms() - self._proved_ms <= within_ms
+        return self._proved_ms is not None and self._at.now_ms() - self._proved_ms <= within_ms
 
     @property
     def is_doubtful(self) -> bool:
@@ -210,11 +197,11 @@ class ConsumerLog:
         Whether the log may have a record that is not known and may yet be confirmed: one of this master, which heard a
         reason instead, or of the last one. An order then needs a record of its own, even if it says what is known.
         """
-        return self._sure_epoch != self._standing.master_epoch
+        return self._sure_epoch != self._at.standing.master_epoch
 
     def _follow(self) -> bool:
-        left_bytes = self._folds.catch_up()
-        queue = self._folds.queue(TOPIC, 0)
+        left_bytes = self._at.folds.catch_up()
+        queue = self._at.folds.queue(TOPIC, 0)
         if queue is None:
             # With bytes left, or while a cut goes on, it only is not there yet.
             if not left_bytes and self._next:
@@ -223,7 +210,7 @@ class ConsumerLog:
         return self._take(queue) and not left_bytes
 
     def _note_grown(self, keys: Sequence[QueueKey]) -> None:
-        queue = self._folds.queue(TOPIC, 0) if (TOPIC, 0) in keys else None
+        queue = self._at.folds.queue(TOPIC, 0) if (TOPIC, 0) in keys else None
         if queue is not None:
             self._take(queue)
 
@@ -237,7 +224,7 @@ class ConsumerLog:
             if not isinstance(error, OSError) and self._damage != self.trouble:
                 self._damage = damage = self.trouble
                 # Not within this call: it may come out of the folds, which are taking in other records.
-                self._after(1, lambda: self._on_damaged(damage))
+                self._after(1, lambda: self._at.on_damaged(damage))
             return False
         self.trouble = ""
         if not is_all and not self._is_going_on:
@@ -273,9 +260,9 @@ class ConsumerLog:
 
     def _read(self, place: int, size: int, queue_offset: int) -> bytes | None:
         """The body of one record; None: its place is below the log's beginning. Raises ``RecordError``."""
-        if place < self._records.min_offset:
+        if place < self._at.folds.min_offset:
             return None
-        view = self._records.record(place, size)
+        view = self._at.folds.record(place, size)
         if view is None:
             raise RecordError(f"{size} bytes at {place} are not in the log")
         with view:
@@ -293,7 +280,7 @@ class ConsumerLog:
         if not unit:
             return True
         place, size, _ = UNIT.unpack(unit)
-        view = self._records.record(place, size) if place >= self._records.min_offset else None
+        view = self._at.folds.record(place, size) if place >= self._at.folds.min_offset else None
         return view is None or bytes(view[:88]) == self._mark
 
     def _begin(self, queue: Queue) -> None:
@@ -317,7 +304,7 @@ class ConsumerLog:
 
     def note(self, group: str, change: GroupChange, on_outcome: OnOutcome | None = None) -> str:
         """Write ``change`` with the next record; returns why it will not be, empty: it is gathered."""
-        if not self._standing.is_master:
+        if not self._at.standing.is_master:
             return self.why_unknown()
         batch, known = self._gathered, self.known
         cost_bytes = change.cost_bytes + (0 if group in batch.groups else NAME_BYTES_MAX)
@@ -341,7 +328,7 @@ class ConsumerLog:
 
     def note_topic(self, topic: str, row: TopicRow, on_outcome: OnOutcome) -> str:
         """As ``note``, of a topic."""
-        if not self._standing.is_master:
+        if not self._at.standing.is_master:
             return self.why_unknown()
         known, gathered = self.known.topics, self._gathered.topics
         if refusal := self._no_room(TOPIC_BYTES_MAX):
@@ -383,7 +370,7 @@ class ConsumerLog:
         """Once a second: what is confirmed, and whether it is time to tell all groups again (rule 5)."""
         # On slaves too: one that has started again would begin to read when it is elected, while clients wait.
         is_known = self.follow()
-        if not self._standing.is_master:
+        if not self._at.standing.is_master:
             self._again = None
         elif is_known and self._again is None and self._on_way is None and self._is_again_due():
             names = [*((False, group) for group in self.known.groups), *((True, topic) for topic in self.known.topics)]
@@ -392,7 +379,7 @@ class ConsumerLog:
             self._set_timer()
 
     def _is_again_due(self) -> bool:
-        is_old = bool(self._next) and (self._is_again_wanted or self._now_ms() - self._told_again_ms >= AGAIN_MS)
+        is_old = bool(self._next) and (self._is_again_wanted or self._at.now_ms() - self._told_again_ms >= AGAIN_MS)
         return is_old or not self.is_whole or self._next - self.known.since >= AGAIN_RECORDS
 
     def _set_timer(self) -> None:
@@ -413,9 +400,9 @@ class ConsumerLog:
         batch, self._gathered = self._gathered, _Batch()
         since, groups, topics = self._next_again()
         body = encode_record(Record(since, batch.groups, groups, batch.topics, topics))
-        self._on_way, self._written_ms = batch, self._now_ms()
-        self._written_epoch = self._standing.master_epoch
-        self._appender.append(TOPIC, 0, body, b"", self._end_batch)
+        self._on_way, self._written_ms = batch, self._at.now_ms()
+        self._written_epoch = self._at.standing.master_epoch
+        self._at.appender.append(TOPIC, 0, body, b"", self._end_batch)
 
     def _next_again(self) -> tuple[int, dict[str, GroupChange], dict[str, TopicRow]]:
         """``since`` of the next record, and the groups and topics that it tells again."""
@@ -449,7 +436,7 @@ class ConsumerLog:
         if again is not None:
             again.left = again.left[: len(again.left) - again.under_way]
             if not again.left and not reason:
-                self._told_again_ms = self._now_ms()
+                self._told_again_ms = self._at.now_ms()
             # Going on without its confirm, ``since`` would promise groups that no record has told again: the next tick
             # begins anew.
             if not again.left or reason:

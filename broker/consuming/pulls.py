@@ -24,9 +24,8 @@ from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReader, nothing
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.waiting import WaitingPull, WaitingPulls
-from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder, Topics
-from rollcall_ha.broker.ports import Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import (
     FLAG_COMMIT,
@@ -98,33 +97,21 @@ class Pulls:
 
     def __init__(
         self,
+        at: Around,
         *,
-        folds: Folds,
-        records: Folds,
-        standing: Standing,
         subscriptions: Subscriptions,
         topics: Topics,
         offsets: GroupOffsets,
         log_ends: Callable[[], LogEnds],
-        on_damaged: Callable[[str], None],
-        near_bytes: int,
     ) -> None:
-        """
-        ``on_damaged`` hears at each look why a queue is damaged. Records further than ``near_bytes`` behind confirm are
-        not in memory.
-        """
         self.counters = PullCounters()
         self.waiting = WaitingPulls(self._retry, self._expire)
-        self._folds = folds
-        self._records = records
-        self._standing = standing
+        self._at = at
         self._subscriptions = subscriptions
         self._topics = topics
         self._offsets = offsets
         self._log_ends = log_ends
-        self._on_damaged = on_damaged
-        self._near_bytes = near_bytes
-        folds.subscribe_grown(self.waiting.wake)
+        at.folds.subscribe_grown(self.waiting.wake)
 
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
@@ -165,7 +152,7 @@ class Pulls:
         return True
 
     def _expire(self, pull: WaitingPull) -> None:
-        queue = self._folds.queue(*pull.key)
+        queue = self._at.folds.queue(*pull.key)
         lowest, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self._answer(pull, Found(ClientResult.PULL_NOT_FOUND, pull.offset, "", lowest, end))
 
@@ -189,21 +176,21 @@ class Pulls:
         # A pull that waits is woken by what is taken in.
         is_end = found.code == ClientResult.PULL_NOT_FOUND and request.wait_ms <= 0
         if is_end or found.code == ClientResult.PULL_OFFSET_MOVED:
-            behind_bytes = self._folds.catch_up()
+            behind_bytes = self._at.folds.catch_up()
             found = self._look_once(pull, filter_)
             if found.code in _AT_AN_END and behind_bytes:
                 # Told that this is busy, Java makes a pause of 1 s, Go of 3 s; held, they hear when there is more.
                 is_held = request.wait_ms > 0 and pull.offset >= found.max_offset
                 code = ClientResult.PULL_NOT_FOUND if is_held else ClientResult.SYSTEM_BUSY
                 found = Found(code, pull.offset, _behind(behind_bytes))
-            elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and not self._folds.knows_all:
+            elif found.code == ClientResult.PULL_OFFSET_MOVED and not found.max_offset and not self._at.folds.knows_all:
                 found = Found(ClientResult.SYSTEM_ERROR, pull.offset, self._unseen())
         if found.damage:
             self._tell_damage(found.damage)
         return found
 
     def _admit(self, pull: WaitingPull) -> Filter | Refused:
-        request, standing = pull.request, self._standing
+        request, standing = pull.request, self._at.standing
         if not standing.serves_reads:
             replica = f"this replica of {standing.broker_name} is not its master, nor one that may be read from"
             return Refused(ClientResult.SYSTEM_BUSY, f"{replica}; pull from the master")
@@ -236,17 +223,17 @@ class Pulls:
         return Refused(ClientResult.INVALID_PARAMETER, remark)
 
     def _look_once(self, pull: WaitingPull, filter_: Filter) -> Found:
-        queue = self._folds.queue(*pull.key)
+        queue = self._at.folds.queue(*pull.key)
         if queue is None:
             return nothing(pull.offset)
-        reader, messages = QueueReader(queue, self._records, pull.key), pull.request.max_msg_nums
+        reader, messages = QueueReader(queue, self._at.folds, pull.key), pull.request.max_msg_nums
         try:
-            return reader.look(pull.offset, filter_, messages=messages, near_bytes=self._near_bytes)
+            return reader.look(pull.offset, filter_, messages=messages, near_bytes=self._at.near_bytes)
         except OSError as error:
             return Found(ClientResult.SYSTEM_ERROR, pull.offset, _unreadable(error))
 
     def _answer(self, pull: WaitingPull, found: Found) -> None:
-        if found.code == ClientResult.PULL_OFFSET_MOVED and not self._standing.is_master:
+        if found.code == ClientResult.PULL_OFFSET_MOVED and not self._at.standing.is_master:
             found.code, found.next_offset = ClientResult.PULL_RETRY_IMMEDIATELY, pull.request.queue_offset
         data = pull_answer(
             pull.opaque,
@@ -283,13 +270,13 @@ class Pulls:
         """Raises ``QueueDamaged``, ``OSError``."""
         key = (question.topic.encode(), question.queue_id)
         is_log_end = code == ClientCode.GET_MAX_OFFSET and question.committed == "false"
-        behind_bytes = 0 if is_log_end else self._folds.catch_up()
+        behind_bytes = 0 if is_log_end else self._at.folds.catch_up()
         if behind_bytes:
             return Reply(ClientResult.SYSTEM_BUSY, _behind(behind_bytes))
-        queue, ends = self._folds.queue(*key), self._log_ends()
+        queue, ends = self._at.folds.queue(*key), self._log_ends()
         # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
         # queue that has thousands, and a consumer would begin there again.
-        if not self._folds.knows_all and not (ends.has(*key) if is_log_end else queue is not None):
+        if not self._at.folds.knows_all and not (ends.has(*key) if is_log_end else queue is not None):
             return Reply(ClientResult.SYSTEM_ERROR, self._unseen())
         if is_log_end:
             return ends.max_offset(*key)
@@ -301,17 +288,17 @@ class Pulls:
             return queue.max_offset
         if code == ClientCode.GET_MIN_OFFSET:
             return queue.min_offset
-        reader = QueueReader(queue, self._records, key)
+        reader = QueueReader(queue, self._at.folds, key)
         if code == ClientCode.GET_EARLIEST_MSG_STORETIME:
             return reader.earliest_ms()
         return reader.search(question.timestamp or 0, is_upper=question.boundary_type.lower() == "upper")
 
     def _tell_damage(self, damage: str) -> None:
         self.counters.damaged += 1
-        self._on_damaged(damage)
+        self._at.on_damaged(damage)
 
     def _unseen(self) -> str:
-        return f"this replica's log begins at {self._records.min_offset}, behind all of that queue; ask the master"
+        return f"this replica's log begins at {self._at.folds.min_offset}, behind all of that queue; ask the master"
 
 
 def _behind(behind_bytes: int) -> str:

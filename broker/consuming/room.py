@@ -29,6 +29,7 @@ from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.own_sends import OwnSends
 from rollcall_ha.broker.handlers.ports import Gate, Responder
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.topics import data_version
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -83,90 +84,43 @@ class ConsumerRoom:
         self.appender, self.standing = appender, standing
         self._folds = folds
         self._was_serving = standing.is_master, standing.serves_reads
-        self._since_ms = about.wall_ms()
+        since_ms = about.wall_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self.consumers = ConsumerLog(
+        at = Around(
             folds=folds,
-            records=folds,
             appender=appender,
             standing=standing,
-            now_ms=now_ms,
-            after=_after,
-            on_damaged=folds.build_anew,
-        )
-        self.topics = self._new_topics()
-        self.offsets = Offsets(
-            self.consumers,
-            folds=folds,
-            records=folds,
-            standing=standing,
-            topics=self.topics,
             near_bytes=NEAR_BYTES,
+            now_ms=now_ms,
+            on_damaged=folds.build_anew,
+            version=lambda changes: data_version(changes, standing.master_epoch, since_ms),
+        )
+        self.consumers = consumers = ConsumerLog(at, after=_after)
+        self.topics = topics = Topics(at, consumers)
+        self.offsets = Offsets(
+            at,
+            consumers,
+            topics=topics,
             wake=lambda keys: self.pulls.waiting.wake(keys),  # noqa: PLW0108 (pulls are made with these offsets)
         )
-        self._settings = GroupSettings(self.consumers, version=self._version)
-        self.groups = Groups(self.consumers, standing=standing, settings=self._settings, now_ms=now_ms)
-        self.pulls = Pulls(
-            folds=folds,
-            records=folds,
-            standing=standing,
-            subscriptions=self.groups,
-            topics=self.topics,
-            offsets=self.offsets,
-            log_ends=lambda: log.queues,
-            on_damaged=folds.build_anew,
-            near_bytes=NEAR_BYTES,
-        )
+        self._settings = GroupSettings(at, consumers)
+        self.groups = groups = Groups(at, consumers, self._settings)
+        self.pulls = Pulls(at, subscriptions=groups, topics=topics, offsets=self.offsets, log_ends=lambda: log.queues)
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
         self._queries = Queries(folds.index, folds)
-        self._tools = self._new_tools(about, put_total, now_ms)
-        self._back = self._new_back(appender, limits)
-        self.deliveries = Deliveries(
-            folds=folds,
-            appender=appender,
-            standing=standing,
-            limits=limits,
-            near_bytes=NEAR_BYTES,
-            now_ms=wall_ms,
-            on_damaged=folds.build_anew,
-        )
-
-    def _new_topics(self) -> Topics:
-        return Topics(
-            self.consumers,
-            folds=self._folds,
-            records=self._folds,
-            standing=self.standing,
-            version=self._version,
-            near_bytes=NEAR_BYTES,
-        )
-
-    def _new_back(self, appender: OwnSends, limits: Limits) -> SendBack:
-        return SendBack(
-            records=self._folds,
-            appender=appender,
-            standing=self.standing,
-            limits=limits,
-            absence=self.groups.absence,
-            retry_times_max=self.retry_times_max,
-        )
-
-    def _new_tools(self, about: About, put_total: Callable[[], int], now_ms: Callable[[], int]) -> Tools:
-        return Tools(
-            self.consumers,
-            groups=self.groups,
-            topics=self.topics,
-            folds=self._folds,
-            records=self._folds,
-            broker_name=self.standing.broker_name,
+        self._tools = Tools(
+            at,
+            consumers,
+            groups=groups,
+            topics=topics,
             about=about,
-            near_bytes=NEAR_BYTES,
             put_total=put_total,
             pulled_total=lambda: self.pulls.counters.messages,
-            now_ms=now_ms,
         )
+        self._back = SendBack(at, limits=limits, absence=groups.absence, retry_times_max=self.retry_times_max)
+        self.deliveries = Deliveries(at, folds=folds, limits=limits, now_ms=wall_ms)
 
     @property
     def responders(self) -> dict[int, Responder]:
@@ -210,10 +164,6 @@ class ConsumerRoom:
     def retry_times_max(self, group: str) -> int:
         """How often a group is given a message again that it refuses, unless it says a number."""
         return self._settings.of(group).retry_max_times
-
-    def _version(self, changes: int) -> dict[str, int]:
-        """RocketMQ's version of a table; another process, another time."""
-        return data_version(changes, self.standing.master_epoch, self._since_ms)
 
     def start(self) -> None:
         """The clock of what expires."""

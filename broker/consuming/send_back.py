@@ -21,10 +21,9 @@ from typing import Final
 from rollcall_ha.broker.consuming.reading import copy_record
 from rollcall_ha.broker.consuming.replies import Reply, kept, responder
 from rollcall_ha.broker.delaying.records import Limits, sent_back
-from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, check_body, record_bytes
-from rollcall_ha.broker.ports import Appender, Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import BackFields, parse_back
 from rollcall_ha.broker.protocol.delays import SCHEDULE_TOPIC, DelayError
@@ -48,10 +47,8 @@ class SendBack:
 
     def __init__(
         self,
+        at: Around,
         *,
-        records: Folds,
-        appender: Appender,
-        standing: Standing,
         limits: Limits,
         absence: Callable[[str], Refused | None],
         retry_times_max: Callable[[str], int],
@@ -60,9 +57,7 @@ class SendBack:
         self.given_back = 0
         """Confirmed since the start, dead letters included."""
         self.dead_letters = 0
-        self._records = records
-        self._appender = appender
-        self._standing = standing
+        self._at = at
         self._limits = limits
         self._absence = absence
         self._retry_times_max = retry_times_max
@@ -77,8 +72,8 @@ class SendBack:
 
     def _take(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
         asked = parse_back(frame)
-        if not self._standing.is_master:
-            return Reply(ClientResult.SYSTEM_BUSY, f"this replica of {self._standing.broker_name} is not its master")
+        if not self._at.standing.is_master:
+            return Reply(ClientResult.SYSTEM_BUSY, f"this replica of {self._at.standing.broker_name} is not its master")
         # Each name would make two queues, which are remembered for ever.
         if (absence := self._absence(asked.group)) is not None:
             return Reply(absence.code, absence.remark)
@@ -94,17 +89,17 @@ class SendBack:
         room_bytes = TURN_BYTES
         try:
             # A new master may not have taken in yet what the one before gave.
-            behind_bytes = self._records.catch_up()
+            behind_bytes = self._at.folds.catch_up()
             while self._asking and room_bytes > 0:
                 # Before the copy: refused behind it, what a link asks for in one go would stop the loop for seconds.
                 # And with a full disk the client's own copy is refused, too: its group is given the message again.
-                if refusal := self._appender.full_disk or self._appender.refusal():
+                if refusal := self._at.appender.full_disk or self._at.appender.refusal():
                     askers = [(connection, frame) for connection, frame, _ in self._asking]
                     self._asking.clear()
                     self._answer(askers, 0, refusal)
                     break
                 connection, frame, asked = self._asking.popleft()
-                record = copy_record(self._records, asked.offset)
+                record = copy_record(self._at.folds, asked.offset)
                 room_bytes -= LOOK_BYTES + len(record or b"")
                 complaint = self._gather((connection, frame), asked, record, behind_bytes)
                 if complaint and not frame.is_one_way:
@@ -118,7 +113,7 @@ class SendBack:
     def _gather(self, asker: _Asker, asked: BackFields, record: bytes | None, behind_bytes: int) -> str:
         """Into the run of this turn; returns why it is not."""
         if record is None:
-            there = f"messages lie from {self._records.min_offset} to {self._records.confirm_offset} here"
+            there = f"messages lie from {self._at.folds.min_offset} to {self._at.folds.confirm_offset} here"
             return f"no message begins at {asked.offset}; {there}, {behind_bytes} bytes are not taken in yet"
         said = asked.max_reconsume_times
         times_max = self._retry_times_max(asked.group) if said is None else said
@@ -149,7 +144,7 @@ class SendBack:
         self._drafts, self._askers, self._size_bytes = [], [], 0
         dead_letters = sum(draft.topic != SCHEDULE_TOPIC for draft in drafts)
         on_outcome: Callable[[str], None] = partial(self._answer, askers, dead_letters)
-        refusal = self._appender.append_run(drafts, on_outcome)
+        refusal = self._at.appender.append_run(drafts, on_outcome)
         if refusal:
             on_outcome(refusal)
 

@@ -20,8 +20,8 @@ from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.topics import Topics
-from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
@@ -70,33 +70,25 @@ class Tools:
 
     def __init__(
         self,
+        at: Around,
         log: ConsumerLog,
         *,
         groups: Groups,
         topics: Topics,
-        folds: Folds,
-        records: Folds,
-        broker_name: str,
         about: About,
-        near_bytes: int,
         put_total: Callable[[], int],
         pulled_total: Callable[[], int],
-        now_ms: Callable[[], int],
     ) -> None:
-        """Totals are of messages, since the start; ``now_ms`` is monotonic; ``near_bytes`` as for ``Pulls``."""
+        """Totals are of messages, since the start."""
+        self._at = at
         self._log = log
         self._groups = groups
         self._topics = topics
-        self._folds = folds
-        self._records = records
-        self._broker_name = broker_name
         self._about = about
-        self._near_bytes = near_bytes
         self._put_total = put_total
         self._pulled_total = pulled_total
-        self._now_ms = now_ms
         self._booted_at_ms = about.wall_ms()
-        self._began_ms = now_ms()
+        self._began_ms = at.now_ms()
         self._samples: deque[tuple[int, _Counts]] = deque(maxlen=max(_WINDOWS) + 1)
 
     def responders(self) -> dict[int, Responder]:
@@ -112,8 +104,8 @@ class Tools:
 
     def tick(self) -> None:
         """Once a second."""
-        if not self._samples or self._now_ms() - self._samples[-1][0] >= SAMPLE_MS:
-            self._samples.append((self._now_ms(), self._counts()))
+        if not self._samples or self._at.now_ms() - self._samples[-1][0] >= SAMPLE_MS:
+            self._samples.append((self._at.now_ms(), self._counts()))
 
     def _counts(self) -> _Counts:
         return _Counts(put=self._put_total(), pulled=self._pulled_total())
@@ -137,13 +129,13 @@ class Tools:
             "brokerVersion": str(ROCKETMQ_VERSION),
             "brokerVersionDesc": "V5_3_3",
             "commitLogDiskRatio": "-1" if share is None else f"{share:.4f}",
-            "commitLogMaxOffset": str(self._records.confirm_offset),
-            "commitLogMinOffset": str(self._records.min_offset),
-            "dispatchBehindBytes": str(self._folds.catch_up()),
+            "commitLogMaxOffset": str(self._at.folds.confirm_offset),
+            "commitLogMinOffset": str(self._at.folds.min_offset),
+            "dispatchBehindBytes": str(self._at.folds.catch_up()),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
             "getTransferredTps": self._rates(now, lambda each: each.pulled),
             "putTps": self._rates(now, lambda each: each.put),
-            "runtime": f"[ {(self._now_ms() - self._began_ms) // 1_000} s ]",
+            "runtime": f"[ {(self._at.now_ms() - self._began_ms) // 1_000} s ]",
         }
         return Reply(body=encode({"table": table}))
 
@@ -151,17 +143,17 @@ class Tools:
         rates = []
         for window in _WINDOWS:
             at_ms, past = self._samples[-min(window, len(self._samples))] if self._samples else (self._began_ms, now)
-            rates.append((count(now) - count(past)) * 1_000 / max(1, self._now_ms() - at_ms))
+            rates.append((count(now) - count(past)) * 1_000 / max(1, self._at.now_ms() - at_ms))
         return " ".join(f"{rate:.2f}" for rate in rates)
 
     def _earliest_ms(self) -> int:
         """Store time of the log's first record; -1: it has none."""
-        view = self._records.record(self._records.min_offset, _HEAD_BYTES)
-        if view is None or self._records.confirm_offset <= self._records.min_offset:
+        view = self._at.folds.record(self._at.folds.min_offset, _HEAD_BYTES)
+        if view is None or self._at.folds.confirm_offset <= self._at.folds.min_offset:
             return -1
         with view:
             size = int.from_bytes(view[:4], "big")
-        view = self._records.record(self._records.min_offset, size)
+        view = self._at.folds.record(self._at.folds.min_offset, size)
         if view is None:
             return -1
         with view:
@@ -212,10 +204,10 @@ class Tools:
                 f"{len(rows)} topics of {group} have {queues} queues; {STATS_QUEUES_MAX} are told at once: name a topic"
             )
             return Reply(ClientResult.SYSTEM_ERROR, remark)
-        times = StoreTimes(self._records, self._near_bytes)
+        name, times = self._at.standing.broker_name, StoreTimes(self._at.folds, self._at.near_bytes)
         try:
             told = [
-                (MessageQueue(self._broker_name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
+                (MessageQueue(name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
                 for topic, row in rows
                 for queue_id in range(row.read_queue_nums)
             ]
@@ -225,7 +217,7 @@ class Tools:
 
     def _progress_of(self, group: str, topic: str, queue_id: int, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""
-        queue = self._folds.queue(topic.encode(), queue_id)
+        queue = self._at.folds.queue(topic.encode(), queue_id)
         offset = self._log.known.offset(group, topic, queue_id) or 0
         stored_at_ms = 0
         if queue is not None and queue.min_offset < offset <= queue.max_offset:

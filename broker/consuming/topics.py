@@ -15,7 +15,7 @@ Rule 5: only the master takes orders, and only of who may operate the fleet (``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -24,10 +24,10 @@ from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
 from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
 from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
 from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
-from rollcall_ha.broker.folds.ports import Folds, QueueKey
+from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
-from rollcall_ha.broker.ports import Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
@@ -70,38 +70,22 @@ class TopicList(Frozen):
 class Topics:
     """The topics of one replica; implements ``handlers.ports.Topics``. On the loop thread."""
 
-    def __init__(
-        self,
-        log: ConsumerLog,
-        *,
-        folds: Folds,
-        records: Folds,
-        standing: Standing,
-        version: Callable[[int], Mapping[str, int]],
-        near_bytes: int,
-    ) -> None:
-        """
-        ``version`` makes RocketMQ's version of a table out of a count of its changes; ``near_bytes`` as for ``Pulls``.
-        """
+    def __init__(self, at: Around, log: ConsumerLog) -> None:
         self.creates = True
         """Live (docs/settings.md, ``auto_create_topics``): a send makes its topic."""
+        self._at = at
         self._log = log
-        self._folds = folds
-        self._records = records
-        self._version = version
-        self._near_bytes = near_bytes
         row, levels = USUAL, len(LEVEL_DELAYS_MS)
         self._system: dict[str, TopicRow] = {
             # mqadmin's clusterRT and sendMsgStatus send to topics with these names.
-            standing.cluster: row,
-            standing.broker_name: _ONE_QUEUE,
+            at.standing.cluster: row,
+            at.standing.broker_name: _ONE_QUEUE,
             "SELF_TEST_TOPIC": _ONE_QUEUE,
             SCHEDULE_TOPIC.decode(): TopicRow(read_queue_nums=levels, write_queue_nums=levels),
             f"{OWN}CONSUMERS": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
             f"{OWN}QUEUES": msgspec.structs.replace(_ONE_QUEUE, perm=PERM_READ),
         }
         self._default = msgspec.structs.replace(row, perm=row.perm | PERM_INHERIT)
-        self._standing = standing
 
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
@@ -159,7 +143,7 @@ class Topics:
             return row
         if topic == DEFAULT_TOPIC and self.creates:
             return self._default
-        queue_ids = self._folds.queue_ids(topic.encode())
+        queue_ids = self._at.folds.queue_ids(topic.encode())
         if topic.startswith(_WITH_GROUPS):
             count = self._retry_queues(topic)
         elif not queue_ids:
@@ -180,7 +164,7 @@ class Topics:
         found = {topic: row for topic, row in known.topics.items() if not row.is_deleted}
         # Without a route of its retries a group of RocketMQ's clients would not get them.
         others = [RETRY_PREFIX + group for group, change in known.groups.items() if change.is_there]
-        others += [topic.decode(errors="replace") for topic in self._folds.topic_names()]
+        others += [topic.decode(errors="replace") for topic in self._at.folds.topic_names()]
         is_whole = self._log.is_whole
         for topic in others:
             # Bytes that were no text have become longer ones: no name service takes such a topic.
@@ -202,13 +186,13 @@ class Topics:
         """Another one, as a rule, when ``all`` is: of what was ordered, and of what came by itself."""
         log, known = self._log, self._log.known
         ordered = known, known.orders, self.creates, log.is_whole
-        return ordered, (len(known.groups), len(self._folds.topic_names()))
+        return ordered, (len(known.groups), len(self._at.folds.topic_names()))
 
     def table(self) -> dict[str, object]:
         """RocketMQ's table of all topics."""
         known = self._log.known
         return topic_table(
-            self.all().rows, self._version(known.orders + len(known.groups) + len(self._folds.topic_names()))
+            self.all().rows, self._at.version(known.orders + len(known.groups) + len(self._at.folds.topic_names()))
         )
 
     # --- orders ------------------------------------------------------------------------------------------------------
@@ -230,13 +214,13 @@ class Topics:
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
         log, is_with_group = self._log, topic.startswith(_WITH_GROUPS)
-        busy = log.why_unknown() if self._standing.is_master else ""
+        busy = log.why_unknown() if self._at.standing.is_master else ""
         newest = log.newest_topic(topic)[0]
         row = self._usual_with_group(topic) if is_with_group else _DELETED
         # A row for each name that somebody mistypes would fill the table.
-        is_nowhere = newest is None and (is_with_group or not self._folds.queue_ids(topic.encode()))
-        is_nowhere = is_nowhere and not (self._standing.is_master and log.is_doubtful)
-        if not is_nowhere and (newest != row or self._standing.is_master):
+        is_nowhere = newest is None and (is_with_group or not self._at.folds.queue_ids(topic.encode()))
+        is_nowhere = is_nowhere and not (self._at.standing.is_master and log.is_doubtful)
+        if not is_nowhere and (newest != row or self._at.standing.is_master):
             return self._write({topic: row}, connection, frame)
         # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
         return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
@@ -281,9 +265,9 @@ class Topics:
         row = self._there(topic)
         if isinstance(row, Reply):
             return row
-        if self._folds.catch_up():
+        if self._at.folds.catch_up():
             return Reply(ClientResult.SYSTEM_BUSY, "queues are not whole yet; ask again in a moment")
-        name, times = self._standing.broker_name, StoreTimes(self._records, self._near_bytes)
+        name, times = self._at.standing.broker_name, StoreTimes(self._at.folds, self._at.near_bytes)
         try:
             queues = [
                 (MessageQueue(name, each, topic), self._ends((topic.encode(), each), times))
@@ -295,7 +279,7 @@ class Topics:
 
     def _ends(self, key: QueueKey, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""
-        queue = self._folds.queue(*key)
+        queue = self._at.folds.queue(*key)
         if queue is None or queue.max_offset <= queue.min_offset:
             offset = 0 if queue is None else queue.max_offset
             return {"lastUpdateTimestamp": 0, "maxOffset": offset, "minOffset": offset}

@@ -32,7 +32,7 @@ from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.folds.ports import Queue
 from rollcall_ha.broker.log.record import Draft, RecordDamaged, check_body
-from rollcall_ha.broker.ports import Appender, Standing
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC, DelayError
 from rollcall_ha.broker.protocol.record import RECORD_BYTES_MIN, RecordError, RecordView
 from rollcall_ha.node.telemetry import get_logger
@@ -90,31 +90,22 @@ class Deliveries:
 
     def __init__(
         self,
+        at: Around,
         *,
         folds: Dispatcher,
-        appender: Appender,
-        standing: Standing,
         limits: Limits,
-        near_bytes: int,
         now_ms: Callable[[], int],
-        on_damaged: Callable[[str], object],
     ) -> None:
-        """
-        ``now_ms`` is UTC; records further than ``near_bytes`` behind confirm are not in memory. ``on_damaged`` hears
-        why a queue names other records.
-        """
+        """``folds`` are those of ``at``; ``now_ms`` is UTC."""
         self.delivered = 0
         """Confirmed since the start of the process."""
         self.undeliverable = 0
         """Left out: they do not say where they go."""
+        self._at = at
         self._folds = folds
-        self._appender = appender
-        self._standing = standing
         self._limits = limits
         self._run_bytes_max = min(RUN_BYTES_MAX, limits.record_bytes_max // 4)
-        self._near_bytes = near_bytes
         self._now_ms = now_ms
-        self._on_damaged = on_damaged
         self._reign: _Reign | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -136,7 +127,7 @@ class Deliveries:
 
     def standing_moved(self) -> None:
         """The replica leads now, or no more; called for nothing it does nothing."""
-        if self._standing.is_master and not self._is_closed and self._timer is None:
+        if self._at.standing.is_master and not self._is_closed and self._timer is None:
             self._set_timer(GO_ON_MS)
 
     def close(self) -> None:
@@ -153,7 +144,7 @@ class Deliveries:
 
     def _turn(self) -> None:
         self._timer = None
-        if not self._is_closed and self._standing.is_master:
+        if not self._is_closed and self._at.standing.is_master:
             # First: a fault of one turn would end all deliveries of the reign.
             self._set_timer(LOOK_MS)
             self._set_timer(self._deliver())
@@ -173,7 +164,7 @@ class Deliveries:
                 # Before the append: a set of one hears of it at once.
                 reign.records_on_way += count
                 reign.bytes_on_way += size_bytes
-                refusal = self._appender.append_run(run.drafts, partial(self._heard, reign, count, size_bytes))
+                refusal = self._at.appender.append_run(run.drafts, partial(self._heard, reign, count, size_bytes))
                 if refusal:
                     reign.records_on_way -= count
                     reign.bytes_on_way -= size_bytes
@@ -189,7 +180,7 @@ class Deliveries:
 
     def _this_reign(self) -> _Reign | None:
         """None: it is not known yet what was delivered before it (rule 1)."""
-        epoch = self._standing.master_epoch
+        epoch = self._at.standing.master_epoch
         if self._reign is None or self._reign.master_epoch != epoch:
             # Deliveries of the master before may lie in the log above confirm: begun before the fold has them, this
             # reign would append them a second time.
@@ -235,7 +226,7 @@ class Deliveries:
             isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         )
         if not is_own:
-            self._on_damaged(reason)
+            self._at.on_damaged(reason)
 
     def _gather_level(self, run: _Run, index: int, queue: Queue, now_ms: int) -> None:
         """Raises ``_UNREADABLE``; ``RecordError``: the queue names another record."""
@@ -251,7 +242,7 @@ class Deliveries:
                 if wait_ms > 0:
                     run.wait_ms = min(run.wait_ms, wait_ms)
                     return
-                if self._folds.confirm_offset - place > self._near_bytes:
+                if self._folds.confirm_offset - place > self._at.near_bytes:
                     run.looks_max = FAR_RECORDS_MAX
                 is_too_long = run.size_bytes + size > self._run_bytes_max and run.drafts
                 if run.looks >= run.looks_max or is_too_long:
@@ -292,8 +283,8 @@ class Deliveries:
 
     def _waiting(self) -> tuple[int, int]:
         """How many messages wait, and for how many ms the oldest of them has been due."""
-        reign, folds = self._reign, self._folds
-        is_own = reign is not None and self._standing.is_master and reign.master_epoch == self._standing.master_epoch
+        reign, folds, standing = self._reign, self._folds, self._at.standing
+        is_own = reign is not None and standing.is_master and reign.master_epoch == standing.master_epoch
         following = reign.following if reign is not None and is_own else folds.delivered.following
         count, overdue_ms, now_ms = 0, 0, self._now_ms()
         for index, first in enumerate(following):

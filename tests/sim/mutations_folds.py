@@ -50,7 +50,7 @@ def _without_the_state(original: Function) -> Function:
 
 def _begins_at_once(_original: Function) -> Function:
     def mutated(self: Any) -> Any:
-        epoch = self._standing.master_epoch
+        epoch = self._at.standing.master_epoch
         if self._reign is None or self._reign.master_epoch != epoch:
             self._reign = _Reign(epoch, list(self._folds.delivered.following))
         return self._reign

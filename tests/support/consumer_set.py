@@ -22,6 +22,7 @@ from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
+from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.topics import data_version
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.certified import PeerCertificate
@@ -156,46 +157,28 @@ class Member:
         """Why its queues are to be built anew."""
         self._on_grown: list[Callable[[Sequence[QueueKey]], None]] = []
         log.readers.append(self)
-        self.consumers = ConsumerLog(
-            folds=self,
-            records=self,
-            appender=self,
-            standing=self,
-            now_ms=lambda: time.now_ms,
-            after=time.after,
-            on_damaged=self.damage.append,
-            again_bytes=1,  # one group per record: telling all of them takes several
-        )
-        self.topics = Topics(
-            self.consumers, folds=self, records=self, standing=self, version=_version, near_bytes=near_bytes
-        )
-        self.settings = GroupSettings(self.consumers, version=_version)
-        self.groups = Groups(self.consumers, standing=self, settings=self.settings, now_ms=lambda: time.now_ms)
-        self.offsets = Offsets(
-            self.consumers,
-            folds=self,
-            records=self,
-            standing=self,
-            topics=self.topics,
-            near_bytes=near_bytes,
-            wake=self.woken.extend,
-        )
+        at = Around(
+            folds=self, appender=self, standing=self, near_bytes=near_bytes, now_ms=lambda: time.now_ms,
+            on_damaged=self.damage.append, version=_version,
+        )  # fmt: skip
+        # One group per record: telling all of them takes several.
+        self.consumers = ConsumerLog(at, after=time.after, again_bytes=1)
+        self.topics = Topics(at, self.consumers)
+        self.settings = GroupSettings(at, self.consumers)
+        self.groups = Groups(at, self.consumers, self.settings)
+        self.offsets = Offsets(at, self.consumers, topics=self.topics, wake=self.woken.extend)
         self.tools = Tools(
+            at,
             self.consumers,
             groups=self.groups,
             topics=self.topics,
-            folds=self,
-            records=self,
-            broker_name=NAME,
             about=About(
                 config={"brokerName": NAME},
                 disk_share=lambda: self.disk_share,
                 wall_ms=lambda: 1_700_000_000_000,
             ),
-            near_bytes=near_bytes,
             put_total=lambda: len(log.records),
             pulled_total=lambda: self.pulled,
-            now_ms=lambda: time.now_ms,
         )
         self.disk_share: float | None = None
         self.pulled = 0

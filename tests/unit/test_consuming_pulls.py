@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from rollcall_ha.broker.consuming import pulls, waiting
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.pulls import Pulls
+from rollcall_ha.broker.ports import Appender, Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, Refused
 from rollcall_ha.broker.protocol.record import RecordView
@@ -41,17 +43,16 @@ class Broker:
         self.damages: list[str] = []
         self.resets: list[int] = []
         self.doubt: Refused | None = None
-        self.pulls = Pulls(
+        at = Around(
             folds=self.log,
-            records=self.log,
+            appender=cast("Appender", None),
             standing=self.standing,
-            subscriptions=self,
-            topics=self,
-            offsets=self,
-            log_ends=lambda: self.log,
-            on_damaged=self.damages.append,
             near_bytes=1_000,
+            now_ms=int,
+            on_damaged=self.damages.append,
+            version=lambda _: {},
         )
+        self.pulls = Pulls(at, subscriptions=self, topics=self, offsets=self, log_ends=lambda: self.log)
         self.responders = self.pulls.responders()
 
     def find(self, topic: str) -> TopicRow | None:

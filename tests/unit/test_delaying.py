@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollcall_ha.broker.consuming import send_back
@@ -307,7 +308,8 @@ def test_one_level_that_cannot_be_read_stopped_all_levels(
         first, _ = world.send(1), world.send(2)
         world.settle()
         damages: list[str] = []
-        monkeypatch.setattr(world.broker.room.deliveries, "_on_damaged", damages.append)
+        room = world.broker.room.deliveries
+        monkeypatch.setattr(room, "_at", msgspec.structs.replace(room._at, on_damaged=damages.append))
         read = ConsumeQueue.units
 
         def broken(queue: ConsumeQueue, start: int, count_max: int) -> bytes:
