@@ -12,7 +12,6 @@ from typing import Protocol
 
 import msgspec
 
-from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.broker.protocol.topics import TopicRow
@@ -87,22 +86,6 @@ class Topics(Protocol):
     def unsure(self) -> Refused | None:
         """Why a refusal by a topic's settings may be false: newer ones are perhaps not known yet; None: they are."""
         ...
-
-
-class UsualTopics:
-    """Implements ``Topics``: each name is a topic, with the usual queues."""
-
-    def find(self, topic: str) -> TopicRow | None:  # noqa: ARG002 (of ``Topics``)
-        return _USUAL
-
-    def absence(self, topic: str) -> Refused:
-        return Refused(ClientResult.TOPIC_NOT_EXIST, topic)
-
-    def unsure(self) -> Refused | None:
-        return None
-
-
-_USUAL = TopicRow()
 
 
 class AnswerSink(Protocol):

@@ -25,7 +25,7 @@ from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.delaying.records import Limits, cleaned, dead_letter, is_dead_letter
 from rollcall_ha.broker.delaying.records import waiting as to_wait
-from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState, Topics, UsualTopics
+from rollcall_ha.broker.handlers.ports import AnswerSink, Gate, GateState, Topics
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, TRANSACTION_BITS, Draft, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
@@ -43,7 +43,7 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
-from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, GroupConfig, TopicRow
+from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
@@ -148,10 +148,10 @@ class PutPath:
         """Without messages until a delayed one of this epoch is delivered: each counts as if it had them."""
         self._rows: dict[str, TopicRow] = {}
         """Topics of the batch that is being put."""
-        self.topics: Topics = UsualTopics()
-        """Which there are, by the room of consumers."""
-        self.retry_times_max: Callable[[str], int] = lambda _group: GroupConfig().retry_max_times
-        """Of a group, by the room of consumers."""
+        self.topics: Topics
+        """Which there are; set, as the next one, by who makes the room of consumers."""
+        self.retry_times_max: Callable[[str], int]
+        """Of a group."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0

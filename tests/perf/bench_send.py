@@ -25,13 +25,17 @@ from typing import Any, cast
 
 import uvloop
 
+from rollcall_ha.broker.consuming.topics import USUAL
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.ports import Gate, GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
+from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.broker.protocol.topics import TopicRow
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -83,6 +87,19 @@ class Receiver:
         self.log.extend_index(length * 2)
 
 
+class UsualTopics:
+    """Implements ``handlers.ports.Topics``: each name is a topic, with the usual queues."""
+
+    def find(self, topic: str) -> TopicRow | None:
+        return USUAL
+
+    def absence(self, topic: str) -> Refused:
+        return Refused(ClientResult.TOPIC_NOT_EXIST, topic)
+
+    def unsure(self) -> Refused | None:
+        return None
+
+
 class Master:
     """The set as the master sees it: gate, routes, probes, and two links."""
 
@@ -111,6 +128,7 @@ class Master:
             wake_links=self.wake,
             on_first_ack=lambda _epoch, _at_us, _waited_us: None,
         )
+        self.put.topics, self.put.retry_times_max = UsualTopics(), lambda _group: 16
         self.put.enter_epoch(MasterEpoch(1))
         for index, link in enumerate(links):
             loop.add_reader(link, self.heard, index)
