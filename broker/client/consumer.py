@@ -35,7 +35,7 @@ from typing import Any, Final
 from rollcall_ha.broker.client import rebalance
 from rollcall_ha.broker.client.messages import Message, decode_messages
 from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step, changes, step_of
-from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, next_offset_of
+from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, parse_pulled
 from rollcall_ha.broker.client.routes import RouteWatcher, renewing
 from rollcall_ha.broker.client.sets import MasterLink, find_sets, is_ours
 from rollcall_ha.broker.protocol.consumers import GROUP_PATTERN, NONSENSE, MessageQueue, Subscription
@@ -449,7 +449,7 @@ class Consumer:
             self._end(ConsumerError(f"{name_of(work.queue)}: {answer.remark}; mend the subscription"))
             pause_ms = SEARCH_MS
         else:
-            next_offset = next_offset_of(answer)
+            next_offset = parse_pulled(answer).next_begin_offset
             if step is Step.MOVE:
                 progress.move(next_offset)
                 self._room.set()

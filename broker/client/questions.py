@@ -29,6 +29,7 @@ from rollcall_ha.broker.protocol.consumers import (
     decode_members,
     encode,
     encode_heartbeat,
+    header_of,
 )
 from rollcall_ha.broker.protocol.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
@@ -54,6 +55,7 @@ class _Pulled(msgspec.Struct, rename="camel"):
     """Header of an answer to a pull."""
 
     next_begin_offset: int
+    """Where the next pull goes on."""
 
 
 class _Offset(msgspec.Struct):
@@ -62,9 +64,8 @@ class _Offset(msgspec.Struct):
     offset: int
 
 
-# Built at import: two threads that build a type of msgspec at once crash the interpreter.
-msgspec.json.Decoder(_Pulled)
-msgspec.json.Decoder(_Offset)
+parse_pulled = header_of(_Pulled)
+_parse_offset = header_of(_Offset)
 _POLICIES: Final[dict[Start | int, str]] = {
     Start.FIRST: "CONSUME_FROM_FIRST_OFFSET",
     Start.LAST: "CONSUME_FROM_LAST_OFFSET",
@@ -152,7 +153,7 @@ class Questions:
                 answer = await _ask(link, ClientCode.SEARCH_OFFSET_BY_TIMESTAMP, place | {"timestamp": start})
         if not self.is_done(answer, "offset", queue):
             return None
-        offset = _offset_of(answer)
+        offset = _parse_offset(answer).offset
         # Before its first message: whoever comes after a member that died behind it would begin at a later end.
         if is_new and not from_first and not await self.commit(link, queue, offset):
             return None
@@ -161,7 +162,7 @@ class Questions:
     async def end(self, link: RemotingConnection, queue: MessageQueue) -> int | None:
         """Where the queue ends now; None: that is not known."""
         answer = await _ask(link, ClientCode.GET_MAX_OFFSET, self._place(queue))
-        return _offset_of(answer) if self.is_done(answer, "end", queue) else None
+        return _parse_offset(answer).offset if self.is_done(answer, "end", queue) else None
 
     async def commit(self, link: RemotingConnection, queue: MessageQueue, offset: int) -> bool:
         """Whether its broker has it."""
@@ -199,15 +200,6 @@ class Questions:
         if text != self._told:
             self._told = text
             _log.warning("consumer_waits group=%s reason=%s", self.group, text)
-
-
-def next_offset_of(answer: Frame) -> int:
-    """Where the next pull goes on. Raises ``msgspec.ValidationError``."""
-    return msgspec.convert(answer.ext_fields or {}, _Pulled, strict=False).next_begin_offset
-
-
-def _offset_of(answer: Frame) -> int:
-    return msgspec.convert(answer.ext_fields or {}, _Offset, strict=False).offset
 
 
 def name_of(queue: MessageQueue) -> str:

@@ -28,9 +28,9 @@ from rollcall_ha.broker.protocol.topics import (
     decode_group,
     decode_groups,
     group_config,
-    group_of,
     group_table,
     parse_delete_group,
+    parse_group_name,
 )
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -102,7 +102,7 @@ class GroupSettings:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
-        group = group_of(frame)
+        group = parse_group_name(frame).group
         return Reply(body=encode(group_config(group, self.of(group))))
 
     def _list(self, _: RemotingConnection, __: Frame) -> Reply:

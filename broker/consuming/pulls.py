@@ -33,8 +33,8 @@ from rollcall_ha.broker.protocol.pull import (
     PullRequest,
     QueueQuestion,
     Refused,
-    decode_question,
     parse_pull,
+    parse_question,
     pull_answer,
 )
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -253,7 +253,7 @@ class Pulls:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _answer_question(self, _: RemotingConnection, frame: Frame) -> Reply:
-        question = decode_question(frame)
+        question = parse_question(frame)
         try:
             answer = self._find(frame.code, question)
         except QueueDamaged as damaged:

@@ -22,7 +22,7 @@ from rollcall_ha.broker.folds.key_index import KeyIndex, keys_of
 from rollcall_ha.broker.folds.ports import Folds
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
-from rollcall_ha.broker.protocol.consumers import Int64, Name
+from rollcall_ha.broker.protocol.consumers import Int64, Name, header_of
 from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -48,9 +48,8 @@ class _QueryFields(msgspec.Struct, rename="camel"):
     is_unique: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
 
 
-# Built at import: two threads that build a type of msgspec at once crash the interpreter.
-msgspec.json.Decoder(_ViewFields)
-msgspec.json.Decoder(_QueryFields)
+_parse_view = header_of(_ViewFields)
+_parse_query = header_of(_QueryFields)
 
 
 class Queries:
@@ -70,7 +69,7 @@ class Queries:
     def _view(self, _: RemotingConnection, frame: Frame) -> Reply | None:
         if frame.is_one_way:
             return None
-        offset = msgspec.convert(frame.ext_fields or {}, _ViewFields, strict=False).offset
+        offset = _parse_view(frame).offset
         behind_bytes = self._records.catch_up()
         record = copy_record(self._records, offset)
         if record is not None:
@@ -83,7 +82,7 @@ class Queries:
     def _query(self, _: RemotingConnection, frame: Frame) -> Reply | None:
         if frame.is_one_way:
             return None
-        asked = msgspec.convert(frame.ext_fields or {}, _QueryFields, strict=False)
+        asked = _parse_query(frame)
         count = UNIQUE_MESSAGES_MAX if asked.is_unique else min(asked.max_num, MESSAGES_MAX)
         if count < 1:
             return Reply(ClientResult.SYSTEM_ERROR, f"maxNum {asked.max_num}; 1 to {MESSAGES_MAX} are possible")

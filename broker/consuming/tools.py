@@ -25,7 +25,7 @@ from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.record import RecordError, RecordView
-from rollcall_ha.broker.protocol.topics import encode_queue_table, group_of, parse_stats, topic_of
+from rollcall_ha.broker.protocol.topics import encode_queue_table, parse_group_name, parse_stats, parse_topic_name
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -165,7 +165,7 @@ class Tools:
     # --- who consumes what -------------------------------------------------------------------------------------------
 
     def _groups_of(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = topic_of(frame)
+        topic = parse_topic_name(frame).topic
         # Not by ``_topics_known``: the loop would stand still for all topics of 10,000 groups.
         found = [
             name
@@ -175,7 +175,7 @@ class Tools:
         return Reply(body=encode({"groupList": sorted(found)}))
 
     def _topics_of(self, _: RemotingConnection, frame: Frame) -> Reply:
-        group = group_of(frame)
+        group = parse_group_name(frame).group
         return Reply(body=encode({"topicList": sorted(self._topics_known(group))}))
 
     def _topics_known(self, group: str) -> set[str]:

@@ -43,8 +43,8 @@ from rollcall_ha.broker.protocol.topics import (
     decode_topics,
     encode_queue_table,
     parse_topic,
+    parse_topic_name,
     topic_config,
-    topic_of,
     topic_table,
 )
 from rollcall_ha.controller.contract.values import Frozen
@@ -210,7 +210,7 @@ class Topics:
         return f"topic {topic} is the brokers' own; its settings are fixed" if is_reserved else ""
 
     def _delete(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
-        topic = topic_of(frame)
+        topic = parse_topic_name(frame).topic
         if reserved := self._reserved(topic):
             return Reply(ClientResult.INVALID_PARAMETER, reserved)
         log, is_with_group = self._log, topic.startswith(_WITH_GROUPS)
@@ -256,12 +256,12 @@ class Topics:
         return Reply(refused.code, refused.remark)
 
     def _describe(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = topic_of(frame)
+        topic = parse_topic_name(frame).topic
         row = self._there(topic)
         return row if isinstance(row, Reply) else Reply(body=encode(topic_config(topic, row)))
 
     def _stats(self, _: RemotingConnection, frame: Frame) -> Reply:
-        topic = topic_of(frame)
+        topic = parse_topic_name(frame).topic
         row = self._there(topic)
         if isinstance(row, Reply):
             return row

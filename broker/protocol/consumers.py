@@ -13,8 +13,9 @@ texts, and other hashes than Java's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -34,6 +35,7 @@ GROUP_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]{1,248}\Z"
 GroupName = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 QueueId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Header = TypeVar("Header", bound=msgspec.Struct)
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
@@ -93,25 +95,17 @@ class BackFields(msgspec.Struct, rename="camel"):
     max_reconsume_times: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
 
 
-# Built at import: two threads that build a type of msgspec at once crash the interpreter.
-msgspec.json.Decoder(OffsetFields)
-msgspec.json.Decoder(ResetFields)
-msgspec.json.Decoder(BackFields)
+def header_of(kind: type[Header]) -> Callable[[Frame], Header]:
+    """Reads headers of one kind. At the top of a module only: it builds the type."""
+    # Two threads that build a type of msgspec at once crash the interpreter.
+    msgspec.json.Decoder(kind)
+    convert = partial(msgspec.convert, type=kind, strict=False)
+    return lambda frame: convert(frame.ext_fields or {})
 
 
-def parse_offset(frame: Frame) -> OffsetFields:
-    """The header of a 14 or 15."""
-    return msgspec.convert(frame.ext_fields or {}, OffsetFields, strict=False)
-
-
-def parse_reset(frame: Frame) -> ResetFields:
-    """The header of a 222."""
-    return msgspec.convert(frame.ext_fields or {}, ResetFields, strict=False)
-
-
-def parse_back(frame: Frame) -> BackFields:
-    """The header of a 36."""
-    return msgspec.convert(frame.ext_fields or {}, BackFields, strict=False)
+parse_offset = header_of(OffsetFields)
+parse_reset = header_of(ResetFields)
+parse_back = header_of(BackFields)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

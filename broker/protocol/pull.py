@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import msgspec
 
 from rollcall_ha.broker.protocol.codes import ClientResult
-from rollcall_ha.broker.protocol.consumers import SUBSCRIPTION_CHARS_MAX, GroupName, Int64, Name
+from rollcall_ha.broker.protocol.consumers import SUBSCRIPTION_CHARS_MAX, GroupName, Int64, Name, header_of
 from rollcall_ha.node.remoting.codes import FLAG_RESPONSE
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, encode_frame
 
@@ -77,7 +77,7 @@ class QueueQuestion(msgspec.Struct, rename="camel", gc=False):
 
 # Built at import: two threads that build a type of msgspec at once crash the interpreter.
 msgspec.json.Decoder(PullRequest)
-msgspec.json.Decoder(QueueQuestion)
+parse_question = header_of(QueueQuestion)
 
 
 def parse_pull(frame: Frame) -> PullRequest | Refused:
@@ -86,11 +86,6 @@ def parse_pull(frame: Frame) -> PullRequest | Refused:
         return msgspec.convert(frame.ext_fields or {}, PullRequest, strict=False)
     except msgspec.MsgspecError as error:
         return Refused(ClientResult.SYSTEM_ERROR, f"header of the pull: {error}")
-
-
-def decode_question(frame: Frame) -> QueueQuestion:
-    """Raises ``msgspec.ValidationError``."""
-    return msgspec.convert(frame.ext_fields or {}, QueueQuestion, strict=False)
 
 
 def pull_answer(

@@ -17,8 +17,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from rollcall_ha.broker.protocol.consumers import GroupName, MessageQueue, Name, encode
-from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.broker.protocol.consumers import GroupName, MessageQueue, Name, encode, header_of
 
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
@@ -156,10 +155,14 @@ class _GroupConfigs(msgspec.Struct, rename="camel"):
 
 
 class _TopicName(msgspec.Struct):
+    """Header of 202, 215, 300 and 351."""
+
     topic: Name
 
 
-class _GroupNamed(msgspec.Struct):
+class _GroupName(msgspec.Struct):
+    """Header of 343 and 352."""
+
     group: GroupName
 
 
@@ -184,40 +187,14 @@ class StatsFields(msgspec.Struct, rename="camel"):
         return [each for each in (self.topic, *self.topic_list.split(";")) if each]
 
 
-# Built at import: two threads that build a type of msgspec at once crash the interpreter.
-msgspec.json.Decoder(TopicFields)
-msgspec.json.Decoder(_TopicName)
-msgspec.json.Decoder(_GroupNamed)
-msgspec.json.Decoder(DeleteGroup)
-msgspec.json.Decoder(StatsFields)
+parse_topic = header_of(TopicFields)
+parse_topic_name = header_of(_TopicName)
+parse_group_name = header_of(_GroupName)
+parse_delete_group = header_of(DeleteGroup)
+parse_stats = header_of(StatsFields)
 decode_group = msgspec.json.Decoder(GroupOrder).decode
 _decode_groups = msgspec.json.Decoder(_GroupConfigs).decode
 _decode_topics = msgspec.json.Decoder(_TopicConfigs).decode
-
-
-def parse_topic(frame: Frame) -> TopicFields:
-    """The header of a 17."""
-    return msgspec.convert(frame.ext_fields or {}, TopicFields, strict=False)
-
-
-def topic_of(frame: Frame) -> str:
-    """The header of 202, 215, 300 and 351."""
-    return msgspec.convert(frame.ext_fields or {}, _TopicName, strict=False).topic
-
-
-def group_of(frame: Frame) -> str:
-    """The header of 343 and 352."""
-    return msgspec.convert(frame.ext_fields or {}, _GroupNamed, strict=False).group
-
-
-def parse_delete_group(frame: Frame) -> DeleteGroup:
-    """The header of 207."""
-    return msgspec.convert(frame.ext_fields or {}, DeleteGroup, strict=False)
-
-
-def parse_stats(frame: Frame) -> StatsFields:
-    """The header of 208."""
-    return msgspec.convert(frame.ext_fields or {}, StatsFields, strict=False)
 
 
 def decode_topics(body: bytes) -> list[TopicFields]:
