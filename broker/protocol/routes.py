@@ -10,6 +10,7 @@ import msgspec
 
 from rollcall_ha.broker.protocol.topics import PERM_READ, QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.controller.contract.values import made_from
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 WATCH_WAIT_MS_MAX = 30_000
@@ -99,15 +100,7 @@ def encode_topic_route(route: RouteState, row: TopicRow) -> bytes:
     return _encode(
         TopicRouteData(
             broker_datas=(_BrokerData(broker_addrs=addresses, broker_name=route.broker_name, cluster=route.cluster),),
-            queue_datas=(
-                _QueueData(
-                    broker_name=route.broker_name,
-                    perm=row.perm,
-                    read_queue_nums=row.read_queue_nums,
-                    topic_sys_flag=row.topic_sys_flag,
-                    write_queue_nums=row.write_queue_nums,
-                ),
-            ),
+            queue_datas=(made_from(row, _QueueData, broker_name=route.broker_name),),
         )
     )
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from rollcall_ha.broker.protocol.consumers import GroupName, MessageQueue, Name, encode, header_of
+from rollcall_ha.controller.contract.values import made_from
 
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
@@ -101,13 +102,7 @@ class TopicFields(msgspec.Struct, rename="camel", kw_only=True):
     attributes: str = ""
 
     def row(self) -> TopicRow:
-        return TopicRow(
-            read_queue_nums=self.read_queue_nums,
-            write_queue_nums=self.write_queue_nums,
-            perm=self.perm,
-            order=self.order,
-            topic_sys_flag=self.topic_sys_flag,
-        )
+        return made_from(self, TopicRow)
 
     @property
     def complaint(self) -> str:
@@ -135,7 +130,7 @@ class GroupOrder(GroupConfig, frozen=True, rename="camel", kw_only=True):
     attributes: dict[str, Any] | None = None
 
     def row(self) -> GroupRow:
-        return GroupRow(**{name: getattr(self, name) for name in GroupConfig.__struct_fields__})
+        return made_from(self, GroupRow)
 
     @property
     def complaint(self) -> str:
@@ -221,16 +216,7 @@ def data_version(counter: int, master_epoch: int, since_ms: int) -> dict[str, in
 
 def topic_config(topic: str, row: TopicRow) -> dict[str, Any]:
     """RocketMQ's bean; Java's own default of queues is another one, so all are said."""
-    return {
-        "attributes": {},
-        "order": row.order,
-        "perm": row.perm,
-        "readQueueNums": row.read_queue_nums,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": topic,
-        "topicSysFlag": row.topic_sys_flag,
-        "writeQueueNums": row.write_queue_nums,
-    }
+    return {"attributes": {}, "topicFilterType": "SINGLE_TAG", "topicName": topic, **_bean(row)}
 
 
 def topic_table(topics: Mapping[str, TopicRow], version: Mapping[str, int]) -> dict[str, Any]:
@@ -246,7 +232,7 @@ def topic_table(topics: Mapping[str, TopicRow], version: Mapping[str, int]) -> d
 
 def group_config(group: str, row: GroupConfig) -> dict[str, Any]:
     """RocketMQ's bean."""
-    return {"groupName": group, **{_camel(name): getattr(row, name) for name in GroupConfig.__struct_fields__}}
+    return {"groupName": group, **_bean(row)}
 
 
 def group_table(groups: Mapping[str, GroupConfig], version: Mapping[str, int]) -> dict[str, Any]:
@@ -263,6 +249,7 @@ def encode_queue_table(rows: Iterable[tuple[MessageQueue, Mapping[str, int]]]) -
     return b'{"offsetTable":{%b}}' % b",".join(b"%b:%b" % (encode(queue), encode(row)) for queue, row in rows)
 
 
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
+def _bean(row: TopicRow | GroupConfig) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    fields.pop("isDeleted", None)
+    return fields
