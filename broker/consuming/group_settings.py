@@ -13,11 +13,12 @@ Rule 3: as for topics, an order counts when it is confirmed (``topics``, rules 4
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, NO_RESET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
+from rollcall_ha.broker.consuming.replies import Reply, order_all, order_responder, responder
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -92,12 +93,8 @@ class GroupSettings:
         return self._write({asked.group_name: change}, connection, frame)
 
     def _write(self, changes: Mapping[str, GroupChange], connection: RemotingConnection, frame: Frame) -> Reply | None:
-        if busy := self._log.why_unknown():
-            return Reply(ClientResult.SYSTEM_ERROR, busy)
-        together = Together(len(changes), ordered(connection, frame))
-        for group, change in changes.items():
-            together.refused(self._log.note(group, change, together.hear))
-        return None if changes else Reply()
+        notes = [partial(self._log.note, group, change) for group, change in changes.items()]
+        return order_all(connection, frame, self._log.why_unknown(), notes)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from rollcall_ha.broker.consuming.groups_core import (
 from rollcall_ha.broker.consuming.locks_core import LOCK_PROOF_MS, LockTimes, LockVerdict
 from rollcall_ha.broker.consuming.offsets_core import GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
+from rollcall_ha.broker.consuming.replies import Reply, kept, later, responder, written
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
@@ -294,11 +294,7 @@ class Groups:
         queues = [queue for queue in asked.mq_set if queue.broker_name == self._at.standing.broker_name]
         act = self._grant if frame.code == ClientCode.LOCK_BATCH_MQ else self._release
         change, answer = act(asked.consumer_group, asked.client_id, queues)
-        request = kept(frame)
-
-        def give(reason: str) -> None:
-            answer(reason).give(connection, request)
-
+        give = later(connection, frame, answer)
         refusal = self._log.note(asked.consumer_group, change, give) if change.holders else ""
         return answer(refusal) if refusal or not change.holders else None
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rollcall_ha.broker.consuming.offsets_core import NO_RESET, GroupChange
-from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, OnOutcome
-from rollcall_ha.broker.consuming.reading import QueueDamaged, QueueReader
-from rollcall_ha.broker.consuming.replies import Reply, kept, responder, written
+from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog, OnOutcome, join
+from rollcall_ha.broker.consuming.reading import QueueReader
+from rollcall_ha.broker.consuming.replies import Reply, later, responder, written
 from rollcall_ha.broker.folds.consume_queue import UNIT
 from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder, Topics
@@ -70,13 +70,10 @@ class Offsets:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A pull says where its group goes on; nobody waits for it to be written."""
-        self._commit(group, topic, queue_id, offset, None)
-
-    def _commit(self, group: str, topic: str, queue_id: int, offset: int, on_outcome: OnOutcome | None) -> str:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, on_outcome: OnOutcome | None = None) -> str:
         """
-        Why an offset will not be written, empty: it will, or need not; then ``on_outcome`` hears what became of it.
+        A group says where it goes on. Returns why that will not be written, empty: it will, or need not; then
+        ``on_outcome`` hears what became of it.
         """
         log, is_known = self._log, not self._log.why_unknown()
         is_sure = is_known and not log.is_doubtful
@@ -85,15 +82,7 @@ class Offsets:
         # Clients repeat all their offsets every 5 s. Known by folds that are behind, "the same" may be an old one.
         if not is_ignored and (newest != offset or (waiting is None and not is_sure)):
             return log.note(group, GroupChange(offsets={topic: {queue_id: offset}}), on_outcome)
-        if on_outcome is None:
-            return ""
-        if is_ignored or waiting is None:
-            on_outcome("")
-        elif len(waiting) < WAITING_MAX:
-            waiting.append(on_outcome)
-        else:
-            return f"{WAITING_MAX} requests wait for one record; retry"
-        return ""
+        return join(None if is_ignored else waiting, on_outcome) if on_outcome else ""
 
     def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Where a pull at ``offset`` is to go on, told once after a reset; None: where it is."""
@@ -137,13 +126,8 @@ class Offsets:
             refused = self._topics.absence(asked.topic)
             remark = f"queueId {asked.queue_id}: topic {asked.topic} has {queue_count} queues, from 0"
             return Reply(ClientResult.INVALID_PARAMETER, remark) if row else Reply(refused.code, refused.remark)
-        request = kept(frame)
-
-        def give(reason: str) -> None:
-            written(reason).give(connection, request)
-
-        on_outcome = None if frame.is_one_way else give
-        refusal = self._commit(asked.consumer_group, asked.topic, asked.queue_id, asked.commit_offset, on_outcome)
+        on_outcome = None if frame.is_one_way else later(connection, frame, written)
+        refusal = self.commit(asked.consumer_group, asked.topic, asked.queue_id, asked.commit_offset, on_outcome)
         return written(refusal) if refusal else None
 
     # --- 14 ----------------------------------------------------------------------------------------------------------
@@ -155,8 +139,7 @@ class Offsets:
         if waiting is None or len(waiting) >= WAITING_MAX:
             return self._find(asked)
         # A member that takes a queue over asks just when its last owner has committed.
-        request = kept(frame)
-        waiting.append(lambda _: self._find(asked).give(connection, request))
+        waiting.append(later(connection, frame, lambda _: self._find(asked)))
         return None
 
     def _find(self, asked: OffsetFields) -> Reply:
@@ -192,21 +175,18 @@ class Offsets:
 
     def _reset(self, connection: RemotingConnection, frame: Frame) -> Reply | None:
         asked = parse_reset(frame)
-        try:
-            targets = self._targets(asked)
-        except (OSError, QueueDamaged) as error:
-            targets = Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
+        targets = self._targets(asked)
         if isinstance(targets, Reply):
             return targets
-        name, request = self._at.standing.broker_name, kept(frame)
+        name = self._at.standing.broker_name
         body = encode_offset_table({MessageQueue(name, queue_id, asked.topic): to for queue_id, to in targets.items()})
 
-        def give(reason: str) -> None:
-            (Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply(body=body)).give(connection, request)
+        def told(reason: str) -> Reply:
             self._wake([(asked.topic.encode(), queue_id) for queue_id in targets])
+            return Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply(body=body)
 
         change = GroupChange(offsets={asked.topic: targets}, resets={asked.topic: dict(targets)})
-        refusal = self._log.note(asked.group, change, give)
+        refusal = self._log.note(asked.group, change, later(connection, frame, told))
         return Reply(ClientResult.SYSTEM_ERROR, refusal) if refusal else None
 
     def _targets(self, asked: ResetFields) -> dict[int, int] | Reply:

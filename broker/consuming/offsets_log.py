@@ -89,6 +89,17 @@ class _Again(msgspec.Struct):
     """So many of them, from the end, are in the record that is on its way."""
 
 
+def join(waiting: list[OnOutcome] | None, on_outcome: OnOutcome) -> str:
+    """``on_outcome`` hears of the record that ``ConsumerLog.newest`` tells; why it will not, empty: it will, or has."""
+    if waiting is None:
+        on_outcome("")
+    elif len(waiting) < WAITING_MAX:
+        waiting.append(on_outcome)
+    else:
+        return f"{WAITING_MAX} requests wait for one record; retry"
+    return ""
+
+
 class ConsumerLog:
     """What is known of consumers, and the way to change it. On the loop thread."""
 

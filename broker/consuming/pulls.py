@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import msgspec
-
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import Found, QueueDamaged, QueueReader, nothing
 from rollcall_ha.broker.consuming.replies import Reply, responder
@@ -84,14 +82,6 @@ class LogEnds(Protocol):
     def max_offset(self, topic: bytes, queue_id: int) -> int: ...
 
 
-class PullCounters(msgspec.Struct):
-    """Since the start of the process."""
-
-    messages: int = 0
-    damaged: int = 0
-    """Looks at queues whose units name other records (rule 4)."""
-
-
 class Pulls:
     """All pulls of one replica. On the loop thread."""
 
@@ -104,7 +94,10 @@ class Pulls:
         offsets: GroupOffsets,
         log_ends: Callable[[], LogEnds],
     ) -> None:
-        self.counters = PullCounters()
+        self.messages = 0
+        """Given since the start of the process."""
+        self.damaged = 0
+        """Looks at queues whose units name other records (rule 4), since then."""
         self.waiting = WaitingPulls(self._retry, self._expire)
         self._at = at
         self._subscriptions = subscriptions
@@ -245,7 +238,7 @@ class Pulls:
             remark=found.remark,
             records=found.records,
         )
-        self.counters.messages += len(found.records)
+        self.messages += len(found.records)
         for view in found.records:
             view.release()
         _write(pull.connection, found.code, data)
@@ -294,7 +287,7 @@ class Pulls:
         return reader.search(question.timestamp or 0, is_upper=question.boundary_type.lower() == "upper")
 
     def _tell_damage(self, damage: str) -> None:
-        self.counters.damaged += 1
+        self.damaged += 1
         self._at.on_damaged(damage)
 
     def _unseen(self) -> str:

@@ -7,12 +7,13 @@ it. Not here: what is answered (``groups``, ``offsets``, ``topics``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from rollcall_ha.broker.consuming.reading import QueueDamaged
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.protocol.consumers import NONSENSE
@@ -54,13 +55,18 @@ def written(reason: str) -> Reply:
 def responder(
     find: Callable[[RemotingConnection, Frame], Reply | None], nonsense: ClientResult = ClientResult.SYSTEM_ERROR
 ) -> Responder:
-    """Gives what ``find`` finds, None: it will answer later; and the code ``nonsense`` if that is what was asked."""
+    """
+    Gives what ``find`` finds, None: it will answer later; and the code ``nonsense`` if that is what was asked. ``find``
+    may raise ``OSError`` and ``QueueDamaged``.
+    """
 
     def respond(connection: RemotingConnection, frame: Frame) -> None:
         try:
             reply = find(connection, frame)
         except NONSENSE as error:
             reply = Reply(nonsense, f"request {frame.code}: {error}")
+        except (OSError, QueueDamaged) as error:
+            reply = Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
         if reply is not None:
             reply.give(connection, frame)
 
@@ -81,32 +87,34 @@ def order_responder(find: Callable[[RemotingConnection, Frame], Reply | None]) -
     return responder(judged)
 
 
-def ordered(connection: RemotingConnection, frame: Frame) -> Callable[[str], None]:
-    """Answers an order by its outcome: ``reason`` as of ``ports.Appender``."""
+def later(connection: RemotingConnection, frame: Frame, make: Callable[[str], Reply]) -> Callable[[str], None]:
+    """Answers a request, when it is called, with what ``make`` makes of its outcome: as of ``ports.Appender``."""
     request = kept(frame)
-
-    def give(reason: str) -> None:
-        (Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply()).give(connection, request)
-
-    return give
+    return lambda reason: make(reason).give(connection, request)
 
 
-class Together:
-    """One outcome of ``count`` parts: when the last is heard, the first reason of all."""
+def order_all(
+    connection: RemotingConnection, frame: Frame, busy: str, notes: Sequence[Callable[[Callable[[str], None]], str]]
+) -> Reply | None:
+    """
+    Notes all parts of an order, unless ``busy`` says why not, and answers when all have their outcome: with the first
+    reason of all. A note takes who is to hear of its part, or returns why nothing will be heard.
+    """
+    if busy or not notes:
+        return _done(busy)
+    give = later(connection, frame, _done)
+    reasons: list[str] = []
 
-    def __init__(self, count: int, give: Callable[[str], None]) -> None:
-        self._left = count
-        self._reason = ""
-        self._give = give
+    def hear(reason: str) -> None:
+        reasons.append(reason)
+        if len(reasons) == len(notes):
+            give(next(filter(None, reasons), ""))
 
-    def hear(self, reason: str) -> None:
-        """The outcome of one part."""
-        self._left -= 1
-        self._reason = self._reason or reason
-        if not self._left:
-            self._give(self._reason)
+    for note in notes:
+        if refusal := note(hear):
+            hear(refusal)
+    return None
 
-    def refused(self, reason: str) -> None:
-        """One part will not be written; empty: it will, and is heard later."""
-        if reason:
-            self.hear(reason)
+
+def _done(reason: str) -> Reply:
+    return Reply(ClientResult.SYSTEM_ERROR, reason) if reason else Reply()

@@ -117,7 +117,7 @@ class ConsumerRoom:
             topics=topics,
             about=about,
             put_total=put_total,
-            pulled_total=lambda: self.pulls.counters.messages,
+            pulled_total=lambda: self.pulls.messages,
         )
         self._back = SendBack(at, limits=limits, absence=groups.absence, retry_times_max=self.retry_times_max)
         self.deliveries = Deliveries(at, folds=folds, limits=limits, now_ms=wall_ms)
@@ -143,9 +143,9 @@ class ConsumerRoom:
         return [
             ("folds_behind_bytes", "Confirmed, and not visible to readers yet.", self._folds.behind_bytes),
             ("folds_stand_still", "1 if consume queues, index or offsets cannot be read or written.", self._is_stuck),
-            ("messages_pulled_total", "Given to consumers since the start.", pulls.counters.messages),
+            ("messages_pulled_total", "Given to consumers since the start.", pulls.messages),
             ("pulls_waiting", "Pulls that wait for a message.", len(pulls.waiting)),
-            ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.counters.damaged),
+            ("pulls_damaged_total", "Looks at queues whose units name other records.", pulls.damaged),
             ("messages_given_back_total", "Refused by their groups since the start.", self._back.given_back),
             (
                 "dead_letters_total",

@@ -17,14 +17,14 @@ from typing import Final
 from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
 from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
-from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
+from rollcall_ha.broker.consuming.reading import StoreTimes, copy_record
 from rollcall_ha.broker.consuming.replies import Reply, responder
 from rollcall_ha.broker.consuming.topics import Topics
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
-from rollcall_ha.broker.protocol.record import RecordError, RecordView
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.protocol.topics import encode_queue_table, parse_group_name, parse_stats, parse_topic_name
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -35,7 +35,6 @@ _WINDOWS: Final = (1, 6, 60)
 """RocketMQ's rates: of the last 10 s, minute and ten minutes, in samples."""
 STATS_QUEUES_MAX: Final = 1_024
 """In one answer to 208: each is a read of the log."""
-_HEAD_BYTES: Final = 88
 _IDLE: Final = dict.fromkeys(
     (
         *(f"{pool}ThreadPoolQueue{what}" for pool in ("send", "pull", "ack") for what in ("Size", "HeadWaitTimeMills")),
@@ -47,6 +46,10 @@ _IDLE: Final = dict.fromkeys(
 """Of pools and a timer wheel, which are not here."""
 
 
+_Sample = tuple[int, int, int]
+"""When (monotonic, ms), and how many messages were put and pulled until then since the start."""
+
+
 class About(Frozen):
     """What a broker can tell of itself, beside its topics and groups."""
 
@@ -56,13 +59,6 @@ class About(Frozen):
     """Of the log's disk, taken by all that lies there; None: not known."""
     wall_ms: Callable[[], int]
     """UTC, ms since 1970."""
-
-
-class _Counts(Frozen):
-    """Messages since the start of the process, at one moment."""
-
-    put: int
-    pulled: int
 
 
 class Tools:
@@ -89,7 +85,7 @@ class Tools:
         self._pulled_total = pulled_total
         self._booted_at_ms = about.wall_ms()
         self._began_ms = at.now_ms()
-        self._samples: deque[tuple[int, _Counts]] = deque(maxlen=max(_WINDOWS) + 1)
+        self._samples: deque[_Sample] = deque(maxlen=max(_WINDOWS) + 1)
 
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
@@ -105,10 +101,10 @@ class Tools:
     def tick(self) -> None:
         """Once a second."""
         if not self._samples or self._at.now_ms() - self._samples[-1][0] >= SAMPLE_MS:
-            self._samples.append((self._at.now_ms(), self._counts()))
+            self._samples.append(self._sample())
 
-    def _counts(self) -> _Counts:
-        return _Counts(put=self._put_total(), pulled=self._pulled_total())
+    def _sample(self) -> _Sample:
+        return self._at.now_ms(), self._put_total(), self._pulled_total()
 
     # --- the broker --------------------------------------------------------------------------------------------------
 
@@ -121,7 +117,7 @@ class Tools:
         return Reply(body="".join(f"{key}={value}\n" for key, value in sorted(config.items())).encode())
 
     def _describe(self, _: RemotingConnection, __: Frame) -> Reply:
-        now, share = self._counts(), self._about.disk_share()
+        now, share = self._sample(), self._about.disk_share()
         table = {
             **_IDLE,
             "brokerActive": "true",
@@ -133,34 +129,22 @@ class Tools:
             "commitLogMinOffset": str(self._at.folds.min_offset),
             "dispatchBehindBytes": str(self._at.folds.catch_up()),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
-            "getTransferredTps": self._rates(now, lambda each: each.pulled),
-            "putTps": self._rates(now, lambda each: each.put),
+            "getTransferredTps": self._rates(now, 2),
+            "putTps": self._rates(now, 1),
             "runtime": f"[ {(self._at.now_ms() - self._began_ms) // 1_000} s ]",
         }
         return Reply(body=encode({"table": table}))
 
-    def _rates(self, now: _Counts, count: Callable[[_Counts], int]) -> str:
-        rates = []
-        for window in _WINDOWS:
-            at_ms, past = self._samples[-min(window, len(self._samples))] if self._samples else (self._began_ms, now)
-            rates.append((count(now) - count(past)) * 1_000 / max(1, self._at.now_ms() - at_ms))
+    def _rates(self, now: _Sample, which: int) -> str:
+        samples = self._samples
+        pasts = (samples[-min(each, len(samples))] if samples else now for each in _WINDOWS)
+        rates = ((now[which] - past[which]) * 1_000 / max(1, now[0] - past[0]) for past in pasts)
         return " ".join(f"{rate:.2f}" for rate in rates)
 
     def _earliest_ms(self) -> int:
         """Store time of the log's first record; -1: it has none."""
-        view = self._at.folds.record(self._at.folds.min_offset, _HEAD_BYTES)
-        if view is None or self._at.folds.confirm_offset <= self._at.folds.min_offset:
-            return -1
-        with view:
-            size = int.from_bytes(view[:4], "big")
-        view = self._at.folds.record(self._at.folds.min_offset, size)
-        if view is None:
-            return -1
-        with view:
-            try:
-                return RecordView(view).stored_at_ms
-            except RecordError:
-                return -1
+        record = copy_record(self._at.folds, self._at.folds.min_offset)
+        return -1 if record is None else RecordView(memoryview(record)).stored_at_ms
 
     # --- who consumes what -------------------------------------------------------------------------------------------
 
@@ -205,14 +189,11 @@ class Tools:
             )
             return Reply(ClientResult.SYSTEM_ERROR, remark)
         name, times = self._at.standing.broker_name, StoreTimes(self._at.folds, self._at.near_bytes)
-        try:
-            told = [
-                (MessageQueue(name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
-                for topic, row in rows
-                for queue_id in range(row.read_queue_nums)
-            ]
-        except (OSError, QueueDamaged) as error:
-            return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
+        told = [
+            (MessageQueue(name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
+            for topic, row in rows
+            for queue_id in range(row.read_queue_nums)
+        ]
         return Reply(body=encode_queue_table(told))
 
     def _progress_of(self, group: str, topic: str, queue_id: int, times: StoreTimes) -> dict[str, int]:

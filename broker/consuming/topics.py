@@ -16,14 +16,15 @@ Rule 5: only the master takes orders, and only of who may operate the fleet (``r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from rollcall_ha.broker.consuming.offsets_core import TOPICS_MAX
-from rollcall_ha.broker.consuming.offsets_log import WAITING_MAX, ConsumerLog
-from rollcall_ha.broker.consuming.reading import QueueDamaged, StoreTimes
-from rollcall_ha.broker.consuming.replies import Reply, Together, order_responder, ordered, responder
+from rollcall_ha.broker.consuming.offsets_log import ConsumerLog, OnOutcome, join
+from rollcall_ha.broker.consuming.reading import StoreTimes
+from rollcall_ha.broker.consuming.replies import Reply, order_all, order_responder, responder
 from rollcall_ha.broker.folds.ports import QueueKey
 from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import TOPIC_BYTES_MAX
@@ -230,20 +231,14 @@ class Topics:
         return TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _write(self, rows: Mapping[str, TopicRow], connection: RemotingConnection, frame: Frame) -> Reply | None:
-        if busy := self._log.why_unknown():
-            return Reply(ClientResult.SYSTEM_ERROR, busy)
-        together = Together(len(rows), ordered(connection, frame))
-        for topic, row in rows.items():
-            newest, waiting = self._log.newest_topic(topic)
-            if newest != row or (waiting is None and self._log.is_doubtful):
-                together.refused(self._log.note_topic(topic, row, together.hear))
-            elif waiting is None:
-                together.hear("")
-            elif len(waiting) < WAITING_MAX:
-                waiting.append(together.hear)
-            else:
-                together.hear(f"{WAITING_MAX} requests wait for one record; retry")
-        return None if rows else Reply()
+        notes = [partial(self._note, topic, row) for topic, row in rows.items()]
+        return order_all(connection, frame, self._log.why_unknown(), notes)
+
+    def _note(self, topic: str, row: TopicRow, on_outcome: OnOutcome) -> str:
+        newest, waiting = self._log.newest_topic(topic)
+        if newest != row or (waiting is None and self._log.is_doubtful):
+            return self._log.note_topic(topic, row, on_outcome)
+        return join(waiting, on_outcome)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -268,13 +263,10 @@ class Topics:
         if self._at.folds.catch_up():
             return Reply(ClientResult.SYSTEM_BUSY, "queues are not whole yet; ask again in a moment")
         name, times = self._at.standing.broker_name, StoreTimes(self._at.folds, self._at.near_bytes)
-        try:
-            queues = [
-                (MessageQueue(name, each, topic), self._ends((topic.encode(), each), times))
-                for each in range(row.queue_count)
-            ]
-        except (OSError, QueueDamaged) as error:
-            return Reply(ClientResult.SYSTEM_ERROR, f"a queue cannot be read: {error}")
+        queues = [
+            (MessageQueue(name, each, topic), self._ends((topic.encode(), each), times))
+            for each in range(row.queue_count)
+        ]
         return Reply(body=encode_queue_table(queues))
 
     def _ends(self, key: QueueKey, times: StoreTimes) -> dict[str, int]:

@@ -139,7 +139,7 @@ def test_a_pull_is_answered_with_records_in_its_own_form(code: int, form: Header
     assert found is not None
     assert (place(found), bodies(found), found.form) == ((0, 2, 0, 2), [b"two"], form)
     assert broker.link.answers == {0: 1}
-    assert broker.pulls.counters.messages == 1
+    assert broker.pulls.messages == 1
 
 
 def test_nonsense_gets_an_answer_with_all_fields() -> None:
@@ -322,7 +322,7 @@ def test_a_damaged_queue_is_told_to_its_owner_and_not_delivered() -> None:
     refused = broker.pulled(1)
     assert (place(refused), refused.body) == ((ClientResult.SYSTEM_ERROR, 1, 0, 3), b"")
     assert refused.remark == f"the queue is damaged: {broker.damages[1]}"
-    assert broker.pulls.counters.damaged == len(broker.damages) == 2
+    assert broker.pulls.damaged == len(broker.damages) == 2
 
 
 def test_a_disk_that_does_not_read_is_told() -> None:
