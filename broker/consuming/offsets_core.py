@@ -127,7 +127,7 @@ class Consumers:
             self.rows += merge(self._group(name), change)
             self.orders += change.settings is not None
         for name, told in record.again.items():
-            self.rows += fill(self._group(name), told)
+            self.rows += merge(self._group(name), told, is_older=True)
         self.topics |= record.topics
         self.orders += len(record.topics)
         for topic, row in record.topics_again.items():
@@ -149,30 +149,21 @@ class Consumers:
         return known
 
 
-def merge(known: GroupChange, change: GroupChange) -> int:
-    """``change`` is newer than what is ``known``; returns how many rows were not there."""
-    known.facts = change.facts or known.facts
-    known.settings = change.settings or known.settings
+def merge(known: GroupChange, change: GroupChange, *, is_older: bool = False) -> int:
+    """
+    ``change`` is newer than what is ``known``, or older and fills its gaps (rule 3); returns how many rows were not
+    there.
+    """
+    new, old = (known, change) if is_older else (change, known)
+    known.facts = new.facts or old.facts
+    known.settings = new.settings or old.settings
     added = 0
-    for table, news in zip(known.tables, change.tables, strict=True):
-        for topic, rows in news.items():
+    for table, told in zip(known.tables, change.tables, strict=True):
+        for topic, rows in told.items():
             of_topic = table.setdefault(topic, {})
             added -= len(of_topic)
-            of_topic.update(rows)
+            of_topic.update(rows | of_topic if is_older else rows)
             added += len(of_topic)
-    return added
-
-
-def fill(known: GroupChange, told: GroupChange) -> int:
-    """``told`` is older than what is ``known`` (rule 3); returns how many rows were not there."""
-    known.facts = known.facts or told.facts
-    known.settings = known.settings or told.settings
-    added = 0
-    for table, old in zip(known.tables, told.tables, strict=True):
-        for topic, rows in old.items():
-            of_topic = table.get(topic, {})
-            table[topic] = rows | of_topic
-            added += len(table[topic]) - len(of_topic)
     return added
 
 

@@ -13,7 +13,6 @@ from rollcall_ha.broker.consuming.offsets_core import (
     GroupChange,
     Record,
     encode_record,
-    fill,
     merge,
 )
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
@@ -313,7 +312,7 @@ def test_newer_rows_replace_and_older_ones_fill() -> None:
     known = GroupChange(offsets={"T": {0: 5}}, resets={"T": {0: NO_RESET}}, facts=Facts(members=("a",)))
     old = GroupChange(offsets={"T": {0: 1, 1: 2}}, resets={"T": {0: 3}}, holders={"T": {0: "c"}}, facts=Facts())
 
-    assert fill(known, old) == 2
+    assert merge(known, old, is_older=True) == 2
     assert known == GroupChange(
         offsets={"T": {0: 5, 1: 2}}, resets={"T": {0: NO_RESET}}, holders={"T": {0: "c"}}, facts=Facts(members=("a",))
     )
