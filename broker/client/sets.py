@@ -123,7 +123,6 @@ class MasterLink(AskingOnly):
         self._on_news = on_news
         self._link: RemotingConnection | None = None
         self._is_up = asyncio.Event()
-        self._is_gone = asyncio.Event()
 
     @property
     def link(self) -> RemotingConnection | None:
@@ -163,10 +162,9 @@ class MasterLink(AskingOnly):
             if not link.is_open:
                 return False
             self._link = link
-            self._is_gone.clear()
             self._is_up.set()
             self._on_news()
-            await self._until_ended(address)
+            await self._until_ended(link, address)
         except (RemotingError, *NONSENSE):
             return False
         finally:
@@ -175,14 +173,9 @@ class MasterLink(AskingOnly):
             link.close("its broker is not the master any more, or the consumer ends")
         return True
 
-    async def _until_ended(self, address: str) -> None:
-        while not self._is_gone.is_set():
-            waits = [asyncio.ensure_future(each.wait()) for each in (self._routes.moved, self._is_gone)]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in waits:
-                    each.cancel()
+    async def _until_ended(self, link: RemotingConnection, address: str) -> None:
+        while link.is_open:
+            await self._routes.moved.wait()
             self._routes.moved.clear()
             route = self._routes.route
             if route is not None and route.master_address not in (None, address):
@@ -201,4 +194,4 @@ class MasterLink(AskingOnly):
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (nobody asks for it)
         if connection is self._link:
-            self._is_gone.set()
+            self._routes.moved.set()  # so that who waits for it looks
