@@ -17,6 +17,7 @@ import os
 import struct
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -250,14 +251,7 @@ class IndexFile:
         return False
 
     def _first_at_or_beyond(self, offset: int) -> int:
-        low, high = 1, self.header.count
-        while low < high:
-            middle = (low + high) // 2
-            if self._unit(self._fd, middle)[1] >= offset:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return bisect_left(range(self.header.count), offset, 1, key=lambda number: self._unit(self._fd, number)[1])
 
     def clear_tail(self) -> None:
         """*Blocking*. Behind the units that count there are zeros, up to a file's size. Raises ``OSError``."""
