@@ -30,6 +30,7 @@ from rollcall_ha.broker.client.producer import BODY_BYTES_MAX, Producer, SendFai
 from rollcall_ha.broker.client.sets import find_sets, is_ours
 from rollcall_ha.broker.protocol.codes import SendOutcome
 from rollcall_ha.broker.protocol.consumers import Subscription
+from rollcall_ha.broker.protocol.topics import DEFAULT_TOPIC
 from rollcall_ha.cli import context
 from rollcall_ha.cli.options import BrokerOptions, ReadOptions, SendOptions
 from rollcall_ha.cli.output import CommandExit, complain, fail, wrong_use
@@ -45,9 +46,8 @@ READ_BYTES: Final = 64 * 1024
 IDLE_MS: Final = 200
 """Without a message for so long, ``--no-wait`` asks whether there are more."""
 FIELDS: Final = ("body", "topic", "queue", "offset", "tag", "key", "id", "time")
-DEFAULT_TOPIC: Final = "TBW102"
-"""Of RocketMQ: its route is that of topics that are not there yet, with ``NEW_TOPIC_QUEUES`` each."""
 NEW_TOPIC_QUEUES: Final = 4
+"""Of a topic that has the route of ``DEFAULT_TOPIC`` still."""
 
 
 def places(where: BrokerOptions) -> tuple[tuple[str, ...], Credentials | None]:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from rollcall_ha.broker.protocol.consumers import MessageQueue
+from rollcall_ha.broker.protocol.properties import decode_properties
 from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.protocol.send import SendError, decode_batch
 from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
@@ -75,12 +76,6 @@ def decode_messages(data: bytes, queue: MessageQueue, tags: Container[str] | Non
             left_bytes -= len(body)
         found += _messages_of(record, queue, body, stored_as)
     return found if tags is None else [message for message in found if message.tag in tags]
-
-
-def decode_properties(properties: bytes) -> dict[str, str]:
-    """``name 0x01 value 0x02`` repeated; of two with one name the last counts."""
-    pairs = (part.partition("\x01") for part in properties.decode("utf-8", "replace").split("\x02"))
-    return {name: value for name, _, value in pairs if name and value}
 
 
 def _messages_of(record: RecordView, queue: MessageQueue, body: bytes, stored_as: str) -> list[Message]:

@@ -125,16 +125,17 @@ class ConsumerRoom:
     @property
     def responders(self) -> dict[int, Responder]:
         """The codes that are answered here."""
-        return {
-            **self.pulls.responders(),
-            **self.offsets.responders(),
-            **self.groups.responders(),
-            **self._queries.responders(),
-            **self.topics.responders(),
-            **self._settings.responders(),
-            **self._tools.responders(),
-            **self._back.responders(),
-        }
+        parts = (
+            self.pulls,
+            self.offsets,
+            self.groups,
+            self._queries,
+            self.topics,
+            self._settings,
+            self._tools,
+            self._back,
+        )
+        return {code: answer for part in parts for code, answer in part.responders().items()}
 
     @property
     def values(self) -> list[tuple[str, str, float]]:

@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import msgspec
 
+from rollcall_ha.broker.protocol.properties import decode_properties
+
 EXPRESSION_CHARS_MAX: Final = 2048
 """Compiled, each character takes up to 100 bytes."""
 DEPTH_MAX: Final = 32
@@ -77,12 +79,7 @@ def compile_sql(expression: str) -> Callable[[bytes], bool]:
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise SqlError(f"{len(expression)} characters; {EXPRESSION_CHARS_MAX} are possible")
     run = _Parser(_tokens(expression)).parse()
-    return lambda properties: run(_decode(properties)) is True
-
-
-def _decode(properties: bytes) -> dict[str, str]:
-    pairs = (pair.partition("\1") for pair in properties.decode(errors="replace").split("\2"))
-    return {name: value for name, _, value in pairs if name and value}
+    return lambda properties: run(decode_properties(properties)) is True
 
 
 def _tokens(expression: str) -> list[_Token]:

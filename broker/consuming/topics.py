@@ -35,6 +35,7 @@ from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
 from rollcall_ha.broker.protocol.pull import Refused
 from rollcall_ha.broker.protocol.topics import (
     DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC,
     OWN,
     PERM_INHERIT,
     PERM_READ,
@@ -56,8 +57,6 @@ USUAL: Final = TopicRow()
 _ONE_QUEUE: Final = TopicRow(read_queue_nums=1, write_queue_nums=1)
 _DELETED: Final = TopicRow(is_deleted=True)
 _WITH_GROUPS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
-DEFAULT_TOPIC: Final = "TBW102"
-"""Clients take the queues of a topic that no name server knows from the route of this one."""
 
 
 class TopicList(Frozen):

@@ -43,14 +43,14 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
-from rollcall_ha.broker.protocol.topics import QUEUE_COUNT, TopicRow
+from rollcall_ha.broker.protocol.topics import OWN, QUEUE_COUNT, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.frame import HeaderForm
 
-OWN_TOPICS: Final = b"ROLLCALL_SYS_"
+_OWN: Final = OWN.encode()
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _NOT_SERVED_MARKS: Final = (b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
 _NOT_SERVED: Final = re.compile(rb"(?:\A|\x02)(%b|TRAN_MSG(?=\x01true)|POP_CK)\x01" % b"|".join(TIMER_NAMES))
@@ -494,8 +494,8 @@ class PutPath:
         host = self._born_host
         topic, queues = fields.b.encode(), self._log.queues
         # Groups would have the offsets that any client says.
-        if topic.startswith(OWN_TOPICS):
-            raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN_TOPICS.decode()}")
+        if topic.startswith(_OWN):
+            raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN}")
         if topic == SCHEDULE_TOPIC:
             refusal = f"topic {fields.b} is the brokers' own; send to another one with property DELAY"
             raise _TopicRefusedError(SendRefusal.NO_PERMISSION, refusal)

@@ -29,3 +29,9 @@ def without(properties: bytes, names: Collection[bytes]) -> bytes:
     """All but the properties of these names, which are given without 0x01; whatever is left ends with 0x02."""
     parts = [part for part in properties.split(b"\x02") if part and part.partition(b"\x01")[0] not in names]
     return b"".join(part + b"\x02" for part in parts)
+
+
+def decode_properties(properties: bytes) -> dict[str, str]:
+    """``name 0x01 value 0x02`` repeated; of two with one name the last counts."""
+    pairs = (part.partition("\x01") for part in properties.decode("utf-8", "replace").split("\x02"))
+    return {name: value for name, _, value in pairs if name and value}

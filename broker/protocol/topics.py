@@ -36,6 +36,9 @@ RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 """Before the name of a group: the topic of what it refused too often."""
 OWN: Final = "ROLLCALL_SYS_"
+"""Topics that begin so are the brokers' own."""
+DEFAULT_TOPIC: Final = "TBW102"
+"""RocketMQ's clients take the queues of a topic that no name server knows from the route of this one."""
 _TOPIC_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
