@@ -4,8 +4,7 @@ A consumer of topics, in a group, that follows the masters of their sets: ours, 
 Here: its tasks, what it asks brokers, handlers and polls. Not here: which queue is whose (``rebalance``), what may be
 committed and what an answer means (``progress``), links and routes (``sets``), plain threads (``blocking``).
 
-Rule 1: at least once. An offset is committed when all in front of it is finished: its handler has returned, or ``done``
-was said. After a failover, a change of members or the end of a process some messages are given again.
+Rule 1: at least once (``progress``, rule 1). A message is finished when its handler has returned, or ``done`` was said.
 Rule 2: one task for each queue, and as many as were asked for that handle; none for a message.
 Rule 3: what is read and not finished has limits, of a queue and of all together.
 Rule 4: ordered: a queue is read with the lock of its broker only, one batch of it at a time, and a batch that fails is

@@ -4,7 +4,8 @@ What a consumer decides: where a queue goes on, what may be committed, what an a
 Here: pure functions and the state of one queue. Not here: links, tasks and clocks (``consumer``).
 
 Rule 1: the offset that may be committed is that of the first message that is not finished, or else where the next pull
-goes on. So a message that was given and not finished is given again after any end of its consumer: at least once.
+goes on. So a message that was given and not finished is given again after any end of its consumer, a failover or a
+change of members: at least once.
 Rule 2: a queue is taken back only by the word of its broker (code 21). What was read of it goes then, and is read
 again; moved forward, what was read before is still finished first.
 Rule 3: a list of members that cannot be right changes nothing. Go's client takes an error for an empty list, and gives

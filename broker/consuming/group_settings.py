@@ -4,10 +4,9 @@ Settings of groups by order: codes 200, 201, 207, 225 and 352.
 Here: orders and questions. Not here: what the settings do (``groups``, ``topics``), how they are remembered
 (``offsets_log``).
 
-Rule 1: a group needs no order to exist; without one it has RocketMQ's defaults.
-Rule 2: a group that was deleted has the defaults, too, and is listed while it has members. Its offsets end with it only
-if the order says so.
-Rule 3: as for topics, an order counts when it is confirmed (``topics``, rules 4 and 5).
+Rule 1: a group that was deleted has RocketMQ's defaults, as one without an order (``groups``, rule 4), and is listed
+while it has members. Its offsets end with it only if the order says so.
+Rule 2: as for topics, an order counts when it is confirmed (``topics``, rules 4 and 5).
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class GroupSettings:
         self._log = log
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.UPDATE_AND_CREATE_GROUP: order_responder(self._create),
             ClientCode.UPDATE_AND_CREATE_GROUP_LIST: order_responder(self._create),

@@ -83,7 +83,6 @@ class Groups:
         self._asking: deque[tuple[int, RemotingConnection, Frame, str]] = deque()
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.HEART_BEAT: responder(self._hear),
             ClientCode.UNREGISTER_CLIENT: responder(self._unregister),

@@ -61,7 +61,6 @@ class Offsets:
         self._wake = wake
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.QUERY_CONSUMER_OFFSET: responder(self._query, ClientResult.INVALID_PARAMETER),
             ClientCode.UPDATE_CONSUMER_OFFSET: responder(self._update, ClientResult.INVALID_PARAMETER),

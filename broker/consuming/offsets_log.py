@@ -15,8 +15,8 @@ A record whose confirm was never heard may still get it, and undo what is known:
 already (``is_doubtful``).
 Rule 4: a cut is noticed by the last record that was taken: it is no longer there, or another one. All is built anew.
 A unit that names no record of the topic is told to the queue's owner, and tried again until it does.
-Rule 5: a master tells all groups and topics again after ``AGAIN_RECORDS`` records and each hour, a few per record. So a
-rebuild is short, and what the topic lost by its age was told again long ago.
+Rule 5: a master tells all groups and topics again after ``AGAIN_RECORDS`` records and each hour, a few per record
+(``offsets_core``, rules 2 and 3).
 """
 
 from __future__ import annotations

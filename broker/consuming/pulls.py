@@ -107,7 +107,6 @@ class Pulls:
         at.folds.subscribe_grown(self.waiting.wake)
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.PULL_MESSAGE: self._pull,
             ClientCode.LITE_PULL_MESSAGE: self._pull,

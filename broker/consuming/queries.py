@@ -60,7 +60,6 @@ class Queries:
         self._records = records
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.VIEW_MESSAGE_BY_ID: responder(self._view),
             ClientCode.QUERY_MESSAGE: responder(self._query),

@@ -67,7 +67,6 @@ class SendBack:
         self._size_bytes = 0
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {ClientCode.CONSUMER_SEND_MSG_BACK: responder(self._take)}
 
     def _take(self, connection: RemotingConnection, frame: Frame) -> Reply | None:

@@ -88,7 +88,6 @@ class Tools:
         self._samples: deque[_Sample] = deque(maxlen=max(_WINDOWS) + 1)
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.UPDATE_BROKER_CONFIG: responder(self._refuse_config),
             ClientCode.GET_BROKER_CONFIG: responder(self._show_config),

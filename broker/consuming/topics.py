@@ -88,7 +88,6 @@ class Topics:
         self._default = msgspec.structs.replace(row, perm=row.perm | PERM_INHERIT)
 
     def responders(self) -> dict[int, Responder]:
-        """The codes that are answered here."""
         return {
             ClientCode.UPDATE_AND_CREATE_TOPIC: order_responder(self._create),
             ClientCode.UPDATE_AND_CREATE_TOPIC_LIST: order_responder(self._create),
