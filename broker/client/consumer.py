@@ -531,8 +531,12 @@ class Consumer:
         while self._turns:
             work = self._turns.popleft()
             work.is_listed = False
-            # Of a queue whose lock was lost, what is here may be handled by its next holder already.
-            if work.progress is None or work.is_dropped or (self._is_ordered and not self._is_locked(work)):
+            if self._is_ordered and not self._is_locked(work):
+                # What is here may be handled by its next holder already. Kept, it would take the room of other queues
+                # for as long as this one's set has no master.
+                work.progress = None
+                self._room.set()
+            if work.progress is None or work.is_dropped:
                 continue
             batch = work.progress.give(count)
             if batch:

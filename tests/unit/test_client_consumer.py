@@ -17,6 +17,7 @@ from rollcall_ha.broker.client.blocking import BlockingConsumer
 from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
+from rollcall_ha.broker.client.progress import QueueProgress
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
 from rollcall_ha.deploy.local.processes import wait_until
@@ -375,6 +376,30 @@ def test_a_set_that_hangs_keeps_no_beat_and_no_lock_from_the_others(fault: Remot
         fine.fault = fault
         with pytest.raises(type(fault)):
             await consumer._members()
+
+    run(body)
+
+
+def message(queue: MessageQueue, size_bytes: int) -> Message:
+    return Message(
+        topic=queue.topic, queue=queue, queue_offset=0, body=b"", properties={}, born_at_ms=0, stored_at_ms=0,
+        message_id="", log_offset=0, reconsume_times=0, size_bytes=size_bytes,
+    )  # fmt: skip
+
+
+def test_a_queue_whose_lock_was_lost_filled_the_room_of_all_others_until_its_set_was_back() -> None:
+    async def handle(batch: Sequence[Message]) -> None:
+        raise AssertionError(batch)
+
+    async def body() -> None:
+        consumer = Consumer(["h:1"], group="g", topics={"T": "*"}, handler=handle, is_ordered=True)
+        queue = MessageQueue("a", 0, "T")
+        work = consumer._works[queue] = client_consumer._Work(queue)
+        work.progress = QueueProgress(0)
+        work.progress.take([message(queue, client_consumer.OPEN_BYTES_MAX)], 1)
+        consumer._list(work)
+        assert consumer._next(32) is None
+        assert (consumer._open_bytes, consumer._room.is_set()) == (0, True)
 
     run(body)
 
