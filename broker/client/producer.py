@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, renewing
 from rollcall_ha.broker.client.spares import Spares
-from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
+from rollcall_ha.broker.protocol.codes import REFUSAL_RESULT, ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
 from rollcall_ha.node.certified import PeerKind
@@ -44,6 +44,8 @@ TOPIC_BYTES_MAX = 255
 BODY_BYTES_MAX = 4 * 1024 * 1024
 _NEVER_TAKEN: Final = (SendRefusal.ILLEGAL, SendRefusal.NO_TOPIC, SendRefusal.NO_PERMISSION, SendRefusal.NO_QUEUE)
 """A repeat hears the same, from each master."""
+_NEVER_TAKEN_CODES: Final = frozenset(REFUSAL_RESULT[refusal] for refusal in _NEVER_TAKEN)
+"""The same of RocketMQ's brokers, which give no reason."""
 
 
 class SendFailedError(Exception):
@@ -377,7 +379,7 @@ class Producer:
         if frame.code == ClientResult.PUT_OK:
             self._acked(link, pending, fields)
         else:
-            self._refused(link, pending, fields, frame.remark or f"code {frame.code}")
+            self._refused(link, pending, fields, frame)
         # Only when no answer is awaited any more: a message that is still on its way has a number of the old epoch, and
         # given a new one it could be in the log twice.
         if self._must_renumber and not self._by_opaque:
@@ -405,8 +407,8 @@ class Producer:
                 )
             )
 
-    def _refused(self, link: _MasterLink, pending: _Pending, fields: dict[str, str], detail: str) -> None:
-        reason = fields.get("reason", "")
+    def _refused(self, link: _MasterLink, pending: _Pending, fields: dict[str, str], answer: Frame) -> None:
+        reason, detail = fields.get("reason", ""), answer.remark or f"code {answer.code}"
         if reason in (SendRefusal.SEQUENCE_GAP, SendRefusal.SEQUENCE_OLD, SendRefusal.PRODUCER_UNKNOWN):
             self.counters.gap += 1
             self._must_renumber = True
@@ -416,8 +418,9 @@ class Producer:
                 self._leave(pending)
                 self._fail(pending, SendOutcome.UNKNOWN, detail)
             pending.attempts = 0
-        elif reason in _NEVER_TAKEN:
-            self._must_renumber = True
+        elif reason in _NEVER_TAKEN or (not reason and answer.code in _NEVER_TAKEN_CODES):
+            # Of numbers that its broker does not know none is missing.
+            self._must_renumber = self._must_renumber or bool(reason)
             self._leave(pending)
             # Refused now; but an earlier attempt may have been accepted by a broker with other limits.
             self._fail(pending, SendOutcome.NOT_APPENDED if pending.attempts == 1 else SendOutcome.UNKNOWN, detail)

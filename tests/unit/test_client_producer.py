@@ -313,7 +313,10 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
 
 
 class JavaSet:
-    """A name server and a broker of RocketMQ's in one: no watches, no reasons; each message is refused once as busy."""
+    """
+    A name server and a broker of RocketMQ's in one: no watches, no reasons; each message is refused once as busy, the
+    one with the body "bad" for ever as illegal.
+    """
 
     def __init__(self) -> None:
         self.server = RemotingServer(self)
@@ -340,6 +343,9 @@ class JavaSet:
                 connection.respond(frame, 0, body=(body % self.address).encode())
             elif frame.code == ClientCode.SEND_MESSAGE_V2:
                 self.seen[frame.body] += 1
+                if frame.body == b"bad":
+                    connection.respond(frame, 13, remark="the message is illegal")
+                    continue
                 is_first = self.seen[frame.body] == 1
                 fields = None if is_first else {"msgId": "x", "queueId": "0", "queueOffset": "7"}
                 connection.respond(frame, 2 if is_first else 0, ext_fields=fields, remark="[REJECTREQUEST]")
@@ -362,6 +368,24 @@ def test_a_broker_of_rocketmqs_that_is_busy_is_asked_again_for_that_message_alon
         assert (found["j"].addresses, found["j"].queue_counts) == ((java.address,), {"T": 4})
         assert len(troubles) == 1
         assert await is_ours(found["j"]) is False
+        await java.server.stop()
+
+    run(body)
+
+
+def test_what_a_broker_of_rocketmqs_never_takes_was_perhaps_there_after_30_s() -> None:
+    async def body() -> None:
+        java = JavaSet()
+        await java.server.start("127.0.0.1", 0)
+        async with Producer([java.address], topic="T", set_name="j", queue_count=4) as producer:
+            sends = (producer.send("T", each) for each in (b"1", b"bad", b"2"))
+            one, failed, two = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 20)
+        assert isinstance(failed, SendFailedError)
+        assert (failed.outcome, "the message is illegal" in str(failed)) == (SendOutcome.NOT_APPENDED, True)
+        assert isinstance(one, SendResult)
+        assert isinstance(two, SendResult)
+        assert (one.attempts, two.attempts) == (2, 2)
+        assert java.seen == {b"1": 2, b"bad": 1, b"2": 2}
         await java.server.stop()
 
     run(body)
