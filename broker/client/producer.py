@@ -108,7 +108,6 @@ class _MasterLink(AskingOnly):
 
     def __init__(self, producer: Producer, address: str) -> None:
         self.address = address
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.connection: RemotingConnection
         self._producer = producer
 
@@ -130,8 +129,8 @@ class _MasterLink(AskingOnly):
         """Each answer was handled as it was taken."""
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (nobody asks for it)
-        if not self.closed.done():
-            self.closed.set_result(None)
+        if self is self._producer._link:  # noqa: SLF001
+            self._producer.routes.moved.set()  # so that who waits for it looks
 
     def abort(self) -> None:
         self.connection.close("the producer leaves it")
@@ -354,12 +353,8 @@ class Producer:
         return link
 
     async def _until_ended(self, link: _MasterLink, address: str) -> None:
-        while not link.closed.done():
-            moved = asyncio.ensure_future(self.routes.moved.wait())
-            try:
-                await asyncio.wait((moved, link.closed), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                moved.cancel()
+        while link.is_open:
+            await self.routes.moved.wait()
             self.routes.moved.clear()
             route = self.routes.route
             if route is not None and route.master_address not in (None, address):
