@@ -224,9 +224,11 @@ class _Lines:
 
 def check_form(form: str) -> None:
     """Raises ``ValueError``."""
-    unknown = [name for _, name, _, _ in string.Formatter().parse(form) if name is not None and name not in FIELDS]
-    if unknown:
-        raise ValueError(f"--format has {{{unknown[0]}}}; it may have: {', '.join(FIELDS)}")
+    for _, name, spec, _ in string.Formatter().parse(form):
+        if name is not None and (name not in FIELDS or "{" in (spec or "")):
+            raise ValueError(f"--format has {{{name}{spec and f':{spec}'}}}; it may have: {', '.join(FIELDS)}")
+    # Of what no text or number can be written as, the first message would be the end.
+    form.format(**(dict.fromkeys(FIELDS, "") | {"offset": 0}))
 
 
 def decode_start(text: str) -> Start | int:

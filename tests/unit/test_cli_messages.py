@@ -180,3 +180,9 @@ def test_a_start_is_a_word_or_a_time() -> None:
     check_form("{topic}{{x}}{body}")
     with pytest.raises(ValueError, match="Single '}'"):
         check_form("}")
+
+
+@pytest.mark.parametrize("form", ["{body:d}", "{offset:s}", "{body!z}", "{body:{topic}}", "{body:{}}"])
+def test_a_form_that_a_field_cannot_have_ended_consume_with_a_traceback(form: str) -> None:
+    with pytest.raises(ValueError, match=r"--format|format|conversion"):
+        check_form(form)
