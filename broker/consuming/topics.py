@@ -215,7 +215,8 @@ class Topics:
         log, is_with_group = self._log, topic.startswith(_WITH_GROUPS)
         busy = log.why_unknown() if self._at.standing.is_master else ""
         newest = log.newest_topic(topic)[0]
-        row = self._usual_with_group(topic) if is_with_group else _DELETED
+        count = self._retry_queues(topic)
+        row = TopicRow(read_queue_nums=count, write_queue_nums=count) if is_with_group else _DELETED
         # A row for each name that somebody mistypes would fill the table.
         is_nowhere = newest is None and (is_with_group or not self._at.folds.queue_ids(topic.encode()))
         is_nowhere = is_nowhere and not (self._at.standing.is_master and log.is_doubtful)
@@ -223,10 +224,6 @@ class Topics:
             return self._write({topic: row}, connection, frame)
         # mqadmin deleteSubGroup asks the slaves too, and stops at the first that refuses.
         return Reply(ClientResult.SYSTEM_ERROR, busy) if busy else Reply()
-
-    def _usual_with_group(self, topic: str) -> TopicRow:
-        count = self._retry_queues(topic)
-        return TopicRow(read_queue_nums=count, write_queue_nums=count)
 
     def _write(self, rows: Mapping[str, TopicRow], connection: RemotingConnection, frame: Frame) -> Reply | None:
         notes = [partial(self._note, topic, row) for topic, row in rows.items()]
