@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import FieldInfo, replace
 
+from rollcall_ha.controller.contract import consuming
 from rollcall_ha.controller.contract.commands import (
     BeginMaintenance,
     Bootstrap,
@@ -79,7 +80,7 @@ class RaiseLevel(AnsweredBy[Done]):
     reason: str = ""
 
 
-_NAMED_BY = {"{set}": "set_key", "{id}": "token_id"}
+_NAMED_BY = {"{set}": "set_key", "{id}": "token_id", "{topic}": "topic", "{group}": "group"}
 """Part of a path -> the field that it stands for; ``{cluster}`` stands before ``{set}``."""
 
 
@@ -120,8 +121,10 @@ class Order(msgspec.Struct, frozen=True):
         return answer
 
     @property
-    def previews(self) -> type[ElectionPreview] | type[OrderPreview]:
+    def previews(self) -> type[ElectionPreview] | type[OrderPreview] | type[consuming.BrokersAnswer]:
         """The type of its answer to a dry run."""
+        if issubclass(self.asks, consuming.BrokerOrder):
+            return consuming.BrokersAnswer
         return ElectionPreview if self.gives is Elected else OrderPreview
 
     def asked(self, named: Mapping[str, object], body: object) -> AnsweredBy[Any]:
@@ -134,7 +137,10 @@ class Order(msgspec.Struct, frozen=True):
         path = f"/v1{self.path}"
         if "set_key" in self.named:
             path = path.replace(f"/v1{OF_SET}", set_path(getattr(asked, "set_key")))  # noqa: B009
-        return path.replace("{id}", quoted(getattr(asked, "token_id", "")))
+        for part, name in _NAMED_BY.items():
+            if part in path:
+                path = path.replace(part, quoted(getattr(asked, name)))
+        return path
 
     def body_of(self, asked: AnsweredBy[Any]) -> dict[str, Any]:
         """What is posted for ``asked``, as JSON's values."""
@@ -211,6 +217,17 @@ ORDERS: tuple[Order, ...] = (
           tag="access"),
     Order("revokeToken", "/tokens/{id}/revoke", RevokeToken, Role.ADMIN,
           "Take a token back.", tag="access"),
+    # The masters' own ports ask for the same role.
+    Order("createTopic", "/topics/{topic}/create", consuming.CreateTopic, Role.OPERATOR,
+          "Make a topic in every set, or in those that are named.", tag="consume"),
+    Order("changeTopic", "/topics/{topic}/change", consuming.ChangeTopic, Role.OPERATOR,
+          "Change a topic's queues or permission.", tag="consume"),
+    Order("deleteTopic", "/topics/{topic}/delete", consuming.DeleteTopic, Role.OPERATOR,
+          "Delete a topic; its messages stay until their age, and an order alone makes it again.", tag="consume"),
+    Order("deleteGroup", "/groups/{group}/delete", consuming.DeleteGroup, Role.OPERATOR,
+          "Forget a group's settings and offsets.", tag="consume"),
+    Order("resetGroup", "/groups/{group}/reset", consuming.ResetGroup, Role.OPERATOR,
+          "Let a group go on at a time in a topic.", tag="consume"),
 )
 # fmt: on
 
