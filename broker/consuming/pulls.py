@@ -99,6 +99,8 @@ class Pulls:
         self.damaged = 0
         """Looks at queues whose units name other records (rule 4), since then."""
         self.waiting = WaitingPulls(self._retry, self._expire)
+        self.on_pull: Callable[[RemotingConnection, PullRequest], None] = lambda _link, _request: None
+        """Hears each pull that comes, not those that are looked at again."""
         self._at = at
         self._subscriptions = subscriptions
         self._topics = topics
@@ -123,6 +125,7 @@ class Pulls:
             data = pull_answer(frame.opaque, frame.form, request.code, next_offset=0, remark=request.remark)
             _write(connection, request.code, data)
             return
+        self.on_pull(connection, request)
         key = (request.topic.encode(), request.queue_id)
         pull = WaitingPull(connection, frame.opaque, frame.form, request, key, request.queue_offset)
         found = self._look(pull)

@@ -21,7 +21,8 @@ from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
-OPERATORS: Final = frozenset({PeerKind.OPERATOR, PeerKind.ADMIN})
+OPERATORS: Final = frozenset({PeerKind.OPERATOR, PeerKind.ADMIN, PeerKind.CONTROLLER})
+"""A controller has judged the role of whom it asks for (adr/0039)."""
 
 
 class Reply(msgspec.Struct, frozen=True):

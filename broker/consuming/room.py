@@ -16,6 +16,7 @@ from typing import Final
 
 from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
+from rollcall_ha.broker.consuming.lag import Lags
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.pulls import Pulls
@@ -109,6 +110,8 @@ class ConsumerRoom:
         self.pulls = Pulls(at, subscriptions=groups, topics=topics, offsets=self.offsets, log_ends=lambda: log.queues)
         folds.is_awaited = lambda: bool(self.pulls.waiting)
         folds.on_whole = self.pulls.waiting.wake_all
+        self.lags = Lags(at, consumers, groups=groups, topics=topics)
+        self.pulls.on_pull = self.lags.note_pull
         self._queries = Queries(folds.index, folds)
         self._tools = Tools(
             at,
@@ -133,6 +136,7 @@ class ConsumerRoom:
             self.topics,
             self._settings,
             self._tools,
+            self.lags,
             self._back,
         )
         return {code: answer for part in parts for code, answer in part.responders().items()}
@@ -154,6 +158,7 @@ class ConsumerRoom:
                 self._back.dead_letters,
             ),
             ("consumer_groups", "Groups that the log knows.", len(consumers.known.groups)),
+            ("queues_stuck", "Of groups; they have had messages and stood still for a minute.", self.lags.stuck_queues),
             ("topics_ordered", "Topics that an order made or deleted.", len(consumers.known.topics)),
             *self.deliveries.values,
         ]
@@ -198,6 +203,7 @@ class ConsumerRoom:
             self.consumers.tick()
             self.groups.tick()
             self._tools.tick()
+            self.lags.tick()
             # A handover that was given up leaves the role as it was: nobody says that it serves again.
             self.deliveries.standing_moved()
 

@@ -63,6 +63,11 @@ class ClientCode(IntEnum):
     """
     Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait.
     """
+    TELL_TOPICS = 3192
+    """Four questions of controllers (adr/0039), answered in the types of ``controller.contract.consuming``."""
+    TELL_TOPIC = 3193
+    TELL_GROUPS = 3194
+    TELL_GROUP = 3195
 
 
 class ClientResult(IntEnum):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
+from rollcall_ha.broker.consuming.lag import Lags
 from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import COMMIT_INTERVAL_MS, TOPIC, ConsumerLog
 from rollcall_ha.broker.consuming.tools import About, Tools
@@ -24,13 +25,14 @@ from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.topics import data_version
-from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, SetKey
 from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 NAME = "a"
+KEY = SetKey(ClusterName("c"), BrokerName(NAME))
 
 
 class Time:
@@ -182,7 +184,8 @@ class Member:
         )
         self.disk_share: float | None = None
         self.pulled = 0
-        parts = (self.groups, self.offsets, self.topics, self.settings, self.tools)
+        self.lags = Lags(at, self.consumers, groups=self.groups, topics=self.topics)
+        parts = (self.groups, self.offsets, self.topics, self.settings, self.tools, self.lags)
         self.responders: dict[int, Responder] = {
             code: answer for part in parts for code, answer in part.responders().items()
         }

@@ -314,7 +314,7 @@ def test_with_the_certificate_of_a_client_nobody_deletes_topics(world: SmallSet,
     told(world.client, CREATE, **order())
     client = Client(world.master)
     client.certificate = certificate(kind)
-    may = kind in (PeerKind.OPERATOR, PeerKind.ADMIN)
+    may = kind in (PeerKind.OPERATOR, PeerKind.ADMIN, PeerKind.CONTROLLER)
     answers = [
         told(client, CREATE, **order("U")),
         told(client, CREATE_LIST, {"topicConfigList": []}),
