@@ -243,17 +243,17 @@ class _Node:
             door=_broker_port_door(of_ports(document, credentials), rules),
             access=self._access,
         )
-        held = self._certificates(document, credentials)
-        self._queries = Queries(service, held)
+        self._queries = queries = Queries(service, self._certificates(document, credentials))
         self._names = self._name_service(service, path) if document.fleet.name_service else None
         # Behind the name service: of the two 904 it takes its own, and the controllers' the rest.
         self._rocketmq = RocketmqController(
             self._gateway, service, expected_replicas=document.fleet.rocketmq_expected_replicas
         )
-        metrics.read_from(self._queries.reading)
-        app = make_app(service=service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
+        metrics.read_from(queries.reading)
+        tls = of_ports(document, credentials)
+        app = make_app(service=service, queries=queries, peers=self._peers, telemetry=self._telemetry, tls=tls)
         self._calls.serve(PeerDoor(app).answer)
-        self._rest = RestServer(app, of_ports(document, credentials))
+        self._rest = RestServer(app, tls)
         LinkMetrics(
             {"broker": self._gateway.links, "rest": self._rest.links},
             self._telemetry.registry,

@@ -266,6 +266,18 @@ def ask_health(
 
 for group, place, panel, text in (
     (
+        "topics",
+        "rollcall_ha.cli.consuming:topics",
+        Panel.MESSAGES,
+        "See, create, change and delete topics; they are in every set.",
+    ),
+    (
+        "groups",
+        "rollcall_ha.cli.consuming:groups",
+        Panel.MESSAGES,
+        "See groups of consumers: lag, members, who is stuck; reset.",
+    ),
+    (
         "analytics",
         "rollcall_ha.analytics.cli",
         Panel.LOOK,

@@ -231,14 +231,14 @@ def check_form(form: str) -> None:
     form.format(**(dict.fromkeys(FIELDS, "") | {"offset": 0}))
 
 
-def decode_start(text: str) -> Start | int:
+def decode_start(text: str, option: str = "--from") -> Start | int:
     """``first``, ``last``, or a time in ISO 8601, of UTC if it names no zone. Raises ``ValueError``."""
     if text in list(Start):
         return Start(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"--from {text!r} is not first, last, or a time such as 2026-11-27T12:00:00Z") from None
+        raise ValueError(f"{option} {text!r} is not first, last, or a time such as 2026-11-27T12:00:00Z") from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -30,6 +30,7 @@ from rollcall_ha.client.errors import BadAnswer, ClientError, NoLeader, OutcomeU
 from rollcall_ha.client.identity import Identity, NotTrusted, trouble_of
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, OrderSwitchover
+from rollcall_ha.controller.contract.consuming import BrokerOrder, BrokersAnswer, Joined
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.orders import ORDERS, order_of, set_path
 from rollcall_ha.controller.contract.replies import Answer, AnsweredBy, Elected, IdGranted, SwitchoverAnswer
@@ -55,6 +56,7 @@ from rollcall_ha.controller.contract.views import (
 
 T = TypeVar("T")
 Page = TypeVar("Page", FleetStatus, SetPage)
+Told = TypeVar("Told", bound=Joined)
 
 LIMIT_MS = 5_000
 """How long a call looks for a leader before it gives up."""
@@ -82,6 +84,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         SetPage,
         SettingsAnswer,
         TokensAnswer,
+        *Joined.__subclasses__(),
     }
 }
 # Only codes that say "nothing was executed here". OVERLOADED says so too, and is not among them: three controllers'
@@ -299,6 +302,19 @@ class Client:
         """Every token that is kept, without its digest. Raises ``ClientError``."""
         return self._read("/v1/tokens", TokensAnswer)
 
+    def consuming(self, kind: type[Told], what: str, **params: str) -> Told:
+        """``topics`` or ``groups`` of all sets, or one of them (``topics/NAME``). Raises ``ClientError``."""
+        path = f"/v1/{what}"
+        found = last = self._read(path, kind, params)
+        rows = [each for each in kind.__struct_fields__ if each not in Joined.__struct_fields__]
+        while last.next_after is not None or last.next_set is not None:
+            after, read = last.next_after, found.read
+            params = params | ({"fromSet": last.next_set or "", "after": ""} if after is None else {"after": after})
+            last = self._read(path, kind, params)
+            joined: dict[str, Any] = {each: (*getattr(found, each), *getattr(last, each)) for each in rows}
+            found = msgspec.structs.replace(found, **joined, read=read if after else (*read, *last.read))
+        return msgspec.structs.replace(found, next_after=None, next_set=None)
+
     def history(self, key: SetKey, *, limit: int = 50, before: MasterEpoch | None = None) -> HistoryPage:
         """The last ``limit`` reigns, newest first. Raises ``ClientError``."""
         params = {"limit": str(limit)} | ({"before": str(before)} if before is not None else {})
@@ -354,9 +370,12 @@ class Client:
     def preview(self, asked: AnsweredBy[Elected]) -> ElectionPreview: ...
 
     @overload
+    def preview(self, asked: BrokerOrder) -> BrokersAnswer: ...
+
+    @overload
     def preview(self, asked: AnsweredBy[Any]) -> OrderPreview: ...
 
-    def preview(self, asked: AnsweredBy[Any]) -> ElectionPreview | OrderPreview:
+    def preview(self, asked: AnsweredBy[Any]) -> ElectionPreview | BrokersAnswer | OrderPreview:
         """
         What ``order`` would do; changes nothing.
 

@@ -26,10 +26,12 @@ from starlette.responses import Response
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.backups import backup_routes
 from rollcall_ha.api.rest.console import Console
+from rollcall_ha.api.rest.consumers import consumer_routes
 from rollcall_ha.api.rest.counting import Counting
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.guard import Guard, RefusalLog
+from rollcall_ha.api.rest.masters import Masters
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import BadRequestBody, NotJson, as_json
@@ -43,13 +45,17 @@ from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.queries import NotFound, Queries
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.node.telemetry import Telemetry, get_logger
+from rollcall_ha.node.tls import Credentials
 
 API_VERSION = "1"
 """The version of the interface, not of the program: JSON keys never change within it."""
 
 
-def make_app(*, service: ControllerService, queries: Queries, peers: Peers, telemetry: Telemetry) -> FastAPI:
-    """The application; it does not listen."""
+def make_app(
+    *, service: ControllerService, queries: Queries, peers: Peers, telemetry: Telemetry, tls: Credentials | None = None
+) -> FastAPI:
+    """The application; it does not listen. ``tls``: for links to brokers, None in an insecure fleet."""
+    masters = Masters(service, tls)
     app = FastAPI(
         title="Rollcall controller",
         version=API_VERSION,
@@ -58,7 +64,8 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
         redirect_slashes=False,
     )
     # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
-    app.router.routes.extend(Routes(service, queries, peers).router.routes)
+    app.router.routes.extend(Routes(service, queries, peers, masters).router.routes)
+    app.router.routes.extend(consumer_routes(masters).routes)
     app.router.routes.extend(backup_routes(service).routes)
     app.router.routes.extend(Console().router.routes)
     _add_health(app, service, queries, telemetry)

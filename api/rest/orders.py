@@ -1,9 +1,9 @@
 """
 The routes of orders: one handler for every row of ``controller.contract.orders``.
 
-Here: bodies, the three requests that the leader makes a command of, what is done for an order before and after it is
-applied. Not here: which orders there are, their paths and roles (``contract.orders``), reading and answering
-(``requests``), decisions (``controller.core``).
+Here: bodies, the three requests that the leader makes a command of, orders that go to brokers (by ``masters``), what is
+done for an order before and after it is applied. Not here: which orders there are, their paths and roles
+(``contract.orders``), reading and answering (``requests``), decisions (``controller.core``).
 
 Rule 1: an order with ``dryRun`` is decided as the real one, on the same state and evidence, and proposes nothing (S68).
 Rule 2: what goes on after it is applied is carried out once: repeated under its request id, it is answered again.
@@ -19,10 +19,12 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.guard import caller_of
+from rollcall_ha.api.rest.masters import Masters
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
     ClusterPath,
+    NamePath,
     RequestIdText,
     SetPath,
     answered,
@@ -42,6 +44,7 @@ from rollcall_ha.controller.contract.commands import (
     RaiseFeatureLevel,
     TransferLeadership,
 )
+from rollcall_ha.controller.contract.consuming import BrokerOrder
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.orders import ORDERS, ChangeSettings, Order, RaiseLevel, TransferLead
 from rollcall_ha.controller.contract.replies import AnsweredBy, Refused
@@ -52,6 +55,7 @@ from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.seating import answer_again, carry_out_change, refusal_of
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.transfers import carry_out, leader_known, successor_now
+from rollcall_ha.node.telemetry import get_logger
 
 SWITCHOVER_WAIT_MS_MAX = 2_500
 SWITCHOVER_RELAYED_WAIT_MS_MAX = 500
@@ -101,7 +105,9 @@ _DECODERS: dict[str, msgspec.json.Decoder[OrderBody]] = {
 class OrderRoutes:
     """The handlers, bound to one controller."""
 
-    def __init__(self, service: ControllerService, queries: Queries, peers: Peers) -> None:
+    def __init__(self, service: ControllerService, queries: Queries, peers: Peers, masters: Masters) -> None:
+        self._masters = masters
+        self._logger = get_logger("rollcall.brokers_ordered")
         self._service = service
         self._queries = queries
         self._peers = peers
@@ -128,15 +134,25 @@ class OrderRoutes:
         async def about_token(request: Request, token_id: TokenPath) -> Response:
             return await self._take(order, request, {"token_id": token_id})
 
+        async def about_topic(request: Request, topic: NamePath) -> Response:
+            return await self._take(order, request, {"topic": topic})
+
+        async def about_group(request: Request, group: NamePath) -> Response:
+            return await self._take(order, request, {"group": group})
+
         async def about_fleet(request: Request) -> Response:
             return await self._take(order, request, {})
 
-        return about_set if "set_key" in order.named else about_token if order.named else about_fleet
+        handlers: dict[str, Callable[..., Awaitable[Response]]]
+        handlers = {"set_key": about_set, "token_id": about_token, "topic": about_topic, "group": about_group}
+        return handlers[order.named[0]] if order.named else about_fleet
 
     async def _take(self, order: Order, request: Request, named: dict[str, object]) -> Response:
         told = await read_body(request, _DECODERS[order.operation])
         request_id = take_request_id(request, told.request_id, self._service.ports.new_request_id)
         asked = order.asked(named, told)
+        if isinstance(asked, BrokerOrder):
+            return answered(await self._given(order, asked, request, request_id, is_dry_run=told.dry_run), request_id)
         is_known = request_id in self._service.published.state.requests and not told.dry_run
         if is_known and (answer := await self._again(asked, request_id)) is not None:
             return answered(answer, request_id)
@@ -150,6 +166,22 @@ class OrderRoutes:
         if not isinstance(reply, Refused):
             reply = await self._carried_out(command, request, request_id) or reply
         return answered(reply, request_id)
+
+    async def _given(
+        self, order: Order, asked: BrokerOrder, request: Request, request_id: RequestId, *, is_dry_run: bool
+    ) -> object:
+        """The outcome in each set. It is no entry, so who gave it is on record here alone (adr/0039)."""
+        answer = await self._masters.give(asked, is_dry_run=is_dry_run)
+        if not is_dry_run:
+            self._logger.info(
+                "brokers_ordered",
+                operation=order.operation,
+                asked=msgspec.to_builtins(asked),
+                by=requested_by(request),
+                request_id=request_id,
+                outcomes={str(one.set_key): one.outcome for one in answer.outcomes},
+            )
+        return answer
 
     # --- before it is applied ----------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQU
 
 ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
 SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
+NamePath = Annotated[str, Path(min_length=1, max_length=255)]
 How = Annotated[Consistency, Query()]
 
 T = TypeVar("T")

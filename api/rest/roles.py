@@ -45,6 +45,10 @@ _OTHERS: dict[str, tuple[Role, ...]] = {
     "listCertificates": _VIEWERS,
     "listMaintenances": _VIEWERS,
     "getSettings": _VIEWERS,
+    "listTopics": _VIEWERS,
+    "getTopic": _VIEWERS,
+    "listGroups": _VIEWERS,
+    "getGroup": _VIEWERS,
     # Names of everybody who has a token are a list of whom to rob.
     "listTokens": _ADMINS,
     # The whole state; with secrets, what lets everybody in.

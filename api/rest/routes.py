@@ -18,6 +18,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.guard import caller_of
+from rollcall_ha.api.rest.masters import Masters
 from rollcall_ha.api.rest.orders import WRITE_PROBLEMS, OrderRoutes
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.principals import complaint_of_replica
@@ -92,13 +93,13 @@ _HEARTBEAT = msgspec.json.Decoder(Heartbeat)
 class Routes:
     """The handlers, bound to one controller."""
 
-    def __init__(self, service: ControllerService, queries: Queries, peers: Peers) -> None:
+    def __init__(self, service: ControllerService, queries: Queries, peers: Peers, masters: Masters) -> None:
         self._service = service
         self._queries = queries
         self._peers = peers
         self.router = APIRouter(prefix="/v1")
         self._add_reads()
-        OrderRoutes(service, queries, peers).add_to(self.router)
+        OrderRoutes(service, queries, peers, masters).add_to(self.router)
         self._add_broker_operations()
 
     def _add_get(

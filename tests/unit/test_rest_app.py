@@ -324,7 +324,7 @@ async def test_the_document_fits_a_generated_client(group: Group) -> None:
     assert len(references) > 30
     ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids) > 20
-    verbs = "get|list|pause|resume|begin|end|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer|add|remove|configure"
+    verbs = "get|list|pause|resume|begin|end|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer|add|remove|configure|create|change|delete|reset"
     assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
 
