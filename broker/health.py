@@ -58,6 +58,8 @@ class HealthSnapshot(Frozen):
     """Why it is not ready; the role's own words otherwise."""
     values: tuple[tuple[str, str, float], ...]
     """Name without the prefix ``rollcall_broker_``, help text, value; a name that ends in ``_total`` is a counter's."""
+    lags: Callable[[], list[tuple[str, str, int]]] = list
+    """Group, topic and messages that the group is behind; of one that serves (``consuming.lag``)."""
     stopped: StopReason | None = None
     """Why this master acknowledges no write; None = it does, or is no master."""
     facts: ReplicaFacts | None = None
@@ -103,6 +105,14 @@ class BrokerCollector:
             # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(f"rollcall_broker_{name}", text, value=value)
+        lags = GaugeMetricFamily(
+            "rollcall_broker_group_lag_messages",
+            "Confirmed, and behind the group's offsets; the groups beyond the limit are one sum.",
+            labels=["group", "topic"],
+        )
+        for group, topic, lag in snapshot.lags():
+            lags.add_metric([group, topic], lag)
+        yield lags
         if snapshot.waits is not None:
             waits = HistogramMetricFamily(
                 "rollcall_broker_release_seconds",

@@ -352,7 +352,7 @@ class Replica:
             writes=self.writes,
             pacer=self.ends.pacer,
             facts=facts,
-            readers=self.consuming.values,
+            room=self.consuming,
             retention=self.retention,
         )
 

@@ -8,9 +8,10 @@ Rule: everything is read when it is asked for; nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.room import ConsumerRoom
 from rollcall_ha.broker.core.balancing import ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.following import Following
@@ -197,7 +198,7 @@ class ReplicaReporter:
         writes: WriteStops,
         pacer: CatchUpPacer | None,
         facts: ReplicaFacts,
-        readers: Sequence[tuple[str, str, float]],
+        room: ConsumerRoom,
         retention: Retention,
     ) -> HealthSnapshot:
         """For the health address."""
@@ -208,7 +209,7 @@ class ReplicaReporter:
         values = [
             *self._values(put, session),
             *_copy_values(pacer),
-            *readers,
+            *room.values,
             *retention.values,
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
             ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
@@ -225,6 +226,7 @@ class ReplicaReporter:
             reason=alarm or (role.reason if is_ready else self.blocked or stopped or role.reason),
             stopped=None if stop is None else stop.reason,
             facts=facts,
+            lags=room.lags.series,
             waits=put.waits,
             retention=retention.report,
             values=tuple((name, text, float(value)) for name, text, value in values),
