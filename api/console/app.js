@@ -18,6 +18,8 @@ const LAZY = {
   timeline: () => import("./timeline.js"),
   standing: () => import("./standing.js"),
   audit: () => import("./audit.js"),
+  topics: () => import("./consuming.js").then((found) => ({ show: found.topics })),
+  groups: () => import("./consuming.js").then((found) => ({ show: found.groups })),
 };
 
 async function show() {

@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -556,6 +557,37 @@ def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet
     console.wait(f"tr[data-set='{key}']")
 
 
+def test_a_topic_and_a_group_are_shown_with_what_the_command_line_says(fleet: Fleet, consoles: Any) -> None:
+    given = subprocess.run(
+        fleet.command("produce", "shown"),
+        input="\n".join(map(str, range(40))),
+        env=fleet.commands_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert given.returncode == 0, given.stderr
+    assert rollcall(fleet, "consume", "shown", "--group", "late", "--from", "first", "--count", "10").returncode == 0
+    console = consoles("viewer")
+    console.open("topics")
+    console.page.fill("#filter", "show")
+    console.until("document.querySelectorAll('[data-row]').length === 1")
+    console.page.click("[data-row=shown] a")
+    console.wait("[data-row='7']")
+    assert console.text("h1") == "shown"
+    console.open("groups")
+    console.page.click("[data-row=late] a")
+    listed = answer_of(fleet, "groups", "show", "late")["queues"]
+    console.wait("[data-row='shown:7']")
+    for queue in (one for one in listed if one["topic"] == "shown"):
+        cells = console.text(f"[data-row='shown:{queue['queueId']}']").split("\t")
+        assert cells[4] == str(queue["maxOffset"])
+        assert cells[5] == ("—" if queue["lag"] is None else str(queue["lag"]))
+    console.open("groups/nobody")
+    assert "there is no group nobody" in console.wait(".problem").inner_text()
+
+
 def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) -> None:
     console = consoles("viewer")
     console.open("timeline")
@@ -587,6 +619,8 @@ def test_every_view_fits_and_everything_in_it_has_a_name(fleet: Fleet, consoles:
         "fleet": f"tr[data-set='{key}']",
         f"set/{key.cluster}/{key.name}": "tr[data-epoch]",
         f"set/{key.cluster}/{key.name}/epoch/{epoch}": ".figures",
+        "topics": "main table",
+        "groups": "main table",
         "timeline": "svg.timeline",
         "standing": "text=Nothing is in maintenance",
         "audit": "main table, main .empty",
