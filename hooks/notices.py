@@ -64,6 +64,7 @@ class Kind(StrEnum):
     EXPOSURE = "exposure"
     CERTIFICATES = "certificates"
     FLAPPING = "flapping"
+    LAG = "lag"
     GAPS = "gaps"
     """Never chosen: every hook hears it, for its picture may lack something from then on."""
 
@@ -158,6 +159,16 @@ class CertificateTold(Told):
     days: int
     """The limit of ``certificate_days`` that it has passed."""
     told_by: ControllerName
+
+
+class LagTold(Told):
+    """``group-lags``, and ``group-caught-up`` when it is behind by half of the limit at most."""
+
+    group: str
+    lag: int
+    """Messages, in all sets."""
+    limit: int
+    stuck_queues: int
 
 
 class GapTold(Told):
@@ -402,6 +413,12 @@ def certificate_notice(
     told = made_from(certificate, CertificateTold, days=days, told_by=told_by)
     name = f"{fleet}.certificate.{certificate.serial}.{days}"
     return _eventless(name, "certificate-expiring", Kind.CERTIFICATES, told, fleet=fleet, now_ms=now_ms)
+
+
+def lag_notice(told: LagTold, *, fleet: FleetIncarnation, now_ms: int) -> Notice:
+    """A group has crossed its limit, or is back."""
+    name = "group-lags" if told.lag > told.limit else "group-caught-up"
+    return _eventless(f"{fleet}.{name}.{told.group}.{now_ms}", name, Kind.LAG, told, fleet=fleet, now_ms=now_ms)
 
 
 def gap_notice(told: GapTold, *, fleet: FleetIncarnation, now_ms: int) -> Notice:

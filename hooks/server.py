@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 
 import msgspec
 from prometheus_client import Metric, start_http_server
@@ -26,6 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError
+from rollcall_ha.controller.contract.consuming import GroupPage
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.views import ControllerStatus
@@ -44,11 +46,13 @@ from rollcall_ha.hooks.following import (
 from rollcall_ha.hooks.notices import (
     GapTold,
     Kind,
+    LagTold,
     Notice,
     SetMemory,
     certificate_notice,
     gap_notice,
     key_of,
+    lag_notice,
     notices_of,
     seeded,
 )
@@ -66,6 +70,9 @@ FULL_PAUSE_MS = 200
 GATHER_MS = 100
 """After a page: events come with each sync of a journal; a question for each would be a load on the controllers."""
 CERTIFICATES_INTERVAL_S = 600.0
+LAG_INTERVAL_S = 30.0
+LAGGING_MAX = 16
+"""Groups that are said to lag at a time; those that lag most."""
 DAY_MS = 86_400_000
 
 _log = get_logger("hooks")
@@ -120,6 +127,26 @@ def due_certificates(
     return remembered, list(notices.values())
 
 
+def due_lags(
+    page: GroupPage, limit: int, told: frozenset[str], *, fleet: FleetIncarnation, now_ms: int
+) -> tuple[list[str], list[Notice]]:
+    """The groups that lag from now on, and what is said now."""
+    found: dict[str, LagTold] = {name: LagTold(group=name, lag=0, limit=limit, stuck_queues=0) for name in told}
+    for line in page.groups:
+        one = found.get(line.group) or LagTold(group=line.group, lag=0, limit=limit, stuck_queues=0)
+        stuck = one.stuck_queues + line.stuck_queues
+        found[line.group] = msgspec.structs.replace(one, lag=one.lag + line.lag, stuck_queues=stuck)
+    # Back at half of the limit: a group that stays near it would be said every half minute.
+    back = [found[name] for name in sorted(told) if found[name].lag * 2 <= limit]
+    # A set that does not answer makes a lag smaller, never larger.
+    back = [] if any(one.trouble for one in page.read) else back
+    lagging = told - {one.group for one in back}
+    worst = sorted((one for one in found.values() if one.lag > limit), key=lambda one: (-one.lag, one.group))
+    new = [one for one in worst if one.group not in lagging][: max(0, LAGGING_MAX - len(lagging))]
+    notices = [lag_notice(one, fleet=fleet, now_ms=now_ms) for one in (*back, *new)]
+    return sorted(lagging | {one.group for one in new}), notices
+
+
 class Reading(msgspec.Struct):
     """How reading goes, for metrics."""
 
@@ -147,6 +174,7 @@ class HooksProcess(msgspec.Struct):
             asyncio.create_task(self.courier.run(stop)),
             asyncio.create_task(self._read(stop)),
             asyncio.create_task(self._watch_certificates(stop)),
+            asyncio.create_task(self._watch_lags(stop)),
         ]
         try:
             await asyncio.gather(*works)
@@ -315,6 +343,21 @@ class HooksProcess(msgspec.Struct):
 
     def _store_certificates(self, remembered: list[tuple[str, int]], letters: list[tuple[str, Notice]]) -> None:
         self.store.tell_certificates(remembered, letters, now_ms=now_ms())
+
+    # --- lag ---------------------------------------------------------------------------------------------------------
+
+    async def _watch_lags(self, stop: asyncio.Event) -> None:
+        while not stop.is_set() and any(Kind.LAG in hook.kinds for hook in self.made.hooks):
+            cursor, limit = self.reading.cursor, self.made.group_lag_alarm_messages
+            with suppress(ClientError):
+                if cursor is not None:
+                    page = await asyncio.to_thread(self.client.consuming, GroupPage, "groups")
+                    told = await self.courier.on_store(self.store.lagging)
+                    lagging, notices = due_lags(page, limit, told, fleet=cursor.fleet, now_ms=now_ms())
+                    letters = list(letters_of(notices, self.made.hooks))
+                    await self.courier.on_store(partial(self.store.tell_lagging, lagging, letters, now_ms=now_ms()))
+                    self.courier.wake()
+            await _pause(stop, PAUSE_MS if cursor is None else int(LAG_INTERVAL_S * 1000))
 
     def _controllers(self) -> tuple[ControllerStatus, ...]:
         """All of them by the word of the first that answers; () if none does."""

@@ -108,6 +108,8 @@ class HooksFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """host:port of /metrics, on loopback; empty: there is none."""
     certificate_days: tuple[int, ...] = (30, 7, 1)
     """Said once for each certificate and each of these numbers of days that are left."""
+    group_lag_alarm_messages: int = 100_000
+    """A group that is further behind, in all sets, is said once, and again when it has caught up."""
     limits: Limits = Limits()
     folder: str = ""
     """Where the file lies; not a key of it."""
@@ -210,6 +212,8 @@ def _check_limits(file: Path, made: HooksFile) -> None:
         value = getattr(made.limits, key)
         if not least <= value <= most:
             raise ConfigError(f"{file}: limits.{key} is {value}, and {least} to {most} is possible")
+    if made.group_lag_alarm_messages < 1:
+        raise ConfigError(f"{file}: group_lag_alarm_messages is {made.group_lag_alarm_messages}; it is at least 1")
     if any(not 0 < days <= 3_650 for days in made.certificate_days):
         raise ConfigError(f"{file}: certificate_days is {list(made.certificate_days)}; each is 1 to 3650 days")
 

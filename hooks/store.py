@@ -34,7 +34,7 @@ DIRECTORY_VERSION = 1
 USER_VERSION = 1
 BUSY_MS = 10_000
 REASON_CHARS_MAX = 500
-_CURSOR, _REFUSED = "cursor", "refused"
+_CURSOR, _REFUSED, _LAGGING = "cursor", "refused", "lagging"
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -172,6 +172,16 @@ class Store:
         with self._link:
             self._link.executemany("INSERT OR IGNORE INTO certificates VALUES (?, ?)", told)
             self._add(letters, now_ms)
+
+    def tell_lagging(self, groups: Sequence[str], letters: Iterable[tuple[str, Notice]], *, now_ms: int) -> None:
+        """The groups that are said to lag now, and the deliveries that say what is new, in one transaction."""
+        with self._link:
+            self._link.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_LAGGING, _encode(groups)))
+            self._add(letters, now_ms)
+
+    def lagging(self) -> frozenset[str]:
+        """Groups that were said to lag, and not to have caught up."""
+        return frozenset(msgspec.json.decode(self._meta(_LAGGING) or b"[]"))
 
     def tell(self, letters: Iterable[tuple[str, Notice]], *, now_ms: int) -> None:
         """Deliveries of no event that was read here; the running process takes them up behind those that it knows."""

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.controller.contract.commands import CleanReplicas, PauseElections, RecordMilestones, ResumeElections
+from rollcall_ha.controller.contract.consuming import GroupLine, GroupPage, SetRead
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName
 from rollcall_ha.controller.contract.replies import Done, Elected
@@ -17,7 +18,7 @@ from rollcall_ha.controller.contract.views import CertificateStatus, ControllerS
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.hooks import notices as module
 from rollcall_ha.hooks.notices import Kind, Notice, SetMemory, Told, notices_of
-from rollcall_ha.hooks.server import due_certificates
+from rollcall_ha.hooks.server import LAGGING_MAX, due_certificates, due_lags
 from tests.support.core_builders import FLEET, SET_A, Fleet
 from tests.support.core_fleets import ONE, TIMEOUT, alone, failed_over
 from tests.support.fake_controllers import controller_status
@@ -199,6 +200,32 @@ def test_a_certificate_is_said_once_for_the_smallest_limit_that_it_has_passed(
     assert again == ([], [])
     if found:
         assert data(found[0])["toldBy"] == ControllerName("c1")
+
+
+def lags(*found: tuple[str, int], trouble: str = "") -> GroupPage:
+    lines = (GroupLine(group=name, set_key=SET_A, members=1, topics=1, lag=lag, stuck_queues=1) for name, lag in found)
+    return GroupPage(read=(SetRead(set_key=SET_A, trouble=trouble),), groups=tuple(lines))
+
+
+def said(page: GroupPage, told: list[str]) -> tuple[list[str], list[tuple[str, object, object]]]:
+    lagging, found = due_lags(page, 100, frozenset(told), fleet=FLEET, now_ms=7)
+    assert {one.kind for one in found} <= {Kind.LAG}
+    return lagging, [(one.type, data(one)["group"], data(one)["lag"]) for one in found]
+
+
+def test_a_group_is_said_once_when_it_crosses_the_limit_and_once_when_it_has_caught_up() -> None:
+    assert said(lags(("g", 60), ("g", 50), ("h", 100)), []) == (["g"], [("group-lags", "g", 110)])
+    assert said(lags(("g", 111)), ["g"]) == (["g"], [])
+    assert said(lags(("g", 60)), ["g"]) == (["g"], []), "near the limit it would be said again and again"
+    assert said(lags(("g", 50)), ["g"]) == ([], [("group-caught-up", "g", 50)])
+    assert said(lags(), ["g"]) == ([], [("group-caught-up", "g", 0)]), "it was deleted"
+    assert said(lags(trouble="away"), ["g"]) == (["g"], []), "a set that does not answer may have its messages"
+
+
+def test_the_groups_that_lag_most_are_said_and_no_more_than_sixteen() -> None:
+    lagging, found = said(lags(*((f"g{number:02}", 200 + number) for number in range(20))), ["z"])
+    assert [name for _, name, _ in found] == ["z", *(f"g{number:02}" for number in range(19, 3, -1))]
+    assert len(lagging) == LAGGING_MAX
 
 
 def test_the_page_has_every_type_and_field_of_the_payload() -> None:

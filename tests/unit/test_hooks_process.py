@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rollcall_ha.controller.contract.consuming import GroupLine, GroupPage, SetRead
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.values import EventRef
@@ -23,7 +24,7 @@ from rollcall_ha.hooks.desk import DELIVERED, Desk, Outcome
 from rollcall_ha.hooks.server import HooksProcess, WrongFleet, now_ms
 from rollcall_ha.hooks.settings import HooksFile, load
 from rollcall_ha.hooks.store import Store
-from tests.support.core_builders import Fleet, rechained
+from tests.support.core_builders import SET_A, Fleet, rechained
 from tests.support.core_fleets import failed_over
 from tests.support.event_pages import Journal
 from tests.support.hook_files import webhook, write_hooks
@@ -73,8 +74,8 @@ class Receiver:
         return
 
 
-def settings(folder: Path, more: str = "") -> HooksFile:
-    section = webhook("pager", "https://pager.example/", kinds='"elections", "serving"')
+def settings(folder: Path, more: str = "", kinds: str = '"elections", "serving"') -> HooksFile:
+    section = webhook("pager", "https://pager.example/", kinds=kinds)
     return load(write_hooks(folder, section, more, fleet='controllers = ["c0:1", "c1:1", "c2:1"]'))
 
 
@@ -86,12 +87,13 @@ def life(
     *,
     accepts_fleet: str = "",
     more: str = "",
+    kinds: str = '"elections", "serving"',
 ) -> HooksProcess:
     """One start of the process, to its end by SIGTERM."""
 
     async def main() -> HooksProcess:
         stop = asyncio.Event()
-        made = settings(folder, more)
+        made = settings(folder, more, kinds)
         with closing(Store.open(folder)) as store, ThreadPoolExecutor(max_workers=1) as thread:
             desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
             courier = Courier(desk, store, {"pager": receiver}, thread=thread, now_ms=now_ms)
@@ -173,6 +175,32 @@ def test_a_hole_that_all_controllers_have_is_told_and_reading_goes_on_behind_it(
         "isRefused": False,
     }
     assert "master-elected" in {one["type"] for one in receiver.bodies}
+
+
+def test_a_group_that_lags_is_told_once_also_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LAG_INTERVAL_S", 0.01)
+    monkeypatch.setattr(server, "PAUSE_MS", 10)
+    receiver, fake = Receiver(), Fake(*journals(failed_over().records))
+    asked = 0
+
+    def consuming(*_: object) -> GroupPage:
+        nonlocal asked
+        asked += 1
+        line = GroupLine(group="g", set_key=SET_A, members=0, topics=1, lag=lag, stuck_queues=1)
+        return GroupPage(read=(SetRead(set_key=SET_A),), groups=(line,))
+
+    def types() -> list[object]:
+        return [body["type"] for body in receiver.bodies]
+
+    monkeypatch.setattr(fake, "consuming", consuming, raising=False)
+    lag = 100_001
+    life(tmp_path, fake, receiver, lambda _: types() == ["group-lags"], kinds='"lag"')
+    asked = 0
+    life(tmp_path, fake, receiver, lambda _: asked > 2, kinds='"lag"')
+    assert types() == ["group-lags"]
+    lag = 0
+    life(tmp_path, fake, receiver, lambda _: len(types()) > 1, kinds='"lag"')
+    assert types() == ["group-lags", "group-caught-up"]
 
 
 def test_what_does_not_fit_stays_unread_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
