@@ -18,15 +18,16 @@ const set = (row) => h("a", { href: setLink(row.setKey) }, keyText(row.setKey));
 const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
 const state = (isStuck, lag) => badge(isStuck ? ["warn", "▲", "stuck"] : lag ? ["good", "●", "moves"] : ["good", "●", "has all"]);
 const line = (columns, key, isStuck, values) => h("tr", { "data-row": key, class: isStuck ? "warn" : "" }, cells(columns, values));
-const part = (title, columns, rows, none) => [h("h2", null, title), rows.length ? table(title, columns, rows) : h("p", { class: "empty" }, none)];
+const rowsOf = (title, columns, rows, none) => (rows.length ? table(title, columns, rows) : h("p", { class: "empty" }, none));
+const part = (title, columns, rows, none) => [h("h2", null, title), rowsOf(title, columns, rows, none)];
 
 const topicLine = (row) => line(TOPICS, row.topic, false, [link("topics", row.topic), set(row), number(row.readQueues), row.permission]);
 const groupLine = (row) => line(GROUPS, row.group, row.stuckQueues, [link("groups", row.group), state(row.stuckQueues, row.lag), set(row), number(row.members), number(row.lag), number(row.stuckQueues)]);
 
 export const topics = (main, [name], query, signal) => shown(main, "topics", "Topics", name, query, signal, name ? topic : (found) =>
-  table("Topics", TOPICS, found.topics.filter((row) => !row.isOwn).map(topicLine)));
+  rowsOf("Topics", TOPICS, found.topics.filter((row) => !row.isOwn).map(topicLine), "There is none."));
 export const groups = (main, [name], query, signal) => shown(main, "groups", "Groups", name, query, signal, name ? group : (found) =>
-  table("Groups", GROUPS, found.groups.toSorted((a, b) => b.stuckQueues - a.stuckQueues || b.lag - a.lag).map(groupLine)));
+  rowsOf("Groups", GROUPS, found.groups.toSorted((a, b) => b.stuckQueues - a.stuckQueues || b.lag - a.lag).map(groupLine), "There is none."));
 
 // A list with its filter and pages, or the page of one name; asked for again and again.
 function shown(main, kind, title, name, query, signal, draw) {

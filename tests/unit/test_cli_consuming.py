@@ -36,7 +36,7 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from tests.support.cli import CliRunner
 
 A, B = (SetKey(ClusterName("c"), BrokerName(name)) for name in "ab")
-READ = (SetRead(set_key=A), SetRead(set_key=B))
+READ: tuple[SetRead, ...] = (SetRead(set_key=A), SetRead(set_key=B))
 
 
 def group_line(name: str, key: SetKey, lag: int, stuck: int = 0) -> GroupLine:
