@@ -71,7 +71,7 @@ def list_topics(
 
 @topics.command("show")
 def show_topic(name: NameArgument, form: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """One topic: its queues in each set, and the groups that read it."""
+    """One topic: its queues in each set, and who reads it."""
 
     def fetch(asking: Client) -> Report:
         found = asking.consuming(told.TopicAnswer, f"topics/{quoted(name)}")
@@ -85,7 +85,7 @@ def show_topic(name: NameArgument, form: OutputOption = Format.TABLE, watch: Wat
 
 @groups.command("list")
 def list_groups(form: OutputOption = Format.TABLE, part: FilterOption = "", watch: WatchOption = None) -> None:
-    """Groups of each set, those that stand still or lag most first."""
+    """Groups of each set, the stuck and the late ones first."""
 
     def fetch(asking: Client) -> Report:
         page = asking.consuming(told.GroupPage, "groups", name=part)
@@ -165,7 +165,7 @@ def reset_group(
     to: Annotated[str, typer.Option(metavar="first|last|TIME", help="Where it goes on; TIME in ISO 8601.")],
     of_sets: SetsOption = None,
 ) -> None:
-    """Let a group go on at a time in a topic, with members or without."""
+    """Let a group go on at a time in a topic. It may have members."""
     from rollcall_ha.cli.messaging import decode_start
 
     with wrong_use(ValueError):

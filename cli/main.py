@@ -269,7 +269,7 @@ for group, place, panel, text in (
         "topics",
         "rollcall_ha.cli.consuming:topics",
         Panel.MESSAGES,
-        "See, create, change and delete topics; they are in every set.",
+        "See, create, change and delete topics. They are in every set.",
     ),
     (
         "groups",
