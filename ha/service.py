@@ -36,7 +36,8 @@ from rollcall_ha.ha.actions import (
     TruncateLog,
 )
 from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer, Grant
-from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
+from rollcall_ha.ha.channels import Channel, SecuredChannel, dialled, shaken
+from rollcall_ha.ha.copies import LeftCopies
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
@@ -53,7 +54,6 @@ from rollcall_ha.ha.transport import (
 )
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, FewLines, LinkTable
-from rollcall_ha.node.remoting.names import looked_up
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import tls_reason
 
@@ -138,6 +138,7 @@ class HaServer:
         self._slaves = slaves
         self._refusals, self._ends = FewLines(REFUSAL_INTERVAL_S), FewLines(REFUSAL_INTERVAL_S)
         self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
+        self._left = LeftCopies()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
@@ -200,14 +201,16 @@ class HaServer:
 
     @property
     def copies(self) -> list[tuple[BrokerId, LogOffset]]:
-        """Each slave on a link, and the first byte of the log that may still have to be sent to it."""
+        """Each slave on a link, or back in a moment, and the first byte that may still have to be sent to it."""
         links = (connection.link for connection in self.connections.snapshot())
         # One that still cuts its log has acked nothing, and begins anywhere from our beginning on.
         states = (MasterLinkState.CUTTING, MasterLinkState.TRANSFER)
-        return [(one.peer.broker_id, one.acked) for one in links if one.peer is not None and one.state in states]
+        here = [(one.peer.broker_id, one.acked) for one in links if one.peer is not None and one.state in states]
+        return self._left.beside(here, self._clock_ms())
 
     def let_go(self, start: LogOffset) -> None:
         """The log begins at ``start`` now: links that were sending from in front of it end, and copy anew."""
+        self._left.let_go(start)
         for connection in self.connections.snapshot():
             link = connection.link
             # What is on its way is read from a file that is about to be closed: its number may be another's then.
@@ -330,6 +333,8 @@ class HaServer:
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
     ) -> None:
         _say_closed("ha_slave_closed", code, detail, slave=broker_id)
+        if code is not ErrorCode.OFFSET_UNSERVED:
+            self._left.note(broker_id, connection.link.acked, self._clock_ms())
         self._events.slave_closed(broker_id, connection.link.link_generation, code, detail)
 
     def _tick(self) -> None:
@@ -579,7 +584,7 @@ class HaClient:
         """Raises ``OSError``, ``ssl.SSLError`` and ``PeerRefused``."""
         loop, masters = asyncio.get_running_loop(), self._masters
         # Half of the time: what is left must do for the link to an address that was remembered.
-        sock = await _dial(loop, target.host, target.port, timeout_ms=self._settings.handshake_timeout_ms // 2)
+        sock = await dialled(loop, target.host, target.port, timeout_ms=self._settings.handshake_timeout_ms // 2)
         # Before the context is asked for: renewed in between, the link would be opened once more than it has to.
         shown = "" if masters is None else masters.credentials.own.serial
         channel = open_channel(sock, None if masters is None else masters.credentials.client_context(), is_server=False)
@@ -675,22 +680,3 @@ def _report_failure(runner: asyncio.Task[None]) -> None:
     """None of them ends with an error: if one does, that is a bug that must be seen."""
     if not runner.cancelled() and (error := runner.exception()) is not None:
         _log.error("ha_task_failed", task=runner.get_name(), exc_info=error)
-
-
-async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, timeout_ms: int) -> socket.socket:
-    """A connected socket. Raises ``OSError`` with the last address's error."""
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in await looked_up(host, port, timeout_ms=timeout_ms):
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure or OSError(f"{host} has no address")

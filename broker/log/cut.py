@@ -1,8 +1,8 @@
 """
-Cutting a log so that no crash leaves half a cut, and keeping the cut bytes for some days (R20, D13).
+Cutting a log so that no crash leaves half a cut, and setting the cut bytes aside (R20, D13).
 
-Here: the steps, each of which may be repeated, and the quarantine's folder. Not here: whether to cut
-(``ha.truncation``, the role machine), the numbers in memory (``commit_log``).
+Here: the steps, each of which may be repeated. Not here: whether to cut (``ha.truncation``, the role machine), the
+numbers in memory (``commit_log``), how long the cut bytes are kept (``quarantine``).
 
 The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero the rest · begin a
 new log (full resync) · sync · cut the epoch history · clamp checkpoint and index · clear the mark.
@@ -10,11 +10,12 @@ Rule 1: the mark is durable before anything else changes and goes last. A start 
 Rule 2: the quarantine is complete before a byte is zeroed.
 Rule 3: an error up to the manifest (a full disk, say) undoes the mark: nothing was cut, the cut may be tried again.
 Rule 4: an error behind the manifest is ``CutUnfinishedError``: only a new start may go on with the log.
+Rule 5: bytes that are known to be the master's too (``CutMark.known_to``) are not set aside. A slave that was away for
+longer than its master keeps messages would else have no room for what it copies.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from rollcall_ha.broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
+from rollcall_ha.broker.log.quarantine import QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.segment import LogSegment, segment_name
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.history import EpochHistory
@@ -40,9 +42,7 @@ from rollcall_ha.epoch.store import EpochStore
 from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory
 
 LOG_FOLDER_NAME = "commitlog"
-QUARANTINE_FOLDER_NAME = "quarantine"
 MANIFEST_FILE_NAME = "manifest.json"
-_DAY_MS = 24 * 60 * 60 * 1000
 
 
 class LogFiles(msgspec.Struct, kw_only=True):
@@ -119,9 +119,12 @@ def _quarantine_of(files: LogFiles, mark: CutMark) -> Path:
 
 def _first_steps(files: LogFiles, mark: CutMark) -> _Steps:
     quarantine = _quarantine_of(files, mark)
+    # First: a crash between zeroing and the epoch history would else leave a history that speaks of zeros.
+    first = ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark))
+    if mark.known_to >= mark.end_offset:
+        return (first,)
     return (
-        # First: a crash between zeroing and the epoch history would else leave a history that speaks of zeros.
-        ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark)),
+        first,
         ("quarantine", lambda: _copy_tail(files, mark, quarantine)),
         ("manifest", lambda: atomic_replace(quarantine / MANIFEST_FILE_NAME, _manifest(mark), mode=0o644)),
     )
@@ -173,13 +176,15 @@ def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
             kept.append(segment)
             continue
         segment.close()
-        if segment.base < mark.end_offset and not target.exists():
+        end = min(segment.end, mark.end_offset)
+        if segment.base < end and mark.known_to < end and not target.exists():
             segment.path.rename(target)
         else:
             segment.path.unlink()
     # In front of every sync of the log's folder, that of a new segment too: the other way round, a power cut finds the
     # moved file in neither of the two.
-    fsync_directory(quarantine)
+    if mark.known_to < mark.end_offset:
+        fsync_directory(quarantine)
     files.segments[:] = kept
 
 
@@ -228,29 +233,3 @@ def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     elif folds.offset > mark.cut_offset:
         write_small(files.root / FOLDS_FILE_NAME, replace(folds, offset=mark.cut_offset))
     durable_unlink(files.root / CLEAN_FILE_NAME)
-
-
-def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) -> list[str]:
-    """
-    Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left.
-
-    The newest one goes by its age only: an operator looks for it after a failover. For a log without a cut
-    under way. Blocking. Returns the folders' names. Raises ``OSError``.
-    """
-    folder = root / QUARANTINE_FOLDER_NAME
-    if not folder.is_dir():
-        return []
-    cuts = sorted((int(began), entry) for entry in folder.iterdir() if (began := entry.name.split("-")[0]).isdecimal())
-    sizes_bytes = [sum(file.stat().st_size for file in entry.iterdir()) for _, entry in cuts]
-    total_bytes = sum(sizes_bytes)
-    removed: list[str] = []
-    for (began_at_ms, entry), size_bytes in zip(cuts, sizes_bytes, strict=True):
-        # Never the newest by size: after a failover that cut 16 GiB it is the only copy of what producers may ask
-        # about.
-        is_too_much = total_bytes > keep_bytes and entry != cuts[-1][1]
-        if not is_too_much and now_ms - began_at_ms <= keep_days * _DAY_MS:
-            break
-        shutil.rmtree(entry)
-        removed.append(entry.name)
-        total_bytes -= size_bytes
-    return removed

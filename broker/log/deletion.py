@@ -10,20 +10,22 @@ Rule 1 (R31): the state comes first. A start that finds a log without its first 
 that has lost bytes (R3); one that finds segments below the beginning removes them.
 Rule 2: nothing that is not confirmed and synced goes, and never the last segment.
 Rule 3: a reader has the old list or the new one: the list is replaced, never shortened.
+Rule 4: what failed half-way is finished by ``close_deleted`` and the next start, and counts as deleted.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
-from rollcall_ha.broker.log.record import index_fields
+from rollcall_ha.broker.log.record import blank_bytes, index_fields, walk
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.epoch.model import LogOffset
-from rollcall_ha.node.files import fsync_directory
+from rollcall_ha.node.files import fsync_directory, is_full_disk
 
 
 class LogFront:
@@ -51,6 +53,10 @@ class LogFront:
         self._store_state = store_state
         self._deleted: list[LogSegment] = []
         """Not in the list any more, and not closed yet."""
+        self._names: list[Path] = []
+        """Of deleted segments that have theirs still: something has failed."""
+        self._times_ms: dict[int, int] = {}
+        """By the base of each segment, the store time of its first record."""
 
     @property
     def is_whole(self) -> bool:
@@ -60,15 +66,46 @@ class LogFront:
     def was_cut(self, whole_from: LogOffset) -> None:
         """It may begin anywhere now."""
         self.deleted_to, self.whole_from = LogOffset(0), whole_from
+        self._times_ms.clear()
+        # A new log may have a segment of that name.
+        self._names.clear()
 
-    def segments(self, count_max: int) -> list[tuple[int, int, int | None]]:
+    def segments(self) -> list[tuple[int, int, int | None]]:
         """
-        (base, end, store time of the first record behind it, UTC ms) of the first segments. None: there is no record,
-        or a damaged one.
+        (base, end, store time of the first record behind it, UTC ms) of each segment that has a record. None: there is
+        none behind it, or a damaged one.
         """
-        found, end = self._files.segments[: count_max + 1], self._ends()[0]
-        times = [_stored_at_ms(one) if one.base < end else None for one in found[1:]]
-        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)][:count_max]
+        end = self._ends()[0]
+        found = [one for one in self._files.segments if one.base < end]
+        # Read once: of 2 TB each look would else fetch two thousand cold pages.
+        known = self._times_ms
+        times = [known.get(one.base) or _stored_at_ms(one) for one in found[1:]]
+        self._times_ms = {one.base: time for one, time in zip(found[1:], times, strict=True) if time is not None}
+        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)]
+
+    def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int]:
+        """Of one moment: size and free bytes of the disk, and what it has beside the files of this log. ``OSError``."""
+        with self._disk:
+            size_bytes, free_bytes = disk_room()
+            spare = self._preallocator.spare
+            own_bytes = sum(one.size for one in self._files.segments) + (0 if spare is None else spare.size)
+        return size_bytes, free_bytes, size_bytes - free_bytes - own_bytes
+
+    def newest_ms(self, boundary: LogOffset, end: LogOffset) -> int:
+        """
+        Store time (UTC ms) of the last record in front of ``end``, where one ends; ``boundary``, at or below it, is
+        where one begins. 0: there is none, or a damaged one.
+        """
+        last = next((one for one in reversed(self._files.segments) if one.base < end), None)
+        starts: list[int] = []
+        try:
+            if last is not None:
+                walk(last.view, max(boundary - last.base, 0), min(end, last.end) - last.base, starts)
+                if len(starts) > 1 and blank_bytes(last.view, starts[-1]) is not None:
+                    del starts[-1]
+            return index_fields(last.view, starts[-1])[5] if last is not None and starts else 0
+        except RecordError:
+            return 0
 
     def delete(self, start: LogOffset) -> LogOffset:
         """
@@ -89,16 +126,14 @@ class LogFront:
                 self.whole_from = start
             files.before_step("delete-state")
             try:
-                self._store_state()
+                self._store_begin()
             except OSError:
                 self.deleted_to, self.whole_from = before
                 raise
             gone = self._preallocator.drop_front(start)
             self._deleted += gone
-            for segment in gone:
-                files.before_step("delete-segment")
-                segment.path.unlink()
-            fsync_directory(files.log_folder)
+            self._names += [segment.path for segment in gone]
+            self._unlink()
             files.before_step("delete-epochs")
             history = files.history.truncated_prefix(start)
             if history != files.history:
@@ -106,19 +141,45 @@ class LogFront:
                 files.history = history
         return start
 
+    def _store_begin(self) -> None:
+        try:
+            self._store_state()
+        except OSError as error:
+            # On a full disk the segment that was made ahead is in the way of the deletion that would make room for it.
+            if not is_full_disk(error) or self._preallocator.spare is None:
+                raise
+            self._preallocator.discard()
+            self._store_state()
+
+    def _unlink(self) -> None:
+        if not self._names:
+            return
+        while self._names:
+            self._files.before_step("delete-segment")
+            self._names[0].unlink(missing_ok=True)
+            del self._names[0]
+        fsync_directory(self._files.log_folder)
+
+    @property
+    def unclosed_bytes(self) -> int:
+        """Of deleted segments that take their space still: somebody reads them, or nobody has closed them yet."""
+        return sum(one.size for one in self._deleted)
+
     def close_deleted(self) -> bool:
         """
-        Free the space of one segment; whether there is another. At least a turn of the loop behind ``delete``, when no
-        reader and no link of before is left.
+        Free the space of one segment; whether there may be another. At least a turn of the loop behind ``delete``, when
+        no reader and no link of before is left.
         """
+        self._unlink()
         # One at a time: giving a gigabyte back takes a while, and the promise of a failover waits for this thread.
-        if self._deleted:
+        for number, segment in enumerate(self._deleted):
             try:
-                self._deleted[0].close()
+                segment.close()
             except BufferError:
-                return False  # somebody has not let go of a record: again behind the next deletion
-            del self._deleted[0]
-        return bool(self._deleted)
+                continue  # somebody has not let go of a record: again at the next look
+            del self._deleted[number]
+            return bool(self._deleted)
+        return False
 
     def close_all(self) -> None:
         """The log is closed."""

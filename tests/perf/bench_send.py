@@ -139,7 +139,7 @@ class Master:
 
     def push(self, index: int) -> None:
         while self.sent[index] < self.log.max_offset:
-            segment = self.log._segment_of(self.sent[index])
+            segment = self.log.reader.segment_of(self.sent[index])
             at = self.sent[index] - segment.base
             try:
                 self.sent[index] += self.links[index].send(
