@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollcall_ha.broker.core.phases import cut_range
+from rollcall_ha.broker.core.phases import cut_range, outlived_range
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 from rollcall_ha.ha.truncation import Cut, FullResync, Isolate, Keep, LogExtent, TruncationPlan, plan_truncation
@@ -114,10 +114,11 @@ def test_a_log_that_the_master_has_outlived_by_age_refutes_nothing() -> None:
     assert (outlived.start_offset, outlived.is_whole, cut_range(outlived)) == (1000, True, (None, None))
 
     assert outlived.known_to == 900, "all of it was confirmed, so the master had it"
+    assert outlived_range(outlived) == {"outlived_from": 0, "outlived_to": 900}, "it was nowhere on record"
 
     foreign = plan(extent(history((1, 0)), 900, begin=500), extent(history((2, 400)), 5000, begin=400))
     assert isinstance(foreign, FullResync)
-    assert cut_range(foreign) == (500, 900)
+    assert (cut_range(foreign), outlived_range(foreign)) == ((500, 900), {})
 
 
 def test_an_outlived_log_may_end_with_bytes_that_nobody_else_had() -> None:
