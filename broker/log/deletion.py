@@ -83,13 +83,17 @@ class LogFront:
         self._times_ms = {one.base: time for one, time in zip(found[1:], times, strict=True) if time is not None}
         return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)]
 
-    def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int]:
-        """Of one moment: size and free bytes of the disk, and what it has beside the files of this log. ``OSError``."""
+    def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int, int]:
+        """
+        Of one moment: size and free bytes of the disk, what it has beside the files of this log, and what the next
+        segment will take. Raises ``OSError``.
+        """
         with self._disk:
             size_bytes, free_bytes = disk_room()
             spare = self._preallocator.spare
             own_bytes = sum(one.size for one in self._files.segments) + (0 if spare is None else spare.size)
-        return size_bytes, free_bytes, size_bytes - free_bytes - own_bytes
+        next_bytes = self._files.segment_bytes if spare is None else 0
+        return size_bytes, free_bytes, size_bytes - free_bytes - own_bytes, next_bytes
 
     def newest_ms(self, boundary: LogOffset, end: LogOffset) -> int:
         """

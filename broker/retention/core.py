@@ -5,8 +5,8 @@ Here: facts in, a decision out. Not here: gathering the facts and doing it (``sh
 (``broker.log``).
 
 Rule 1: whole segments, oldest first, up to the first one that stays; never the last one, and nothing above confirm.
-Rule 2: a segment goes by its age, or because the disk is fuller than ``forced_percent``. In the second case no more go
-than bring the disk below it.
+Rule 2: a segment goes by its age, or because the disk is fuller than ``forced_percent``, or has no room for the next
+segment. In these cases no more go than bring the disk below it, and make that room.
 Rule 3 (R31): what somebody still needs stays. A copy that runs gives way where sends are refused, or would be;
 everything else that is needed never does: without it the log would be no whole one any more.
 Rule 4: sends are refused where the disk is fuller than ``refused_percent`` even without what goes now, until it is
@@ -95,6 +95,8 @@ class Facts(Frozen):
     """UTC, of the newest confirmed record (rule 5); None: the own clock is believed."""
     unshown_bytes: int = 0
     """Deleted lately, and not free yet by the disk's word (rule 6)."""
+    next_bytes: int = 0
+    """What the next segment will take; 0: it is there already."""
 
     @property
     def used_percent(self) -> float:
@@ -149,16 +151,16 @@ def decide(facts: Facts, rules: Rules) -> Decision:
     passed: dict[str, None] = {}
     held_by: tuple[Need, ...] = ()
     for segment, closed_ms in zip(facts.segments[:-1], _times(facts), strict=False):
-        used_percent = _percent(facts.disk_bytes, facts.free_bytes + due_bytes)
-        reason = _why_due(closed_ms, facts.now_ms, rules, used_percent)
+        room = _room(facts, due_bytes)
+        reason = _why_due(closed_ms, facts.now_ms, rules, room)
         # Whole segments from the front: behind one that stays nothing goes, or there would be a hole.
         if not reason or segment.end > facts.confirm:
             break
         wanted_to, due_bytes = segment.end, due_bytes + segment.end - segment.base
         lacking = tuple(need for need in facts.needs if need.offset < segment.end)
         if not held_by:
-            held_by = tuple(need for need in lacking if not (need.is_copy and _is_urgent(facts, rules, used_percent)))
-        if not held_by and not _why_due(closed_ms, facts.sure_ms, rules, used_percent):
+            held_by = tuple(need for need in lacking if not (need.is_copy and _is_urgent(facts, rules, room)))
+        if not held_by and not _why_due(closed_ms, facts.sure_ms, rules, room):
             held_by = (Need(who=CLOCK, offset=segment.base, is_told=True),)
         if held_by or len(why) >= rules.segments_max:
             continue
@@ -177,11 +179,28 @@ def decide(facts: Facts, rules: Rules) -> Decision:
     )
 
 
-def is_forced(rules: Rules, disk_bytes: int, free_bytes: int) -> bool:
-    """Whether the disk is so full that age protects nothing."""
-    return (
-        bool(rules.forced_percent and rules.segments_max) and _percent(disk_bytes, free_bytes) >= rules.forced_percent
-    )
+class Room(Frozen):
+    """A disk."""
+
+    used_percent: float
+    lacks_bytes: int = 0
+    """For the next segment."""
+
+
+def room_of(disk_bytes: int, free_bytes: int, next_bytes: int) -> Room:
+    """The room of a disk on which the next segment takes ``next_bytes`` more."""
+    return Room(used_percent=_percent(disk_bytes, free_bytes), lacks_bytes=max(next_bytes - free_bytes, 0))
+
+
+def is_forced(rules: Rules, room: Room) -> bool:
+    """Whether age protects nothing."""
+    # A disk of five segments is 80 % full when the next one does not fit any more: nothing would be deleted, and no
+    # send be taken, for ever.
+    return bool(rules.forced_percent) and (room.used_percent >= rules.forced_percent or room.lacks_bytes > 0)
+
+
+def _room(facts: Facts, more_bytes: int) -> Room:
+    return room_of(facts.disk_bytes, facts.free_bytes + more_bytes, facts.next_bytes)
 
 
 def _times(facts: Facts) -> list[int | None]:
@@ -195,21 +214,24 @@ def _times(facts: Facts) -> list[int | None]:
     return times[::-1]
 
 
-def _is_urgent(facts: Facts, rules: Rules, used_percent: float) -> bool:
+def _is_urgent(facts: Facts, rules: Rules, room: Room) -> bool:
     """Whether copies give way."""
     # While sends are refused, too: between both shares neither would end, the copy that holds the segment by which the
     # disk would be below the lower one, or the refusal.
     limit = rules.resumed_percent if facts.is_refusing else rules.refused_percent
-    return bool(rules.refused_percent) and used_percent >= limit
+    return bool(rules.refused_percent) and (room.used_percent >= limit or room.lacks_bytes > 0)
 
 
-def _why_due(closed_ms: int | None, now_ms: int, rules: Rules, used_percent: float) -> str:
+def _why_due(closed_ms: int | None, now_ms: int, rules: Rules, room: Room) -> str:
     """Why a segment may go as far as time and disk are concerned; empty: it stays."""
     if rules.keep_ms and closed_ms is not None and now_ms - closed_ms >= rules.keep_ms:
         age_ms = now_ms - closed_ms
         return f"its newest record is {age_ms // HOUR_MS} h old, {rules.keep_ms // HOUR_MS} h are kept"
-    if rules.forced_percent and used_percent >= rules.forced_percent:
-        return f"the disk is {used_percent:.1f} % full, from {rules.forced_percent} % on age protects nothing"
+    if is_forced(rules, room):
+        lacks = f", {room.lacks_bytes} bytes too few are left for the next segment" if room.lacks_bytes else ""
+        return (
+            f"the disk is {room.used_percent:.1f} % full{lacks}, from {rules.forced_percent} % on age protects nothing"
+        )
     return ""
 
 

@@ -16,6 +16,7 @@ Rule 6: what cuts have set aside goes before messages do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,7 @@ from rollcall_ha.broker.retention.core import (
     SegmentAge,
     decide,
     is_forced,
+    room_of,
     rules_of,
 )
 from rollcall_ha.broker.retention.telling import Telling
@@ -118,6 +120,7 @@ class Retention:
         self._freed, self._beside_bytes = Freed(), 0
         self._freed_bytes = self._copies_passed = 0
         self._held_by: tuple[str, ...] = ()
+        self._woken = asyncio.Event()
 
     @property
     def values(self) -> list[tuple[str, str, float]]:
@@ -189,9 +192,13 @@ class Retention:
         return replace(rules, segments_max=0) if self._why_kept(rules) else rules
 
     async def _run(self) -> None:
+        # A segment more, or none for want of room: by the next look of every 10 s a small disk is full.
+        self._commit_log.subscribe_room(self._woken.set)
         while True:
-            is_moving = await self._look()
-            await asyncio.sleep((LOOK_AGAIN_MS if is_moving else LOOK_MS) / 1000)
+            self._woken.clear()
+            wait_ms = LOOK_AGAIN_MS if await self._look() else LOOK_MS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), wait_ms / 1000)
 
     async def _look(self) -> bool:
         """Whether the next look should be soon. Raises ``OSError`` after which nothing may be assumed of the disk."""
@@ -231,7 +238,7 @@ class Retention:
         segments, newest_ms, unclosed_bytes = await self._on_disk(
             lambda: (log.front.segments(), log.front.newest_ms(boundary, confirm), log.front.unclosed_bytes)
         )
-        disk_bytes, free_bytes, self._beside_bytes = await self._on_disk(lambda: self._make_room(rules))
+        disk_bytes, free_bytes, self._beside_bytes, next_bytes = await self._on_disk(lambda: self._make_room(rules))
         unshown_bytes = self._freed.unshown_bytes(asyncio.get_running_loop().time(), self._beside_bytes)
         return Facts(
             segments=tuple(SegmentAge(base=base, end=end, closed_ms=at_ms) for base, end, at_ms in segments),
@@ -241,21 +248,26 @@ class Retention:
             disk_bytes=disk_bytes,
             free_bytes=free_bytes,
             unshown_bytes=max(unshown_bytes, unclosed_bytes),
+            next_bytes=next_bytes,
             needs=self._all_needs(),
             is_refusing=bool(self._put.full_disk),
         )
 
-    def _make_room(self, rules: Rules) -> tuple[int, int, int]:
+    def _make_room(self, rules: Rules) -> tuple[int, int, int, int]:
         """*Blocking*. The room of the disk, without what cuts have set aside for too long (rule 6)."""
         front, quarantine = self._commit_log.front, self._commit_log.quarantine
         try:
             quarantine.expire()
-            while is_forced(rules, *front.room(self._disk_room)[:2]) and (gone_bytes := quarantine.drop_oldest()):
+            while rules.segments_max and self._is_forced(rules) and (gone_bytes := quarantine.drop_oldest()):
                 _log.warning("quarantine_removed", freed_bytes=gone_bytes, meaning="the disk is full")
         except OSError as error:
             # An operator may be at it, too. What ails the disk the next line tells.
             _log.warning("quarantine_not_removed", reason=str(error))
         return front.room(self._disk_room)
+
+    def _is_forced(self, rules: Rules) -> bool:
+        disk_bytes, free_bytes, _, next_bytes = self._commit_log.front.room(self._disk_room)
+        return is_forced(rules, room_of(disk_bytes, free_bytes, next_bytes))
 
     def _all_needs(self) -> tuple[Need, ...]:
         """On the loop, in one turn with the decision."""

@@ -132,6 +132,18 @@ def test_a_disk_that_frees_late_lost_ten_more_segments_each_second() -> None:
     assert not decide(replace(full, unshown_bytes=GIB), RULES).refused, "most of it will come"
 
 
+def test_on_a_disk_of_five_segments_the_next_one_never_fitted_and_nothing_was_deleted_for_it() -> None:
+    """80 % full, and no send was taken any more."""
+    small = replace(facts(1, 1, 1, None), disk_bytes=5 * GIB, free_bytes=GIB - 1, next_bytes=GIB)
+    decision = decide(small, RULES)
+    assert (decision.delete_to, decision.refused) == (GIB, "")
+    assert "1 bytes too few are left for the next segment" in decision.why[0]
+    copy = Need(who="broker 3", offset=0, is_copy=True)
+    assert decide(replace(small, needs=(copy,)), RULES).passed == ("broker 3",)
+    assert decide(replace(small, next_bytes=0), RULES).delete_to is None, "it is there already"
+    assert decide(small, replace(RULES, forced_percent=0)).delete_to is None
+
+
 def test_what_was_deleted_counts_until_the_disk_shows_it_or_for_a_minute() -> None:
     freed = Freed()
     assert freed.unshown_bytes(0, 50) == 0
