@@ -15,6 +15,7 @@ Rule 4: what failed half-way is finished by ``close_deleted`` and the next start
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,13 @@ class LogFront:
             del self._deleted[number]
             return bool(self._deleted)
         return False
+
+    def make_next(self) -> None:
+        """Make the segment that found no room before: else the next send is told so, whatever room there is now."""
+        if self._preallocator.has_failed:
+            # The log's chores try again, and tell what ails the disk.
+            with self._disk, contextlib.suppress(OSError):
+                self._preallocator.prepare(self._ends()[0])
 
     def close_all(self) -> None:
         """The log is closed."""

@@ -304,6 +304,7 @@ class Retention:
             if log.min_offset >= start:
                 self._note_deleted(before, start, decision)
         await self._close_deleted()
+        await self._on_disk(log.front.make_next)
         await self._folds.trim()
 
     def _note_deleted(self, before: LogOffset, start: LogOffset, decision: Decision) -> None:

@@ -14,15 +14,12 @@ import pytest
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import QueueReader
-from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.told_queues import TOPIC
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.retention import shell
-from rollcall_ha.broker.retention.shell import Retention
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import Positions
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset, MasterEpoch
@@ -33,64 +30,11 @@ from tests.support.fold_tools import confirm_all
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import append_all, draft
+from tests.support.old_broker import GIB, HOUR_MS, Old
 
 SEGMENT_BYTES = 256 * 1024
-STORED_MS = 1_700_000_000_001
-HOUR_MS = 3_600_000
-GIB = 1024**3
 LOG_NOW_MS = 1_700_000_000_000
 """``log_tools.open_log``."""
-
-
-class OneCopy:
-    """The links of a master."""
-
-    def __init__(self) -> None:
-        self.copies: list[tuple[BrokerId, LogOffset]] = []
-        self.let_go_of: list[int] = []
-
-    def let_go(self, start: LogOffset) -> None:
-        self.let_go_of.append(start)
-        self.copies = [(broker, at) for broker, at in self.copies if at >= start]
-
-
-class Old:
-    """A broker that leads, with a log of five segments; the test moves its clock and fills its disk."""
-
-    def __init__(self, broker: LogBroker) -> None:
-        self.broker = broker
-        self.links = OneCopy()
-        self.room = (100 * GIB, 50 * GIB)
-        self.now_ms = STORED_MS
-        broker.wall_ms = lambda: self.now_ms
-        self.role = BrokerState.MASTER
-        self.failures: list[BaseException] = []
-        self.settings = LiveSettings(PRESETS[Preset.NORMAL], lambda *_: None)
-        self.settings.is_known = True
-        self.settings.settings = msgspec.structs.replace(
-            self.settings.settings, retention_hours=72, retention_forced_percent=85, sends_refused_percent=90
-        )
-        self.retention = Retention(
-            log=broker.log,
-            folds=broker.folds,
-            put=broker.put,
-            room=broker.room,
-            copies=self.links,
-            settings=self.settings,
-            role=lambda: self.role,
-            disk=broker._marks,
-            disk_room=lambda: self.room,
-            now_ms=lambda: self.now_ms,
-            failed=self.failures.append,
-        )
-
-    async def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            await self.retention._look()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            self.broker.log._sync()
-            await until(lambda: not self.broker.folds.catch_up())
 
 
 @asynccontextmanager
