@@ -268,7 +268,10 @@ def start_again(root: Path, fresh: Path, counts: Counter[str]) -> None:
     assert (log.recovery.lost, log.recovery.damaged, log.front.is_whole) == ("", "", True)
     names = sorted(int(path.name) for path in (root / "commitlog").iterdir() if path.name.isdecimal())
     assert names[:1] in ([log.min_offset], [])
+    counts["starts_by_a_mark"] += (root / "folds-mark").exists()
     folds = open_folds(root, log)
+    # As the next reign does: a mark may be of records whose confirm was not on disk yet.
+    confirm_all(log)
     take_all(folds)
     shown = shown_by(log, folds)
     crash(log)
@@ -280,6 +283,7 @@ def start_again(root: Path, fresh: Path, counts: Counter[str]) -> None:
         (fresh / name).unlink(missing_ok=True)
     log = open_log(fresh, segment_bytes=retention_child.SEGMENT_BYTES)
     folds = open_folds(fresh, log)
+    confirm_all(log)
     take_all(folds)
     anew = shown_by(log, folds)
     crash(log)
