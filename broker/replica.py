@@ -142,7 +142,7 @@ class Replica:
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._registration = registration_of(config, remembered, RegisterCode(parts.draw()))
         self._damage = OwnDamage(log=log, disk=disk, now_us=parts.now_us, raise_alarm=self.raise_alarm)
-        self.settings = LiveSettings(config.timing, self._retimed)
+        self.settings = LiveSettings(config.timing, self._retimed, config.founded)
         self.machine = RoleMachine(
             set_key=config.set_key,
             incarnation=process.incarnation,

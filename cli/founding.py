@@ -53,6 +53,7 @@ from rollcall_ha.node.config import (
     ControllerSection,
     FleetFile,
     FleetSection,
+    RetentionSection,
     RocketmqSection,
     RocketmqTls,
     TlsSection,
@@ -262,8 +263,18 @@ def describe(plan: Founding) -> FleetFile:
         fleet=made_from(plan, FleetSection, incarnation=secrets.token_hex(16)),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
         rocketmq=_rocketmq(plan),
+        retention=_retention(plan),
         controllers=controller_sections,
         brokers=broker_sections,
+    )
+
+
+def _retention(plan: Founding) -> RetentionSection:
+    """With RocketMQ's shares of the disk. Older fleets keep all: what they have was not meant to go one day."""
+    return (
+        RetentionSection(retention_hours=plan.retention_hours, retention_forced_percent=85, sends_refused_percent=90)
+        if plan.retention_hours
+        else RetentionSection()
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from rollcall_ha.broker.config import broker_config
+from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.retention.core import (
     CLOCK,
     HOUR_MS,
@@ -19,8 +23,12 @@ from rollcall_ha.broker.retention.core import (
     decide,
     rules_of,
 )
+from rollcall_ha.cli import founding
+from rollcall_ha.cli.options import Founding
 from rollcall_ha.controller.contract.settings import faults_of, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.runtime.settings import settings_from
+from rollcall_ha.node.config import load_fleet_file
 
 GIB = 1024**3
 NOW_MS = 1_700_000_000_000
@@ -217,3 +225,23 @@ def test_whatever_the_facts_are_nothing_needed_goes(
         assert not is_passed or (need.is_copy and need.who in decision.passed)
         assert not is_passed or (refused and used >= (rules.resumed_percent if is_refusing else refused))
     assert decide(here, Rules()) == Decision()
+
+
+def test_a_new_fleet_keeps_messages_as_rocketmq_does_and_an_older_one_all_of_them(tmp_path: Path) -> None:
+    """With defaults in the program, the first start of a newer one would have deleted what an operator kept for years."""
+    plan = Founding(
+        name="lab",
+        controllers=["c1=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"],
+        brokers=["a-1=127.0.0.1:4,127.0.0.1:5,127.0.0.1:6"],
+    )
+    for hours, kept in ((72, (72, 85, 90)), (24, (24, 85, 90)), (0, (0, 0, 0))):
+        path = tmp_path / f"{hours}.toml"
+        path.write_text(founding.render_fleet_file(founding.describe(replace(plan, retention_hours=hours))))
+        assert ("[retention]" in path.read_text()) == bool(hours)
+        fleet = load_fleet_file(path)
+        founded = broker_config(replace(fleet, tls=None, fleet=replace(fleet.fleet, insecure=True)), "a-1").founded
+        assert founded is not None
+        assert founded == settings_from(fleet, "c1").founded
+        rules = rules_of(LiveSettings(PRESETS[Preset.NORMAL], lambda *_: None, founded).settings)
+        assert (rules.keep_ms // HOUR_MS, rules.forced_percent, rules.refused_percent) == kept
+        assert rules.is_off == (not hours)
