@@ -28,7 +28,6 @@ from typing import Any, cast
 
 from rollcall_ha.ha.ports import FileRegion
 from rollcall_ha.node.certified import PeerCertificate
-from rollcall_ha.node.remoting.names import looked_up
 
 Parts = deque[memoryview | FileRegion]
 """What is to be sent, in its order."""
@@ -301,22 +300,3 @@ async def shaken(channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
 def _done(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_result(None)
-
-
-async def dialled(loop: asyncio.AbstractEventLoop, host: str, port: int, *, timeout_ms: int) -> socket.socket:
-    """A connected socket. Raises ``OSError`` with the last address's error."""
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in await looked_up(host, port, timeout_ms=timeout_ms):
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure or OSError(f"{host} has no address")

@@ -1,8 +1,6 @@
 """
-Copies to slaves whose links broke: what they lack is kept until they are back.
-
-Rule: for ``BACK_MS``. A link that breaks comes again within seconds; without this the next look would delete what its
-slave still lacks, and the copy would begin anew (R31).
+What slaves lack whose links broke: kept for ``BACK_MS``. A link comes again within seconds; without this the next look
+would delete what its slave still lacks, and the copy would begin anew (R31).
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.ha.errors import ErrorCode
 
 BACK_MS: Final = 60_000
 
@@ -21,9 +20,10 @@ class LeftCopies:
     def __init__(self) -> None:
         self._left: dict[BrokerId, tuple[LogOffset, int]] = {}
 
-    def note(self, broker_id: BrokerId, acked: LogOffset, now_ms: int) -> None:
-        """Its link is closed; it had acknowledged everything below ``acked``."""
-        self._left[broker_id] = acked, now_ms + BACK_MS
+    def note(self, broker_id: BrokerId, acked: LogOffset, now_ms: int, code: ErrorCode | None = None) -> None:
+        """Its link is closed, for ``code``; it had acknowledged everything below ``acked``."""
+        if code is not ErrorCode.OFFSET_UNSERVED:  # what it lacked is deleted
+            self._left[broker_id] = acked, now_ms + BACK_MS
 
     def beside(self, here: Sequence[tuple[BrokerId, LogOffset]], now_ms: int) -> list[tuple[BrokerId, LogOffset]]:
         """The copies on links, and those that may come back."""
@@ -32,5 +32,4 @@ class LeftCopies:
         return [*here, *((broker_id, acked) for broker_id, (acked, _) in self._left.items())]
 
     def let_go(self, start: LogOffset) -> None:
-        """The log begins at ``start`` now."""
         self._left = {one: left for one, left in self._left.items() if left[0] >= start}

@@ -36,7 +36,7 @@ from rollcall_ha.ha.actions import (
     TruncateLog,
 )
 from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer, Grant
-from rollcall_ha.ha.channels import Channel, SecuredChannel, dialled, shaken
+from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
 from rollcall_ha.ha.copies import LeftCopies
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
@@ -54,6 +54,7 @@ from rollcall_ha.ha.transport import (
 )
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, FewLines, LinkTable
+from rollcall_ha.node.remoting.names import looked_up
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import tls_reason
 
@@ -137,8 +138,7 @@ class HaServer:
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._slaves = slaves
         self._refusals, self._ends = FewLines(REFUSAL_INTERVAL_S), FewLines(REFUSAL_INTERVAL_S)
-        self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
-        self._left = LeftCopies()
+        self.pacer, self._left = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms()), LeftCopies()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
@@ -333,8 +333,7 @@ class HaServer:
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
     ) -> None:
         _say_closed("ha_slave_closed", code, detail, slave=broker_id)
-        if code is not ErrorCode.OFFSET_UNSERVED:
-            self._left.note(broker_id, connection.link.acked, self._clock_ms())
+        self._left.note(broker_id, connection.link.acked, self._clock_ms(), code)
         self._events.slave_closed(broker_id, connection.link.link_generation, code, detail)
 
     def _tick(self) -> None:
@@ -584,7 +583,7 @@ class HaClient:
         """Raises ``OSError``, ``ssl.SSLError`` and ``PeerRefused``."""
         loop, masters = asyncio.get_running_loop(), self._masters
         # Half of the time: what is left must do for the link to an address that was remembered.
-        sock = await dialled(loop, target.host, target.port, timeout_ms=self._settings.handshake_timeout_ms // 2)
+        sock = await _dial(loop, target.host, target.port, timeout_ms=self._settings.handshake_timeout_ms // 2)
         # Before the context is asked for: renewed in between, the link would be opened once more than it has to.
         shown = "" if masters is None else masters.credentials.own.serial
         channel = open_channel(sock, None if masters is None else masters.credentials.client_context(), is_server=False)
@@ -680,3 +679,22 @@ def _report_failure(runner: asyncio.Task[None]) -> None:
     """None of them ends with an error: if one does, that is a bug that must be seen."""
     if not runner.cancelled() and (error := runner.exception()) is not None:
         _log.error("ha_task_failed", task=runner.get_name(), exc_info=error)
+
+
+async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, timeout_ms: int) -> socket.socket:
+    """A connected socket. Raises ``OSError`` with the last address's error."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await looked_up(host, port, timeout_ms=timeout_ms):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure or OSError(f"{host} has no address")

@@ -58,6 +58,10 @@ class FullResync(Frozen):
     is_whole: bool = True
     """The new log begins with the master's first byte; a blank learner's may begin later (R23)."""
 
+    @property
+    def own_end(self) -> LogOffset:
+        return LogOffset(self.own_start + self.set_aside_bytes)
+
 
 class Isolate(Frozen):
     """Touch nothing, raise the alarm: confirmed bytes would go (R26)."""
@@ -98,7 +102,7 @@ def plan_truncation(
     if own.max_offset < master.min_offset:
         reason = f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}"
         known_to = max(point or 0, 0 if is_explained else min(own_confirm, own.max_offset))
-        return _resync(own, master, reason, is_outlived=True, known_to=known_to)
+        return _resync(own, master, reason, known_to)
     if common is None or point is None:
         floor = max(master.min_offset, own.min_offset)
         if own_confirm > floor and not is_explained:
@@ -135,16 +139,14 @@ def _plan_for_empty(own: LogExtent, master: LogExtent, segment_bytes: int) -> Tr
     return Keep(point=own.max_offset)
 
 
-def _resync(
-    own: LogExtent, master: LogExtent, reason: str, *, is_outlived: bool = False, known_to: int = 0
-) -> FullResync:
+def _resync(own: LogExtent, master: LogExtent, reason: str, outlived_to: int | None = None) -> FullResync:
     return FullResync(
         start_offset=master.min_offset,
         reason=reason,
         set_aside_bytes=own.max_offset - own.min_offset,
         own_start=own.min_offset,
-        is_outlived=is_outlived,
-        known_to=LogOffset(known_to),
+        is_outlived=outlived_to is not None,
+        known_to=LogOffset(outlived_to or 0),
     )
 
 

@@ -112,9 +112,7 @@ class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class RetentionSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    How long messages are kept until somebody changes it by order (docs/settings.md); a fleet file without it keeps all.
-    """
+    """How long messages are kept, until an order changes it (docs/settings.md); without it all are."""
 
     retention_hours: int | UnsetType = UNSET
     retention_forced_percent: int | UnsetType = UNSET

@@ -161,14 +161,13 @@ class QueueFiles:
         path = folder / segment_name(base)
         if is_new:
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o644)
-        try:
-            if is_new and os.fstat(descriptor).st_size < self._file_bytes:
+        descriptor = self._open[key, base] = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o644)
+        if is_new and os.fstat(descriptor).st_size < self._file_bytes:
+            try:
                 _begin_file(descriptor, at - base, self._file_bytes)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._open[key, base] = descriptor
+            except OSError:
+                self._forget(key, base)  # to begin again at the next write
+                raise
         if len(self._open) > DESCRIPTORS_MAX:
             os.close(self._open.popitem(last=False)[1])
         return descriptor

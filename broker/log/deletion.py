@@ -10,7 +10,7 @@ Rule 1 (R31): the state comes first. A start that finds a log without its first 
 that has lost bytes (R3); one that finds segments below the beginning removes them.
 Rule 2: nothing that is not confirmed and synced goes, and never the last segment.
 Rule 3: a reader has the old list or the new one: the list is replaced, never shortened.
-Rule 4: what failed half-way is finished by ``close_deleted`` and the next start, and counts as deleted.
+Rule 4: what failed half-way counts as deleted; names that are left the next start removes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
-from rollcall_ha.broker.log.record import blank_bytes, index_fields, walk
+from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.epoch.model import LogOffset
@@ -54,8 +53,6 @@ class LogFront:
         self._store_state = store_state
         self._deleted: list[LogSegment] = []
         """Not in the list any more, and not closed yet."""
-        self._names: list[Path] = []
-        """Of deleted segments that have theirs still: something has failed."""
         self._times_ms: dict[int, int] = {}
         """By the base of each segment, the store time of its first record."""
 
@@ -68,8 +65,6 @@ class LogFront:
         """It may begin anywhere now."""
         self.deleted_to, self.whole_from = LogOffset(0), whole_from
         self._times_ms.clear()
-        # A new log may have a segment of that name.
-        self._names.clear()
 
     def segments(self) -> list[tuple[int, int, int | None]]:
         """
@@ -86,31 +81,15 @@ class LogFront:
 
     def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int, int]:
         """
-        Of one moment: size and free bytes of the disk, what it has beside the files of this log, and what the next
-        segment will take. Raises ``OSError``.
+        Of one moment: size and free bytes of the disk, what the next segment will take, and what is there beside the
+        files of this log. Raises ``OSError``.
         """
         with self._disk:
             size_bytes, free_bytes = disk_room()
             spare = self._preallocator.spare
             own_bytes = sum(one.size for one in self._files.segments) + (0 if spare is None else spare.size)
         next_bytes = self._files.segment_bytes if spare is None else 0
-        return size_bytes, free_bytes, size_bytes - free_bytes - own_bytes, next_bytes
-
-    def newest_ms(self, boundary: LogOffset, end: LogOffset) -> int:
-        """
-        Store time (UTC ms) of the last record in front of ``end``, where one ends; ``boundary``, at or below it, is
-        where one begins. 0: there is none, or a damaged one.
-        """
-        last = next((one for one in reversed(self._files.segments) if one.base < end), None)
-        starts: list[int] = []
-        try:
-            if last is not None:
-                walk(last.view, max(boundary - last.base, 0), min(end, last.end) - last.base, starts)
-                if len(starts) > 1 and blank_bytes(last.view, starts[-1]) is not None:
-                    del starts[-1]
-            return index_fields(last.view, starts[-1])[5] if last is not None and starts else 0
-        except RecordError:
-            return 0
+        return size_bytes, free_bytes, next_bytes, size_bytes - free_bytes - own_bytes
 
     def delete(self, start: LogOffset) -> LogOffset:
         """
@@ -137,8 +116,10 @@ class LogFront:
                 raise
             gone = self._preallocator.drop_front(start)
             self._deleted += gone
-            self._names += [segment.path for segment in gone]
-            self._unlink()
+            for segment in gone:
+                files.before_step("delete-segment")
+                segment.path.unlink()
+            fsync_directory(files.log_folder)
             files.before_step("delete-epochs")
             history = files.history.truncated_prefix(start)
             if history != files.history:
@@ -156,15 +137,6 @@ class LogFront:
             self._preallocator.discard()
             self._store_state()
 
-    def _unlink(self) -> None:
-        if not self._names:
-            return
-        while self._names:
-            self._files.before_step("delete-segment")
-            self._names[0].unlink(missing_ok=True)
-            del self._names[0]
-        fsync_directory(self._files.log_folder)
-
     @property
     def unclosed_bytes(self) -> int:
         """Of deleted segments that take their space still: somebody reads them, or nobody has closed them yet."""
@@ -175,7 +147,6 @@ class LogFront:
         Free the space of one segment; whether there may be another. At least a turn of the loop behind ``delete``, when
         no reader and no link of before is left.
         """
-        self._unlink()
         # One at a time: giving a gigabyte back takes a while, and the promise of a failover waits for this thread.
         for number, segment in enumerate(self._deleted):
             try:
@@ -188,7 +159,7 @@ class LogFront:
 
     def make_next(self) -> None:
         """Make the segment that found no room before: else the next send is told so, whatever room there is now."""
-        if self._preallocator.has_failed:
+        if self._preallocator.is_ready and self._preallocator.spare is None:
             # The log's chores try again, and tell what ails the disk.
             with self._disk, contextlib.suppress(OSError):
                 self._preallocator.prepare(self._ends()[0])

@@ -56,11 +56,6 @@ class SegmentPreallocator:
         """Whether ``grow`` will not wait for the disk. A disk that refused is ready, too: ``grow`` raises its error."""
         return self._spare is not None or self._error is not None
 
-    @property
-    def has_failed(self) -> bool:
-        """The disk refused the next segment, and nobody has tried again since."""
-        return self._error is not None
-
     def request(self) -> None:
         """Have the next segment made by the next ``prepare``, wherever the log ends."""
         self._is_requested = True

@@ -19,6 +19,8 @@ shows.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -151,16 +153,16 @@ def decide(facts: Facts, rules: Rules) -> Decision:
     passed: dict[str, None] = {}
     held_by: tuple[Need, ...] = ()
     for segment, closed_ms in zip(facts.segments[:-1], _times(facts), strict=False):
-        room = _room(facts, due_bytes)
-        reason = _why_due(closed_ms, facts.now_ms, rules, room)
+        here = replace(facts, free_bytes=facts.free_bytes + due_bytes)
+        reason = _why_due(closed_ms, facts.now_ms, rules, here)
         # Whole segments from the front: behind one that stays nothing goes, or there would be a hole.
         if not reason or segment.end > facts.confirm:
             break
         wanted_to, due_bytes = segment.end, due_bytes + segment.end - segment.base
         lacking = tuple(need for need in facts.needs if need.offset < segment.end)
         if not held_by:
-            held_by = tuple(need for need in lacking if not (need.is_copy and _is_urgent(facts, rules, room)))
-        if not held_by and not _why_due(closed_ms, facts.sure_ms, rules, room):
+            held_by = tuple(need for need in lacking if not (need.is_copy and _is_urgent(rules, here)))
+        if not held_by and not _why_due(closed_ms, facts.sure_ms, rules, here):
             held_by = (Need(who=CLOCK, offset=segment.base, is_told=True),)
         if held_by or len(why) >= rules.segments_max:
             continue
@@ -179,28 +181,12 @@ def decide(facts: Facts, rules: Rules) -> Decision:
     )
 
 
-class Room(Frozen):
-    """A disk."""
-
-    used_percent: float
-    lacks_bytes: int = 0
-    """For the next segment."""
-
-
-def room_of(disk_bytes: int, free_bytes: int, next_bytes: int) -> Room:
-    """The room of a disk on which the next segment takes ``next_bytes`` more."""
-    return Room(used_percent=_percent(disk_bytes, free_bytes), lacks_bytes=max(next_bytes - free_bytes, 0))
-
-
-def is_forced(rules: Rules, room: Room) -> bool:
-    """Whether age protects nothing."""
+def is_forced(rules: Rules, disk_bytes: int, free_bytes: int, next_bytes: int) -> bool:
+    """Whether age protects nothing, on a disk on which the next segment takes ``next_bytes`` more."""
     # A disk of five segments is 80 % full when the next one does not fit any more: nothing would be deleted, and no
     # send be taken, for ever.
-    return bool(rules.forced_percent) and (room.used_percent >= rules.forced_percent or room.lacks_bytes > 0)
-
-
-def _room(facts: Facts, more_bytes: int) -> Room:
-    return room_of(facts.disk_bytes, facts.free_bytes + more_bytes, facts.next_bytes)
+    is_full = free_bytes < next_bytes or _percent(disk_bytes, free_bytes) >= rules.forced_percent
+    return bool(rules.forced_percent) and is_full
 
 
 def _times(facts: Facts) -> list[int | None]:
@@ -214,23 +200,23 @@ def _times(facts: Facts) -> list[int | None]:
     return times[::-1]
 
 
-def _is_urgent(facts: Facts, rules: Rules, room: Room) -> bool:
+def _is_urgent(rules: Rules, facts: Facts) -> bool:
     """Whether copies give way."""
     # While sends are refused, too: between both shares neither would end, the copy that holds the segment by which the
     # disk would be below the lower one, or the refusal.
     limit = rules.resumed_percent if facts.is_refusing else rules.refused_percent
-    return bool(rules.refused_percent) and (room.used_percent >= limit or room.lacks_bytes > 0)
+    return bool(rules.refused_percent) and (facts.used_percent >= limit or facts.free_bytes < facts.next_bytes)
 
 
-def _why_due(closed_ms: int | None, now_ms: int, rules: Rules, room: Room) -> str:
+def _why_due(closed_ms: int | None, now_ms: int, rules: Rules, facts: Facts) -> str:
     """Why a segment may go as far as time and disk are concerned; empty: it stays."""
     if rules.keep_ms and closed_ms is not None and now_ms - closed_ms >= rules.keep_ms:
         age_ms = now_ms - closed_ms
         return f"its newest record is {age_ms // HOUR_MS} h old, {rules.keep_ms // HOUR_MS} h are kept"
-    if is_forced(rules, room):
-        lacks = f", {room.lacks_bytes} bytes too few are left for the next segment" if room.lacks_bytes else ""
+    if is_forced(rules, facts.disk_bytes, facts.free_bytes, facts.next_bytes):
+        lacks = ", the next segment does not fit" if facts.free_bytes < facts.next_bytes else ""
         return (
-            f"the disk is {room.used_percent:.1f} % full{lacks}, from {rules.forced_percent} % on age protects nothing"
+            f"the disk is {facts.used_percent:.1f} % full{lacks}, from {rules.forced_percent} % on age protects nothing"
         )
     return ""
 

@@ -31,6 +31,9 @@ from rollcall_ha.broker.folds.dispatcher import Dispatcher
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.log_index import BOUNDARY_STEP_BYTES
+from rollcall_ha.broker.log.record import index_fields
+from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.broker.retention.core import (
     CLOCK,
     HOUR_MS,
@@ -42,7 +45,6 @@ from rollcall_ha.broker.retention.core import (
     SegmentAge,
     decide,
     is_forced,
-    room_of,
     rules_of,
 )
 from rollcall_ha.broker.retention.telling import Telling
@@ -233,12 +235,12 @@ class Retention:
             self._room.consumers.tell_again()
 
     async def _gather(self, rules: Rules) -> Facts:
-        log, confirm = self._commit_log, self._commit_log.confirm_offset
-        boundary = log.index.boundary_at_or_below(confirm)
-        segments, newest_ms, unclosed_bytes = await self._on_disk(
-            lambda: (log.front.segments(), log.front.newest_ms(boundary, confirm), log.front.unclosed_bytes)
+        front, confirm = self._commit_log.front, self._commit_log.confirm_offset
+        newest_ms = self._newest_ms(confirm)
+        segments, unclosed_bytes, room = await self._on_disk(
+            lambda: (front.segments(), front.unclosed_bytes, self._make_room(rules))
         )
-        disk_bytes, free_bytes, self._beside_bytes, next_bytes = await self._on_disk(lambda: self._make_room(rules))
+        disk_bytes, free_bytes, next_bytes, self._beside_bytes = room
         unshown_bytes = self._freed.unshown_bytes(asyncio.get_running_loop().time(), self._beside_bytes)
         return Facts(
             segments=tuple(SegmentAge(base=base, end=end, closed_ms=at_ms) for base, end, at_ms in segments),
@@ -247,8 +249,8 @@ class Retention:
             newest_ms=newest_ms,
             disk_bytes=disk_bytes,
             free_bytes=free_bytes,
-            unshown_bytes=max(unshown_bytes, unclosed_bytes),
             next_bytes=next_bytes,
+            unshown_bytes=max(unshown_bytes, unclosed_bytes),
             needs=self._all_needs(),
             is_refusing=bool(self._put.full_disk),
         )
@@ -258,27 +260,36 @@ class Retention:
         front, quarantine = self._commit_log.front, self._commit_log.quarantine
         try:
             quarantine.expire()
-            while rules.segments_max and self._is_forced(rules) and (gone_bytes := quarantine.drop_oldest()):
-                _log.warning("quarantine_removed", freed_bytes=gone_bytes, meaning="the disk is full")
+            while rules.segments_max and is_forced(rules, *(room := front.room(self._disk_room))[:3]):
+                if not (names := quarantine.expire(is_in_the_way=True)):
+                    break
+                _log.warning("quarantine_removed", cuts=names, used_bytes=room[0] - room[1])
         except OSError as error:
             # An operator may be at it, too. What ails the disk the next line tells.
             _log.warning("quarantine_not_removed", reason=str(error))
         return front.room(self._disk_room)
 
-    def _is_forced(self, rules: Rules) -> bool:
-        disk_bytes, free_bytes, _, next_bytes = self._commit_log.front.room(self._disk_room)
-        return is_forced(rules, room_of(disk_bytes, free_bytes, next_bytes))
+    def _newest_ms(self, confirm: LogOffset) -> int:
+        """Store time (UTC) of one of the last confirmed records; 0: there is none, or a damaged one."""
+        log = self._commit_log
+        last = log.reader.segment_of(confirm - 1)
+        if last is None:
+            return 0
+        try:
+            start = max(log.index.boundary_at_or_below(confirm - 1), last.base)
+            segment, starts, _ = log.reader.run(start, confirm, BOUNDARY_STEP_BYTES)
+            return index_fields(segment.view, starts[-1])[5] if starts else 0
+        except RecordError:
+            return 0
 
     def _all_needs(self) -> tuple[Need, ...]:
         """On the loop, in one turn with the decision."""
-        if not self._folds.is_resting:
-            try:
-                copies = (Need(who=f"broker {one}", offset=at, is_copy=True) for one, at in self._copies.copies)
-                return (*(need() for need in self.needs), *copies)
-            except (FileNotFoundError, struct.error) as error:
-                # Of a consume queue: whoever reads it tells what is amiss.
-                _log.warning("deletion_waits", reason=str(error))
-        return (Need(who="a cut, or a rebuild of queues", offset=self._commit_log.min_offset),)
+        try:
+            copies = (Need(who=f"broker {one}", offset=at, is_copy=True) for one, at in self._copies.copies)
+            return (*(need() for need in self.needs), *copies)
+        except (FileNotFoundError, struct.error) as error:
+            # Of a consume queue: whoever reads it tells what is amiss.
+            return (Need(who=f"somebody who cannot read: {error}", offset=self._commit_log.min_offset),)
 
     def _tell(self, decision: Decision) -> None:
         """A line when something begins or ends."""

@@ -1,15 +1,10 @@
-"""
-What the self-test of ``audit`` does to a copy of a replica. Standard library only, no import of ours.
-"""
+"""What the self-test of ``audit`` does to a copy of a replica. Standard library only, no import of ours."""
 
 from __future__ import annotations
 
 import struct
 import zlib
 from pathlib import Path
-
-SYSFLAG_BORN_IPV6 = 1 << 4
-SYSFLAG_STORE_IPV6 = 1 << 5
 
 
 def _segment_of(replica: Path, offset: int) -> tuple[Path, int]:
@@ -30,7 +25,7 @@ def _flip_body_byte(replica: Path, offset: int) -> None:
     path, position = _segment_of(replica, offset)
     content = bytearray(path.read_bytes())
     (sysflag,) = struct.unpack_from(">i", content, position + 36)
-    hosts = (20 if sysflag & SYSFLAG_BORN_IPV6 else 8) + (20 if sysflag & SYSFLAG_STORE_IPV6 else 8)
+    hosts = (20 if sysflag & 1 << 4 else 8) + (20 if sysflag & 1 << 5 else 8)
     content[position + 40 + 8 + 8 + hosts + 12 + 4] ^= 0x01
     path.write_bytes(content)
 

@@ -120,8 +120,6 @@ def test_a_log_without_a_segment_has_no_front(tmp_path: Path) -> None:
     log._files.segments[1].view[84:88] = b"\xff" * 4
     assert log.front.segments()[0] == (0, SEGMENT_BYTES, None), "a damaged record tells no time, and ends no process"
     assert log.front.segments()[1] == (SEGMENT_BYTES, 2 * SEGMENT_BYTES, 1_700_000_000_001)
-    assert log.front.newest_ms(LogOffset(0), log.whole_offset) == 1_700_000_000_001
-    assert log.front.newest_ms(LogOffset(0), LogOffset(0)) == 0
     crash(log)
     assert log.front.delete(LogOffset(SEGMENT_BYTES)) == 0, "it is closed"
 
@@ -230,34 +228,6 @@ def test_a_reader_of_one_segment_kept_all_later_ones_on_the_disk(tmp_path: Path)
     held.release()
     assert not log.front.close_deleted()
     assert log.front.unclosed_bytes == 0
-    crash(log)
-
-
-def test_a_name_that_could_not_be_removed_is_tried_again_and_never_in_a_new_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unlink, refused = Path.unlink, [True]
-
-    def refuses(path: Path, *, missing_ok: bool = False) -> None:
-        if refused[0] and path.name.isdecimal():
-            raise OSError(28, "No space left on device")
-        unlink(path, missing_ok=missing_ok)
-
-    log = five_segments(tmp_path)
-    monkeypatch.setattr(Path, "unlink", refuses)
-    with pytest.raises(OSError, match="No space"):
-        log.front.delete(LogOffset(2 * SEGMENT_BYTES))
-    assert (log.min_offset, names(tmp_path)[0]) == (2 * SEGMENT_BYTES, 0)
-    refused[0] = False
-    log.front.close_deleted()
-    assert names(tmp_path)[0] == 2 * SEGMENT_BYTES
-    refused[0] = True
-    with pytest.raises(OSError, match="No space"):
-        log.front.delete(LogOffset(3 * SEGMENT_BYTES))
-    refused[0] = False
-    log.set_aside(LogOffset(2 * SEGMENT_BYTES), "the master begins there")
-    log.front.close_all()
-    assert names(tmp_path) == [2 * SEGMENT_BYTES]
     crash(log)
 
 

@@ -145,7 +145,7 @@ def test_on_a_disk_of_five_segments_the_next_one_never_fitted_and_nothing_was_de
     small = replace(facts(1, 1, 1, None), disk_bytes=5 * GIB, free_bytes=GIB - 1, next_bytes=GIB)
     decision = decide(small, RULES)
     assert (decision.delete_to, decision.refused) == (GIB, "")
-    assert "1 bytes too few are left for the next segment" in decision.why[0]
+    assert "the next segment does not fit" in decision.why[0]
     copy = Need(who="broker 3", offset=0, is_copy=True)
     assert decide(replace(small, needs=(copy,)), RULES).passed == ("broker 3",)
     assert decide(replace(small, next_bytes=0), RULES).delete_to is None, "it is there already"
