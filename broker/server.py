@@ -32,8 +32,7 @@ from rollcall_ha.broker.health import HealthServer, HealthSnapshot
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
-from rollcall_ha.broker.log.quarantine import QUARANTINE_FOLDER_NAME
+from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.segment import SegmentError
 from rollcall_ha.broker.names import Names
 from rollcall_ha.broker.parts import Parts

@@ -38,12 +38,11 @@ from rollcall_ha.broker.log.checkpoint import (
     write_small,
     write_state,
 )
-from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut
+from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from rollcall_ha.broker.log.deletion import LogFront
 from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
-from rollcall_ha.broker.log.quarantine import Quarantine
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.reader import LogReader
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, pack, pack_blank, record_bytes, walk
@@ -67,11 +66,11 @@ INDEX_STEP_BYTES = 64 * 1024 * 1024
 class CommitLog:
     """One open log. Made by ``open``; ended by ``close``."""
 
-    def __init__(
-        self, files: LogFiles, state: LogState, report: RecoveryReport, quarantine: Quarantine, *, store_host: bytes
-    ) -> None:
-        self.recovery, self.quarantine = report, quarantine
-        """The findings of ``open``, and what cuts have taken out."""
+    def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
+        self.recovery = report
+        """The findings of ``open``."""
+        self.remove_expired: Callable[..., list[str]] = partial(list[str])
+        """*Blocking*. Of what cuts have set aside (``cut.remove_expired``)."""
         end = report.end_offset
         self._files = files
         self._state = state
@@ -140,11 +139,13 @@ class CommitLog:
         files, state, report = recover(
             root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step, on_loss=on_loss, boot_id=boot_id
         )
-        quarantine = Quarantine(root, now_ms=now_ms, keep_days=quarantine_days, keep_bytes=quarantine_bytes)
-        log = cls(files, state, report, quarantine, store_host=store_host)
+        log = cls(files, state, report, store_host=store_host)
         log._post, log._now_ms, log._flush_mode, log._boot_id = post, now_ms, flush_mode, boot_id
         log._load_index()
-        quarantine.expire()
+        log.remove_expired = partial(
+            remove_expired, root, now_ms=now_ms, keep_days=quarantine_days, keep_bytes=quarantine_bytes
+        )
+        log.remove_expired()
         log._prepare_first()
         flusher = GroupFlusher(
             mode=flush_mode,

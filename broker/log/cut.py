@@ -1,8 +1,8 @@
 """
-Cutting a log so that no crash leaves half a cut, and setting the cut bytes aside (R20, D13).
+Cutting a log so that no crash leaves half a cut, and keeping the cut bytes for some days (R20, D13).
 
-Here: the steps, each of which may be repeated. Not here: whether to cut (``ha.truncation``, the role machine), the
-numbers in memory (``commit_log``), how long the cut bytes are kept (``quarantine``).
+Here: the steps, each of which may be repeated, and the quarantine's folder. Not here: whether to cut
+(``ha.truncation``, the role machine), the numbers in memory (``commit_log``).
 
 The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero the rest · begin a
 new log (full resync) · sync · cut the epoch history · clamp checkpoint and index · clear the mark.
@@ -16,6 +16,7 @@ longer than its master keeps messages would else have no room for what it copies
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +35,6 @@ from rollcall_ha.broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
-from rollcall_ha.broker.log.quarantine import QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.segment import LogSegment, segment_name
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.epoch.history import EpochHistory
@@ -42,7 +42,9 @@ from rollcall_ha.epoch.store import EpochStore
 from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory
 
 LOG_FOLDER_NAME = "commitlog"
+QUARANTINE_FOLDER_NAME = "quarantine"
 MANIFEST_FILE_NAME = "manifest.json"
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 class LogFiles(msgspec.Struct, kw_only=True):
@@ -233,3 +235,32 @@ def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     elif folds.offset > mark.cut_offset:
         write_small(files.root / FOLDS_FILE_NAME, replace(folds, offset=mark.cut_offset))
     durable_unlink(files.root / CLEAN_FILE_NAME)
+
+
+def remove_expired(
+    root: Path, *, now_ms: Callable[[], int], keep_days: int, keep_bytes: int, is_in_the_way: bool = False
+) -> list[str]:
+    """
+    Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left;
+    ``is_in_the_way``: the oldest one whatever it is.
+
+    The newest one goes by its age only: an operator looks for it after a failover. For a log without a cut
+    under way. Blocking. Returns the folders' names. Raises ``OSError``.
+    """
+    folder = root / QUARANTINE_FOLDER_NAME
+    if not folder.is_dir():
+        return []
+    cuts = sorted((int(began), entry) for entry in folder.iterdir() if (began := entry.name.split("-")[0]).isdecimal())
+    sizes_bytes = [sum(file.stat().st_size for file in entry.iterdir()) for _, entry in cuts]
+    total_bytes = sum(sizes_bytes)
+    removed: list[str] = []
+    for (began_at_ms, entry), size_bytes in zip(cuts, sizes_bytes, strict=True):
+        # Never the newest by size: after a failover that cut 16 GiB it is the only copy of what producers may ask
+        # about.
+        is_too_much = (total_bytes > keep_bytes and entry != cuts[-1][1]) or (is_in_the_way and not removed)
+        if not is_too_much and now_ms() - began_at_ms <= keep_days * _DAY_MS:
+            break
+        shutil.rmtree(entry)
+        removed.append(entry.name)
+        total_bytes -= size_bytes
+    return removed

@@ -53,8 +53,7 @@ class LogFront:
         self._store_state = store_state
         self._deleted: list[LogSegment] = []
         """Not in the list any more, and not closed yet."""
-        self._times_ms: dict[int, int] = {}
-        """By the base of each segment, the store time of its first record."""
+        self._times_ms: dict[int, int] = {}  # by base
 
     @property
     def is_whole(self) -> bool:
@@ -74,9 +73,8 @@ class LogFront:
         end = self._ends()[0]
         found = [one for one in self._files.segments if one.base < end]
         # Read once: of 2 TB each look would else fetch two thousand cold pages.
-        known = self._times_ms
-        times = [known.get(one.base) or _stored_at_ms(one) for one in found[1:]]
-        self._times_ms = {one.base: time for one, time in zip(found[1:], times, strict=True) if time is not None}
+        times = [self._times_ms.get(one.base) or _stored_at_ms(one) for one in found[1:]]
+        self._times_ms = {one.base: time for one, time in zip(found[1:], times, strict=True) if time}
         return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)]
 
     def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int, int]:

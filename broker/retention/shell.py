@@ -166,7 +166,6 @@ class Retention:
             f"the log begins at {first}; the disk is {facts.used_percent:.1f} % full",
             f"it would begin at {start}, and at {max(first, decision.wanted_to)} if nobody needed anything",
             *(f"  {why}" for why in decision.why[:LISTED_MAX]),
-            *([f"  and {left} more"] if (left := len(decision.why) - LISTED_MAX) > 0 else []),
             *(f"the master writes {need.who} again first, last told behind {need.offset}" for need in told),
             *([f"the master writes a record first: {CLOCK}"] if facts.sure_ms < facts.now_ms else []),
             *(f"held by {need.who}, which needs {need.offset} and what follows" for need in decision.held_by),
@@ -257,13 +256,13 @@ class Retention:
 
     def _make_room(self, rules: Rules) -> tuple[int, int, int, int]:
         """*Blocking*. The room of the disk, without what cuts have set aside for too long (rule 6)."""
-        front, quarantine = self._commit_log.front, self._commit_log.quarantine
+        front, remove = self._commit_log.front, self._commit_log.remove_expired
         try:
-            quarantine.expire()
-            while rules.segments_max and is_forced(rules, *(room := front.room(self._disk_room))[:3]):
-                if not (names := quarantine.expire(is_in_the_way=True)):
+            remove()
+            while rules.segments_max and is_forced(rules, *front.room(self._disk_room)[:3]):
+                if not (names := remove(is_in_the_way=True)):
                     break
-                _log.warning("quarantine_removed", cuts=names, used_bytes=room[0] - room[1])
+                _log.warning("quarantine_removed", cuts=names, meaning="the disk is full")
         except OSError as error:
             # An operator may be at it, too. What ails the disk the next line tells.
             _log.warning("quarantine_not_removed", reason=str(error))
@@ -303,7 +302,7 @@ class Retention:
         self._put.full_disk = decision.refused
 
     async def _delete(self, start: LogOffset, decision: Decision) -> None:
-        log, before = self._commit_log, self._commit_log.min_offset
+        log, freed_bytes = self._commit_log, start - self._commit_log.min_offset
         if decision.passed:
             self._copies_passed += len(decision.passed)
             _log.warning("copies_passed", copies=decision.passed, start_offset=start, meaning="they copy anew")
@@ -313,20 +312,18 @@ class Retention:
             # Also of a deletion that failed half-way: links send from files that are about to be closed, and what was
             # deleted is not deleted once more while it takes its space still.
             if log.min_offset >= start:
-                self._note_deleted(before, start, decision)
-        await self._close_deleted()
-        await self._on_disk(log.front.make_next)
-        await self._folds.trim()
-
-    def _note_deleted(self, before: LogOffset, start: LogOffset, decision: Decision) -> None:
-        log, freed_bytes = self._commit_log, start - before
-        self._freed_bytes += freed_bytes
-        self._freed.note(asyncio.get_running_loop().time(), self._beside_bytes, freed_bytes)
-        _log.info("segments_deleted", start_offset=start, freed_bytes=freed_bytes, why=decision.why[:LISTED_MAX])
+                self._freed_bytes += freed_bytes
+                self._freed.note(asyncio.get_running_loop().time(), self._beside_bytes, freed_bytes)
+                self._copies.let_go(start)
+                _log.info(
+                    "segments_deleted", start_offset=start, freed_bytes=freed_bytes, why=decision.why[:LISTED_MAX]
+                )
         # While a thread cuts the log its index is that thread's.
         if not self._folds.is_resting and log.min_offset == start:
             log.index.trim(start)
-        self._copies.let_go(start)
+        await self._close_deleted()
+        await self._on_disk(log.front.make_next)
+        await self._folds.trim()
 
     async def _close_deleted(self) -> None:
         while await self._on_disk(self._commit_log.front.close_deleted):

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from rollcall_ha.broker.log.quarantine import QUARANTINE_FOLDER_NAME
+from rollcall_ha.broker.log.cut import QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.protocol.delays import LEVEL_DELAYS_MS, SCHEDULE_TOPIC
 from rollcall_ha.broker.protocol.properties import last_value

@@ -13,9 +13,8 @@ import pytest
 
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.log.cut import CutUnfinishedError
+from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
 from rollcall_ha.broker.log.preallocation import lead_bytes
-from rollcall_ha.broker.log.quarantine import Quarantine
 from rollcall_ha.broker.log.record import pack_blank
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError
@@ -113,8 +112,8 @@ def test_quarantine_is_bounded_by_days_and_by_bytes(tmp_path: Path) -> None:
     (tmp_path / "quarantine" / "notes").mkdir()
 
     def removed(*, day: int, keep_days: int, keep_bytes: int) -> list[int]:
-        kept = Quarantine(tmp_path, now_ms=lambda: day * day_ms, keep_days=keep_days, keep_bytes=keep_bytes)
-        return [int(name.split("-")[0]) // day_ms for name in kept.expire()]
+        names = remove_expired(tmp_path, now_ms=lambda: day * day_ms, keep_days=keep_days, keep_bytes=keep_bytes)
+        return [int(name.split("-")[0]) // day_ms for name in names]
 
     assert removed(day=10, keep_days=9, keep_bytes=400) == []
     assert removed(day=10, keep_days=8, keep_bytes=400) == [1]
