@@ -58,7 +58,7 @@ SYSFLAG_STORE_IPV6 = 1 << 5
 CONFIRM_AT_BYTE = 32
 CACHE_KIB = 64 * 1024
 BATCH_RECORDS_MAX = 10_000
-TRIES, TROUBLES_MAX = 5, 20  # while segments go by age; of one kind that are spelled out
+TROUBLES_MAX = 20  # of one kind that are spelled out; the rest are counted
 
 
 class Unreadable(Exception):
@@ -105,6 +105,10 @@ class Troubles:
         self.counts[kind] += 1
         if len(self.lines[kind]) < TROUBLES_MAX:
             self.lines[kind].append(text)
+
+    def copy(self) -> Troubles:
+        lines = {kind: list(lines) for kind, lines in self.lines.items()}
+        return Troubles(defaultdict(list, lines), defaultdict(int, self.counts))
 
     @property
     def total(self) -> int:
@@ -460,24 +464,10 @@ def is_learner(replica: str, path: Path) -> bool:
 
 
 def audit_up_to(
-    confirm: int, name: str, replicas: Mapping[str, Path], promises: Promises, troubles: Troubles
+    confirm: int, name: str, replicas: Mapping[str, Path], promises: Promises, troubles: Troubles, *, tries: int = 5
 ) -> dict[str, int]:
     """Audit one broker set, of which ``confirm`` was read before anything else; troubles are added, counts returned."""
-    for tries_left in range(TRIES)[::-1]:
-        found = Troubles()
-        # A segment went by age meanwhile: again from the listing on.
-        with contextlib.suppress(FileNotFoundError):
-            counts = _audit_once(confirm, name, replicas, promises, found, is_last=not tries_left)
-            for kind, count in found.counts.items():
-                troubles.counts[kind] += count
-                troubles.lines[kind] += found.lines[kind]
-            return counts
-    raise AssertionError
-
-
-def _audit_once(
-    confirm: int, name: str, replicas: Mapping[str, Path], promises: Promises, troubles: Troubles, *, is_last: bool
-) -> dict[str, int]:
+    before = troubles.copy()
     logs: list[Log] = []
     late = late_starts(replicas)
     # An acknowledged byte counts as confirmed: right after a kill the checkpoint is a flush interval old, and logs that
@@ -486,17 +476,19 @@ def _audit_once(
     for replica, path in replicas.items():
         try:
             log = promises.read_log(replica, path, until, troubles, starts=late.values())
+            if log.start != late.get(replica, 0) and log.start == late_starts({replica: path}).get(replica):
+                raise FileNotFoundError(f"{path} has lost its first segment")
         except (OSError, ValueError, Unreadable) as error:
-            if isinstance(error, FileNotFoundError) and not is_last:
-                raise
+            # A segment went by age meanwhile: again from the listing on.
+            if isinstance(error, FileNotFoundError) and tries > 1:
+                troubles.lines, troubles.counts = before.lines, before.counts
+                return audit_up_to(confirm, name, replicas, promises, troubles, tries=tries - 1)
             troubles.add("damaged", f"{replica}: {error}")
             continue
         logs.append(log)
-        log.is_late = replica in late and log.start == late[replica]
+        log.is_late = replica in late
         log.is_part = log.is_late and is_learner(replica, path)
         log.is_short = log.end < confirm
-        if replica in late and not log.is_late and not is_last:
-            raise FileNotFoundError(path)
         if log.is_short:
             troubles.add("short", f"{log.name}: ends at {log.end}, confirm of the set is {confirm}")
         elif log.is_late and not log.is_part and log.told_since < log.start:
