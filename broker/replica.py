@@ -509,7 +509,7 @@ class Replica:
             # and the set would elect another master at the deadline.
             is_definite = not future.cancelled() and future.exception() is None
             if is_definite and isinstance(reply := future.result(), Refused):
-                is_definite = not reply.is_unread
+                is_definite = reply.code is not RefusalCode.OVERLOADED
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
         self._ask(action.report).add_done_callback(answered)
@@ -562,7 +562,8 @@ class Replica:
                 self.view_arrived(reply.view, 0)
             elif isinstance(reply, Refused):
                 _log.info("nobody_to_leave_to", code=reply.code.name, reason=reply.reason)
-                is_over = not reply.is_unread and reply.code is not RefusalCode.EVIDENCE_MOVED
+                # Not even looked at, or in a moment: the same order may be accepted then.
+                is_over = reply.code not in (RefusalCode.OVERLOADED, RefusalCode.EVIDENCE_MOVED)
                 self.role.feed(StopAnswered(is_over=is_over))
 
         self._ask(command).add_done_callback(answered)

@@ -146,14 +146,13 @@ class Retention:
 
         ``wanted``: other values than those in force, of ``hours``, ``forced`` and ``refused`` (percent).
         """
-        facts, rules = self._facts, rules_of(self._settings.settings)
+        facts, here = self._facts, rules_of(self._settings.settings)
         if facts is None:
             return "nothing was looked at yet\n"
-        rules = replace(
-            rules,
-            keep_ms=wanted["hours"] * HOUR_MS if "hours" in wanted else rules.keep_ms,
-            forced_percent=wanted.get("forced", rules.forced_percent),
-            refused_percent=wanted.get("refused", rules.refused_percent),
+        rules = Rules(
+            keep_ms=wanted.get("hours", here.keep_ms // HOUR_MS) * HOUR_MS,
+            forced_percent=wanted.get("forced", here.forced_percent),
+            refused_percent=wanted.get("refused", here.refused_percent),
             segments_max=len(facts.segments),
         )
         needs = tuple(need for need in facts.needs if not need.is_told)
@@ -272,13 +271,11 @@ class Retention:
         """Store time (UTC) of one of the last confirmed records; 0: there is none, or a damaged one."""
         log = self._commit_log
         last = log.reader.segment_of(confirm - 1)
-        if last is None:
-            return 0
+        start = max(log.index.boundary_at_or_below(confirm - 1), 0 if last is None else last.base)
         try:
-            start = max(log.index.boundary_at_or_below(confirm - 1), last.base)
             segment, starts, _ = log.reader.run(start, confirm, BOUNDARY_STEP_BYTES)
             return index_fields(segment.view, starts[-1])[5] if starts else 0
-        except RecordError:
+        except (LookupError, RecordError):
             return 0
 
     def _all_needs(self) -> tuple[Need, ...]:

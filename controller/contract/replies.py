@@ -154,11 +154,6 @@ class Refused(Reply, tag="Refused"):
     To one of an ended incarnation: whose place a new start may take; None = nobody's, it has to stay out.
     """
 
-    @property
-    def is_unread(self) -> bool:
-        """Whether the order was not even looked at: the same one may be accepted in a moment."""
-        return self.code is RefusalCode.OVERLOADED
-
 
 class Done(Reply, tag="Done"):
     """Applied; there is nothing more to say."""
