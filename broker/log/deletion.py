@@ -87,7 +87,7 @@ class LogFront:
             spare = self._preallocator.spare
             own_bytes = sum(one.size for one in self._files.segments) + (0 if spare is None else spare.size)
         next_bytes = self._files.segment_bytes if spare is None else 0
-        return size_bytes, free_bytes, next_bytes, size_bytes - free_bytes - own_bytes
+        return size_bytes, free_bytes, next_bytes, max(size_bytes - free_bytes - own_bytes, 0)
 
     def delete(self, start: LogOffset) -> LogOffset:
         """

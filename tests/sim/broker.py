@@ -352,7 +352,7 @@ class BrokerNode:
                 needed=tuple(needed),
                 is_refusing=bool(replica.put.full_disk),
                 role=self.published.state,
-                told_since=self.disk.told_since(confirm),
+                told_since=self.disk.told_since(log.confirm_offset),
                 lost=undelivered(gone, records),
             )
             found: LogOffset = delete(start)
