@@ -1,8 +1,9 @@
-"""What the self-test of ``audit`` does to a copy of a replica. Standard library only, no import of ours."""
+"""What the self-test of ``audit`` does to a copy of a replica, a program of its own: FAULT REPLICA OFFSET."""
 
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -46,10 +47,12 @@ def _change_epoch(replica: Path, _offset: int) -> None:
     path.write_text(f"{count}\n{zlib.crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}")
 
 
-FAULTS = (
-    ("one acknowledged record removed", _remove_record, ("lost",)),
-    ("one byte of a body flipped", _flip_body_byte, ("damaged", "altered")),
-    ("one byte outside any checksum flipped", _flip_header_byte, ("unequal",)),
-    ("one epoch changed, its checksum made to fit", _change_epoch, ("epochs",)),
-)
-"""Words, what is done to the data directory of a replica at the offset of a message, what must be found."""
+FAULTS = {
+    "remove-record": _remove_record,
+    "flip-body": _flip_body_byte,
+    "flip-header": _flip_header_byte,
+    "change-epoch": _change_epoch,
+}
+
+if __name__ == "__main__":
+    FAULTS[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
