@@ -31,7 +31,7 @@ from rollcall_ha.node.config import (
     BrokerSection,
     ConfigError,
     FleetFile,
-    ReplicationSection,
+    RetentionSection,
     bind_address,
     refuse_open_ports,
     refuse_unreachable,
@@ -61,6 +61,8 @@ class BrokerConfig(Frozen):
     quarantine_days: int
     quarantine_bytes: int
     catch_up: CatchUpLimits = msgspec.field(default_factory=CatchUpLimits)
+    founded: Settings | None = None
+    """What the fleet file says of all that can be changed while the fleet runs."""
     tells_names: bool = False
     """Whether the controllers serve names, and hear this broker's topics."""
     begins_at_last_segment: bool = False
@@ -100,6 +102,7 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
     if complaint := key_complaint(set_key) or text_complaint("zone", section.zone):
         raise ConfigError(f"brokers.{name}: {complaint}")
     timing = _timing(fleet.fleet.timing)
+    founded = _founded(timing, fleet)
     return BrokerConfig(
         name=name,
         set_key=set_key,
@@ -125,7 +128,8 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
         quarantine_bytes=_within(f"brokers.{name}.quarantine_bytes", section.quarantine_bytes, 0, QUARANTINE_BYTES_MAX),
         tells_names=fleet.fleet.name_service,
-        catch_up=_catch_up(timing, fleet.replication),
+        catch_up=copies_by(founded),
+        founded=founded,
         begins_at_last_segment=section.is_learner and fleet.replication.learners_begin_at_last_segment,
     )
 
@@ -145,11 +149,12 @@ def rocketmq_config(config: BrokerConfig) -> dict[str, str]:
     }
 
 
-def _catch_up(timing: Timing, section: ReplicationSection) -> CatchUpLimits:
-    settings = settings_of(timing, section)
+def _founded(timing: Timing, fleet: FleetFile) -> Settings:
+    settings = settings_of(timing, fleet.replication, fleet.retention)
     if faults := faults_of(settings, timing):
-        raise ConfigError(f"replication.{faults[0]}")
-    return copies_by(settings)
+        is_of_messages = faults[0].startswith(RetentionSection.__struct_fields__)
+        raise ConfigError(f"{'retention' if is_of_messages else 'replication'}.{faults[0]}")
+    return settings
 
 
 def copies_by(settings: Settings) -> CatchUpLimits:

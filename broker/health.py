@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ from rollcall_ha.node.tls import Credentials
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_MS_MAX = 2_000
-_HOURS = re.compile(r"hours=([0-9]{1,5})")
+_WANTED = re.compile(r"(hours|forced|refused)=([0-9]{1,5})")
 TEXT = "text/plain; charset=utf-8"
 LIMITS = LinkLimits(
     connections_max=64,
@@ -66,8 +66,8 @@ class HealthSnapshot(Frozen):
     """For load balancers; None = the log is still being read."""
     waits: Durations | None = None
     """How long sends waited, from append to PUT_OK (``PutPath.waits``)."""
-    retention: Callable[[int | None], str] = lambda _hours: "reading the log\n"
-    """What would be deleted now, or if so many hours were kept."""
+    retention: Callable[[Mapping[str, int]], str] = lambda _wanted: "reading the log\n"
+    """What would be deleted now, or by other ``hours``, ``forced`` and ``refused`` (percent)."""
 
 
 class BrokerCollector:
@@ -248,11 +248,12 @@ class HealthServer:
             body, content_type = self._telemetry.exposition()
             return HTTPStatus.OK, body, content_type
         if path == "/retention":
-            hours = _HOURS.fullmatch(query)
-            if query and hours is None:
-                return HTTPStatus.BAD_REQUEST, b"/retention, or /retention?hours=N (0: for ever)\n", TEXT
-            told = self._snapshot().retention(None if hours is None else int(hours[1]))
-            return HTTPStatus.OK, told.encode(), TEXT
+            parts = [_WANTED.fullmatch(part) for part in query.split("&")] if query else []
+            wanted = {part[1]: int(part[2]) for part in parts if part is not None}
+            if len(wanted) < len(parts):
+                text = b"/retention, or /retention?hours=N&forced=PERCENT&refused=PERCENT, each once (0: never)\n"
+                return HTTPStatus.BAD_REQUEST, text, TEXT
+            return HTTPStatus.OK, self._snapshot().retention(wanted).encode(), TEXT
         known = " ".join(("/livez", "/readyz", *balancing.PATHS, "/metrics", "/retention"))
         return HTTPStatus.NOT_FOUND, f"{known}\n".encode(), TEXT
 

@@ -24,10 +24,12 @@ _log = get_logger("settings")
 class LiveSettings:
     """The settings by which one process works, and since which version; on the loop."""
 
-    def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
-        """``retime`` is called behind each change; ``file``: of the own fleet file."""
+    def __init__(
+        self, file: Timing, retime: Callable[[Timing, Settings], None], founded: Settings | None = None
+    ) -> None:
+        """``retime`` is called behind each change; ``file`` and ``founded``: what the own fleet file says."""
         self.timing = file
-        self.settings = settings_of(file)
+        self.settings = self._founded = founded or settings_of(file)
         self.is_known = False
         """Whether a controller has said what is in force; nothing is deleted before: its file may keep less."""
         self.version = 0
@@ -42,5 +44,5 @@ class LiveSettings:
         self.version = told.version
         self.settings, self.timing = told.settings, timing_with(told.settings, self._file)
         self._retime(self.timing, told.settings)
-        differing = [str(change) for change in changes(settings_of(self._file), told.settings)]
+        differing = [str(change) for change in changes(self._founded, told.settings)]
         _log.info("settings_taken", version=told.version, file_to_settings=differing)

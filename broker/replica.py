@@ -142,7 +142,7 @@ class Replica:
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._registration = registration_of(config, remembered, RegisterCode(parts.draw()))
         self._damage = OwnDamage(log=log, disk=disk, now_us=parts.now_us, raise_alarm=self.raise_alarm)
-        self.settings = LiveSettings(config.timing, self._retimed)
+        self.settings = LiveSettings(config.timing, self._retimed, config.founded)
         self.machine = RoleMachine(
             set_key=config.set_key,
             incarnation=process.incarnation,
@@ -171,7 +171,8 @@ class Replica:
         self.put.retry_times_max = self.consuming.retry_times_max
         self.retention = Retention(
             log=log, folds=folds, put=self.put, room=self.consuming, copies=self.ends, settings=self.settings,
-            disk=disk, disk_room=lambda: parts.disk_room(config.directory), now_ms=parts.wall_ms, failed=self.failed,
+            role=lambda: self.machine.published.state, disk=disk,
+            disk_room=lambda: parts.disk_room(config.directory), now_ms=parts.wall_ms, failed=self.failed,
         )  # fmt: skip
         self.listen = self._new_listen()
         log.subscribe_flushed(self._log_synced)
@@ -506,7 +507,9 @@ class Replica:
         def answered(future: asyncio.Future[AnyReply]) -> None:
             # A lost answer and an overloaded leader are no answer: taken for one, the report would not be sent again,
             # and the set would elect another master at the deadline.
-            is_definite = not future.cancelled() and future.exception() is None and not _is_repeatable(future.result())
+            is_definite = not future.cancelled() and future.exception() is None
+            if is_definite and isinstance(reply := future.result(), Refused):
+                is_definite = reply.code is not RefusalCode.OVERLOADED
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
         self._ask(action.report).add_done_callback(answered)
@@ -559,7 +562,8 @@ class Replica:
                 self.view_arrived(reply.view, 0)
             elif isinstance(reply, Refused):
                 _log.info("nobody_to_leave_to", code=reply.code.name, reason=reply.reason)
-                is_over = not _is_repeatable(reply) and reply.code is not RefusalCode.EVIDENCE_MOVED
+                # Not even looked at, or in a moment: the same order may be accepted then.
+                is_over = reply.code not in (RefusalCode.OVERLOADED, RefusalCode.EVIDENCE_MOVED)
                 self.role.feed(StopAnswered(is_over=is_over))
 
         self._ask(command).add_done_callback(answered)
@@ -693,8 +697,3 @@ class Replica:
         if view is None or view.master is None:
             return ""
         return next((one.description.address for one in view.members if one.broker_id == view.master), "")
-
-
-def _is_repeatable(reply: AnyReply) -> bool:
-    """Whether an order was not even looked at: the same one may be accepted in a moment."""
-    return isinstance(reply, Refused) and reply.code is RefusalCode.OVERLOADED

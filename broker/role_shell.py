@@ -262,7 +262,7 @@ class RoleShell:
         log = self._commit_log
         self._folds.before_cut()
         if isinstance(plan, FullResync):
-            log.set_aside(plan.start_offset, plan.reason, is_whole=plan.is_whole)
+            log.set_aside(plan.start_offset, plan.reason, is_whole=plan.is_whole, known_to=plan.known_to)
         elif isinstance(plan, Cut):
             log.cut(plan.point, CutReason.TRUNCATION, "the master's history differs")
         self._folds.cut(log.max_offset, is_new=isinstance(plan, FullResync))

@@ -53,6 +53,7 @@ from rollcall_ha.node.config import (
     ControllerSection,
     FleetFile,
     FleetSection,
+    RetentionSection,
     RocketmqSection,
     RocketmqTls,
     TlsSection,
@@ -262,6 +263,12 @@ def describe(plan: Founding) -> FleetFile:
         fleet=made_from(plan, FleetSection, incarnation=secrets.token_hex(16)),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
         rocketmq=_rocketmq(plan),
+        # With RocketMQ's shares of the disk. An older fleet keeps all: what it has was not meant to go one day.
+        retention=RetentionSection(
+            retention_hours=plan.retention_hours, retention_forced_percent=85, sends_refused_percent=90
+        )
+        if plan.retention_hours
+        else RetentionSection(),
         controllers=controller_sections,
         brokers=broker_sections,
     )

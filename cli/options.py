@@ -81,6 +81,9 @@ class Founding(Frozen):
     min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0
     flush: Annotated[str, typer.Option(help="async or sync.")] = "async"
     segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024
+    retention_hours: Annotated[
+        int, typer.Option(min=0, help="Messages are kept so long, or while the disk has room; 0 = for ever.")
+    ] = 72
     name_service: Annotated[bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")] = (
         False
     )

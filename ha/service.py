@@ -37,6 +37,7 @@ from rollcall_ha.ha.actions import (
 )
 from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer, Grant
 from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
+from rollcall_ha.ha.copies import LeftCopies
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
@@ -137,7 +138,7 @@ class HaServer:
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._slaves = slaves
         self._refusals, self._ends = FewLines(REFUSAL_INTERVAL_S), FewLines(REFUSAL_INTERVAL_S)
-        self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
+        self.pacer, self._left = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms()), LeftCopies()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
@@ -200,14 +201,16 @@ class HaServer:
 
     @property
     def copies(self) -> list[tuple[BrokerId, LogOffset]]:
-        """Each slave on a link, and the first byte of the log that may still have to be sent to it."""
+        """Each slave on a link, or back in a moment, and the first byte that may still have to be sent to it."""
         links = (connection.link for connection in self.connections.snapshot())
         # One that still cuts its log has acked nothing, and begins anywhere from our beginning on.
         states = (MasterLinkState.CUTTING, MasterLinkState.TRANSFER)
-        return [(one.peer.broker_id, one.acked) for one in links if one.peer is not None and one.state in states]
+        here = [(one.peer.broker_id, one.acked) for one in links if one.peer is not None and one.state in states]
+        return self._left.beside(here, self._clock_ms())
 
     def let_go(self, start: LogOffset) -> None:
         """The log begins at ``start`` now: links that were sending from in front of it end, and copy anew."""
+        self._left.let_go(start)
         for connection in self.connections.snapshot():
             link = connection.link
             # What is on its way is read from a file that is about to be closed: its number may be another's then.
@@ -330,6 +333,7 @@ class HaServer:
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
     ) -> None:
         _say_closed("ha_slave_closed", code, detail, slave=broker_id)
+        self._left.note(broker_id, connection.link.acked, self._clock_ms(), code)
         self._events.slave_closed(broker_id, connection.link.link_generation, code, detail)
 
     def _tick(self) -> None:

@@ -53,8 +53,14 @@ class FullResync(Frozen):
     """Where the log began that is set aside."""
     is_outlived: bool = False
     """The master has lost by age what follows the own log: no byte of it is known to differ."""
+    known_to: LogOffset = LogOffset(0)
+    """Of an outlived log: the bytes below were the master's too. Behind them may be bytes that no other replica had."""
     is_whole: bool = True
     """The new log begins with the master's first byte; a blank learner's may begin later (R23)."""
+
+    @property
+    def own_end(self) -> LogOffset:
+        return LogOffset(self.own_start + self.set_aside_bytes)
 
 
 class Isolate(Frozen):
@@ -86,16 +92,17 @@ def plan_truncation(
     """
     if own.max_offset == own.min_offset:
         return _plan_for_empty(own, master, begins_at_last_segment_of_bytes)
-    # The bytes between both logs are gone on the master, so nothing can be sent behind this log. The branches below
-    # would find a full copy too, but not say why.
-    if own.max_offset < master.min_offset:
-        reason = f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}"
-        return _resync(own, master, reason, is_outlived=True)
     common = own.history.common_entry(master.history)
     point = own.history.consistent_point(own.max_offset, master.history, master.max_offset)
     # An unclean election may take confirmed bytes back: the operator chose that. Only one behind the last common epoch
     # explains this loss; an older one is in both logs already.
     is_explained = unclean_epoch > (common.epoch if common else NO_EPOCH)
+    # The bytes between both logs are gone on the master, so nothing can be sent behind this log. The branches below
+    # would find a full copy too, but not say why.
+    if own.max_offset < master.min_offset:
+        reason = f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}"
+        known_to = max(point or 0, 0 if is_explained else min(own_confirm, own.max_offset))
+        return _resync(own, master, reason, known_to)
     if common is None or point is None:
         floor = max(master.min_offset, own.min_offset)
         if own_confirm > floor and not is_explained:
@@ -132,13 +139,14 @@ def _plan_for_empty(own: LogExtent, master: LogExtent, segment_bytes: int) -> Tr
     return Keep(point=own.max_offset)
 
 
-def _resync(own: LogExtent, master: LogExtent, reason: str, *, is_outlived: bool = False) -> FullResync:
+def _resync(own: LogExtent, master: LogExtent, reason: str, outlived_to: int | None = None) -> FullResync:
     return FullResync(
         start_offset=master.min_offset,
         reason=reason,
         set_aside_bytes=own.max_offset - own.min_offset,
         own_start=own.min_offset,
-        is_outlived=is_outlived,
+        is_outlived=outlived_to is not None,
+        known_to=LogOffset(outlived_to or 0),
     )
 
 

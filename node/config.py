@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 FLEET_FILE_NAME = "rollcall.toml"
 FLEET_FILE_VERSION = 1
@@ -110,6 +111,14 @@ class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """A learner with an empty log copies from its master's last segment on, not from 0. RocketMQ: syncFromLastFile."""
 
 
+class RetentionSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long messages are kept, until an order changes it (docs/settings.md); without it all are."""
+
+    retention_hours: int | UnsetType = UNSET
+    retention_forced_percent: int | UnsetType = UNSET
+    sends_refused_percent: int | UnsetType = UNSET
+
+
 class ControllerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a controller listens, host:port; None: at the address that others are told."""
 
@@ -169,6 +178,7 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tls: TlsSection | None = None
     rocketmq: RocketmqSection | None = None
     replication: ReplicationSection = ReplicationSection()
+    retention: RetentionSection = RetentionSection()
     controllers: dict[str, ControllerSection] = {}
     brokers: dict[str, BrokerSection] = {}
     directory: str = ""

@@ -143,8 +143,14 @@ class ConsumerLog:
         return self._start <= self.known.since and (self._next > 0 or self._at.folds.knows_all)
 
     def kept_from(self) -> int:
-        """First byte of the log that a rebuild reads; that of the log while it is not known. Raises ``OSError``."""
-        if not self.follow():
+        """
+        First byte of the log that a rebuild reads, by what was taken in; that of the log while that cannot be known.
+
+        Not while the folds rest. Raises ``OSError``, ``struct.error``: a file of the queue is gone, or too short.
+        """
+        # Not only when all is known: on a full disk the folds take nothing in, and the log would be held, and the disk
+        # full, for ever. What comes later reads from no earlier place.
+        if not self.follow() and self.trouble:
             return self._at.folds.min_offset
         queue = self._at.folds.queue(TOPIC, 0)
         unit = b"" if queue is None else queue.units(max(self.known.since, queue.min_offset), 1)

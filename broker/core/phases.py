@@ -49,5 +49,12 @@ def cut_range(plan: TruncationPlan) -> tuple[LogOffset | None, LogOffset | None]
         return plan.point, LogOffset(plan.point + plan.cut_bytes)
     # One that was away for days, and has what the others have lost by age: no acknowledged byte of it was refuted.
     if isinstance(plan, FullResync) and plan.set_aside_bytes and not plan.is_outlived:
-        return plan.own_start, LogOffset(plan.own_start + plan.set_aside_bytes)
+        return plan.own_start, plan.own_end
     return None, None
+
+
+def outlived_range(plan: TruncationPlan) -> dict[str, LogOffset]:
+    """The fields of a ``Milestone`` for a log that its master has outlived by age; empty = it has not."""
+    if isinstance(plan, FullResync) and plan.is_outlived:
+        return {"outlived_from": plan.own_start, "outlived_to": plan.own_end}
+    return {}

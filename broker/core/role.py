@@ -48,7 +48,7 @@ from msgspec import UNSET
 
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_view, is_awaited
-from rollcall_ha.broker.core.phases import PhaseClock, cut_range
+from rollcall_ha.broker.core.phases import PhaseClock, cut_range, outlived_range
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
@@ -526,8 +526,9 @@ class RoleMachine:
     def _report_cut(self) -> None:
         link = self._facts.link
         assert link is not None and link.planned is not None, "only a planned link waits"  # noqa: PT018
-        cut_from, cut_to = cut_range(link.planned.plan)
-        self._report(Phase.TRUNCATED, cut_from=cut_from, cut_to=cut_to, released=link.planned.released)
+        plan, released = link.planned.plan, link.planned.released
+        cut_from, cut_to = cut_range(plan)
+        self._report(Phase.TRUNCATED, cut_from=cut_from, cut_to=cut_to, released=released, **outlived_range(plan))
         link.plan_for(None)
 
     # --- steps -------------------------------------------------------------------------------------------------------

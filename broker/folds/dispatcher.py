@@ -186,20 +186,19 @@ class Dispatcher:
 
     def delayed_from(self) -> int:
         """
-        First byte of a delayed message that waits, confirm if none does; that of the log while it is not known.
+        First byte of a delayed message that waits, by what was taken in; where that ends if none does. Never too high.
 
-        Raises ``OSError``.
+        Raises ``OSError``, ``struct.error``: a file of a queue is gone, or too short.
         """
-        if self.catch_up():
+        # Not only when all is taken in: on a full disk nothing is, and what held the log until then kept it full.
+        if self._resting:
             return self.min_offset
+        self.catch_up()
         found = self.confirm_offset
         for index, following in enumerate(self.delivered.following):
             if (queue := self.queue(SCHEDULE_TOPIC, index)) is not None:
                 # Not from the number alone: built of a log without its front, it may lie below what is left.
-                try:
-                    unit = queue.units(queue.first_at_or_beyond(self.min_offset, following), 1)
-                except struct.error:
-                    return self.min_offset  # a file is too short; who delivers tells that
+                unit = queue.units(queue.first_at_or_beyond(self.min_offset, following), 1)
                 found = min(found, UNIT.unpack(unit)[0]) if len(unit) == UNIT_BYTES else found
         return found
 

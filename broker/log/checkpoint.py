@@ -95,6 +95,8 @@ class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cu
     end_offset: LogOffset
     new_start: LogOffset | None
     """Full resync only: where the empty log begins."""
+    known_to: LogOffset = LogOffset(0)
+    """Full resync only: bytes below are the master's too, or were; nobody will ask for them."""
     reason: CutReason
     explanation: str
     began_at_ms: int
@@ -147,6 +149,13 @@ def write_small(path: Path, value: LogState | CleanStop | CutMark | IndexSnapsho
     """Replace ``path``; durable on return. Raises ``OSError``."""
     raw = msgspec.json.encode(value)
     atomic_replace(path, b"%08x %s\n" % (zlib.crc32(raw), raw), mode=0o644)
+
+
+def write_state(root: Path, state: LogState, *, stored_at_ms: int) -> None:
+    """The state, then RocketMQ's file of it; both durable on return. Raises ``OSError``."""
+    write_small(root / STATE_FILE_NAME, state)
+    rocket = rocketmq_checkpoint(stored_at_ms=stored_at_ms, confirm_offset=state.confirm_offset)
+    atomic_replace(root / CHECKPOINT_FILE_NAME, rocket, mode=0o644)
 
 
 def read_small(path: Path, kind: type[Small]) -> Small | None:

@@ -28,17 +28,15 @@ from typing import Self
 
 from rollcall_ha.broker.core.producers import ProducerTable
 from rollcall_ha.broker.log.checkpoint import (
-    CHECKPOINT_FILE_NAME,
     CLEAN_FILE_NAME,
     INDEX_FILE_NAME,
-    STATE_FILE_NAME,
     CleanStop,
     CutMark,
     IndexSnapshot,
     LogState,
     read_small_or_none,
-    rocketmq_checkpoint,
     write_small,
+    write_state,
 )
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from rollcall_ha.broker.log.deletion import LogFront
@@ -58,7 +56,6 @@ from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
 from rollcall_ha.ha.ports import FileRegion
 from rollcall_ha.ha.transport import wall_clock_ms
-from rollcall_ha.node.files import atomic_replace
 
 FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""
@@ -72,6 +69,8 @@ class CommitLog:
     def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
         self.recovery = report
         """The findings of ``open``."""
+        self.remove_expired: Callable[..., list[str]] = partial(list[str])
+        """*Blocking*. Of what cuts have set aside (``cut.remove_expired``)."""
         end = report.end_offset
         self._files = files
         self._state = state
@@ -143,7 +142,10 @@ class CommitLog:
         log = cls(files, state, report, store_host=store_host)
         log._post, log._now_ms, log._flush_mode, log._boot_id = post, now_ms, flush_mode, boot_id
         log._load_index()
-        remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days, keep_bytes=quarantine_bytes)
+        log.remove_expired = partial(
+            remove_expired, root, now_ms=now_ms, keep_days=quarantine_days, keep_bytes=quarantine_bytes
+        )
+        log.remove_expired()
         log._prepare_first()
         flusher = GroupFlusher(
             mode=flush_mode,
@@ -263,21 +265,17 @@ class CommitLog:
         """Whether a record starts at ``offset``, or it is the end of the log."""
         if offset in (self._max, self._whole):
             return True
-        if not self.min_offset <= offset < self._whole:
+        segment = self.reader.segment_of(offset) if offset < self._whole else None
+        if segment is None:
             return False
-        segment = self._segment_of(offset)
         start = max(self._index.boundary_at_or_below(offset), segment.base)
         return walk(segment.view, start - segment.base, offset - segment.base, []) == offset - segment.base
 
-    def _segment_of(self, offset: int) -> LogSegment:
-        segments = self._files.segments
-        return segments[(offset - segments[0].base) // self._files.segment_bytes]
-
     def region(self, offset: LogOffset, length_max: int) -> FileRegion | None:
         """Bytes from ``offset`` on, cut at the end of the log and of the segment; None if there are none."""
-        if not self.min_offset <= offset < self._max:
+        segment = self.reader.segment_of(offset) if offset < self._max else None
+        if segment is None:
             return None
-        segment = self._segment_of(offset)
         length = min(length_max, self._max - offset, segment.end - offset)
         return FileRegion(fd=segment.fd, position=offset - segment.base, length=length)
 
@@ -417,7 +415,9 @@ class CommitLog:
         segments = self._files.segments
         if not segments or total + BLANK_BYTES_MIN > segments[-1].end - self._max:
             self.ensure_room(total)
-        segment = segments[-1]
+        # Asked for again: a deletion may have put another list in its place (``deletion``, rule 3), and the next
+        # segment is in the newer one alone.
+        segment = self._files.segments[-1]
         offset = self._max
         queue_offset = self._index.queues.take(draft.topic, draft.queue_id) if draft.is_queued else 0
         try:
@@ -469,9 +469,7 @@ class CommitLog:
 
     def _segment_with_room(self) -> LogSegment:
         segments = self._files.segments
-        if not segments or self._max == segments[-1].end:
-            self._preallocator.grow(self._max)
-        return segments[-1]
+        return self._preallocator.grow(self._max) if not segments or self._max == segments[-1].end else segments[-1]
 
     # --- durability --------------------------------------------------------------------------------------------------
 
@@ -580,9 +578,7 @@ class CommitLog:
         )
         if state == self._state:
             return
-        write_small(self._files.root / STATE_FILE_NAME, state)
-        rocket = rocketmq_checkpoint(stored_at_ms=self._stored_at_ms, confirm_offset=state.confirm_offset)
-        atomic_replace(self._files.root / CHECKPOINT_FILE_NAME, rocket, mode=0o644)
+        write_state(self._files.root, state, stored_at_ms=self._stored_at_ms)
         # Last: ``durable_confirm_offset`` promises what a power cut leaves, and R26 relies on it.
         self._state = state
 
@@ -605,7 +601,8 @@ class CommitLog:
         is_empty = offset == self.min_offset
         if offset < self._max:
             # A log that loses all its segments still knows where it begins.
-            self._cut(offset, reason, explanation, offset if is_empty else None, self.front.whole_from)
+            begin = offset if is_empty else None
+            self._cut(offset, reason, explanation, begin, whole_from=self.front.whole_from)
             return
         # No byte goes, but an entry without one does: the master's history may not have it (W4).
         history = EpochHistory() if is_empty else self._files.history.truncated_suffix(offset)
@@ -613,26 +610,27 @@ class CommitLog:
             self._files.epochs.save(history)
             self._files.history = history
 
-    def set_aside(self, start_offset: LogOffset, explanation: str, *, is_whole: bool = True) -> None:
+    def set_aside(self, start_offset: LogOffset, explanation: str, *, is_whole: bool = True, known_to: int = 0) -> None:
         """
-        Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset`` (S29), with the master's
-        first byte if it is to be a whole one.
+        Blocking. The log from ``known_to`` on goes to quarantine, the rest is deleted; an empty one begins at
+        ``start_offset`` (S29), with the master's first byte if it is to be a whole one.
 
         Raises:
             CutRefusedError: ``start_offset`` is no segment's start. OSError: see ``cut``.
         """
         if start_offset % self._files.segment_bytes:
             raise CutRefusedError(f"a log cannot begin at {start_offset}: segments have {self._files.segment_bytes}")
-        whole_from = start_offset if is_whole else LogOffset(0)
-        self._cut(self.min_offset, CutReason.FULL_RESYNC, explanation, start_offset, whole_from)
+        whole_from, reason = start_offset if is_whole else 0, CutReason.FULL_RESYNC
+        self._cut(self.min_offset, reason, explanation, start_offset, whole_from=whole_from, known_to=known_to)
 
     def _cut(
-        self, at: LogOffset, reason: CutReason, why: str, new_start: LogOffset | None, whole_from: LogOffset
+        self, at: LogOffset, reason: CutReason, why: str, begin: LogOffset | None, *, whole_from: int, known_to: int = 0
     ) -> None:
         mark = CutMark(
             cut_offset=at,
             end_offset=self._max,
-            new_start=new_start,
+            new_start=begin,
+            known_to=LogOffset(known_to),
             reason=reason,
             explanation=why,
             began_at_ms=self._now_ms(),
@@ -640,7 +638,7 @@ class CommitLog:
                 checked_offset=self._flushed,
                 confirm_offset=self._confirm,
                 released_offset=self._released,
-                whole_from=whole_from,
+                whole_from=LogOffset(whole_from),
                 boot_id=self._boot_id,
             ),
             epochs_before=tuple((entry.epoch, entry.start_offset) for entry in self._files.history.entries),
@@ -651,7 +649,7 @@ class CommitLog:
             # belongs to the log before it; a spare made for the old end would be a hole in the folder.
             self._generation += 1
             self._preallocator.discard()
-            end = at if new_start is None else new_start
+            end = at if begin is None else begin
             if reason is CutReason.FULL_RESYNC:
                 self._index = LogIndex(end)
             else:

@@ -10,6 +10,8 @@ Rule 1: the mark is durable before anything else changes and goes last. A start 
 Rule 2: the quarantine is complete before a byte is zeroed.
 Rule 3: an error up to the manifest (a full disk, say) undoes the mark: nothing was cut, the cut may be tried again.
 Rule 4: an error behind the manifest is ``CutUnfinishedError``: only a new start may go on with the log.
+Rule 5: bytes that are known to be the master's too (``CutMark.known_to``) are not set aside. A slave that was away for
+longer than its master keeps messages would else have no room for what it copies.
 """
 
 from __future__ import annotations
@@ -119,9 +121,12 @@ def _quarantine_of(files: LogFiles, mark: CutMark) -> Path:
 
 def _first_steps(files: LogFiles, mark: CutMark) -> _Steps:
     quarantine = _quarantine_of(files, mark)
+    # First: a crash between zeroing and the epoch history would else leave a history that speaks of zeros.
+    first = ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark))
+    if mark.known_to >= mark.end_offset:
+        return (first,)
     return (
-        # First: a crash between zeroing and the epoch history would else leave a history that speaks of zeros.
-        ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark)),
+        first,
         ("quarantine", lambda: _copy_tail(files, mark, quarantine)),
         ("manifest", lambda: atomic_replace(quarantine / MANIFEST_FILE_NAME, _manifest(mark), mode=0o644)),
     )
@@ -173,13 +178,15 @@ def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
             kept.append(segment)
             continue
         segment.close()
-        if segment.base < mark.end_offset and not target.exists():
+        end = min(segment.end, mark.end_offset)
+        if segment.base < end and mark.known_to < end and not target.exists():
             segment.path.rename(target)
         else:
             segment.path.unlink()
     # In front of every sync of the log's folder, that of a new segment too: the other way round, a power cut finds the
     # moved file in neither of the two.
-    fsync_directory(quarantine)
+    if mark.known_to < mark.end_offset:
+        fsync_directory(quarantine)
     files.segments[:] = kept
 
 
@@ -230,9 +237,12 @@ def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     durable_unlink(files.root / CLEAN_FILE_NAME)
 
 
-def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) -> list[str]:
+def remove_expired(
+    root: Path, *, now_ms: Callable[[], int], keep_days: int, keep_bytes: int, is_in_the_way: bool = False
+) -> list[str]:
     """
-    Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left.
+    Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left;
+    ``is_in_the_way``: the oldest one whatever it is.
 
     The newest one goes by its age only: an operator looks for it after a failover. For a log without a cut
     under way. Blocking. Returns the folders' names. Raises ``OSError``.
@@ -247,8 +257,8 @@ def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) 
     for (began_at_ms, entry), size_bytes in zip(cuts, sizes_bytes, strict=True):
         # Never the newest by size: after a failover that cut 16 GiB it is the only copy of what producers may ask
         # about.
-        is_too_much = total_bytes > keep_bytes and entry != cuts[-1][1]
-        if not is_too_much and now_ms - began_at_ms <= keep_days * _DAY_MS:
+        is_too_much = (total_bytes > keep_bytes and entry != cuts[-1][1]) or (is_in_the_way and not removed)
+        if not is_too_much and now_ms() - began_at_ms <= keep_days * _DAY_MS:
             break
         shutil.rmtree(entry)
         removed.append(entry.name)

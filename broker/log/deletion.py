@@ -10,10 +10,12 @@ Rule 1 (R31): the state comes first. A start that finds a log without its first 
 that has lost bytes (R3); one that finds segments below the beginning removes them.
 Rule 2: nothing that is not confirmed and synced goes, and never the last segment.
 Rule 3: a reader has the old list or the new one: the list is replaced, never shortened.
+Rule 4: what failed half-way counts as deleted; names that are left the next start removes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -23,7 +25,7 @@ from rollcall_ha.broker.log.record import index_fields
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.epoch.model import LogOffset
-from rollcall_ha.node.files import fsync_directory
+from rollcall_ha.node.files import fsync_directory, is_full_disk
 
 
 class LogFront:
@@ -51,6 +53,7 @@ class LogFront:
         self._store_state = store_state
         self._deleted: list[LogSegment] = []
         """Not in the list any more, and not closed yet."""
+        self._times_ms: dict[int, int] = {}  # by base
 
     @property
     def is_whole(self) -> bool:
@@ -60,15 +63,31 @@ class LogFront:
     def was_cut(self, whole_from: LogOffset) -> None:
         """It may begin anywhere now."""
         self.deleted_to, self.whole_from = LogOffset(0), whole_from
+        self._times_ms.clear()
 
-    def segments(self, count_max: int) -> list[tuple[int, int, int | None]]:
+    def segments(self) -> list[tuple[int, int, int | None]]:
         """
-        (base, end, store time of the first record behind it, UTC ms) of the first segments. None: there is no record,
-        or a damaged one.
+        (base, end, store time of the first record behind it, UTC ms) of each segment that has a record. None: there is
+        none behind it, or a damaged one.
         """
-        found, end = self._files.segments[: count_max + 1], self._ends()[0]
-        times = [_stored_at_ms(one) if one.base < end else None for one in found[1:]]
-        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)][:count_max]
+        end = self._ends()[0]
+        found = [one for one in self._files.segments if one.base < end]
+        # Read once: of 2 TB each look would else fetch two thousand cold pages.
+        times = [self._times_ms.get(one.base) or _stored_at_ms(one) for one in found[1:]]
+        self._times_ms = {one.base: time for one, time in zip(found[1:], times, strict=True) if time}
+        return [(one.base, one.end, time) for one, time in zip(found, [*times, None], strict=False)]
+
+    def room(self, disk_room: Callable[[], tuple[int, int]]) -> tuple[int, int, int, int]:
+        """
+        Of one moment: size and free bytes of the disk, what the next segment will take, and what is there beside the
+        files of this log. Raises ``OSError``.
+        """
+        with self._disk:
+            size_bytes, free_bytes = disk_room()
+            spare = self._preallocator.spare
+            own_bytes = sum(one.size for one in self._files.segments) + (0 if spare is None else spare.size)
+        next_bytes = self._files.segment_bytes if spare is None else 0
+        return size_bytes, free_bytes, next_bytes, max(size_bytes - free_bytes - own_bytes, 0)
 
     def delete(self, start: LogOffset) -> LogOffset:
         """
@@ -89,7 +108,7 @@ class LogFront:
                 self.whole_from = start
             files.before_step("delete-state")
             try:
-                self._store_state()
+                self._store_begin()
             except OSError:
                 self.deleted_to, self.whole_from = before
                 raise
@@ -106,19 +125,42 @@ class LogFront:
                 files.history = history
         return start
 
+    def _store_begin(self) -> None:
+        try:
+            self._store_state()
+        except OSError as error:
+            # On a full disk the segment that was made ahead is in the way of the deletion that would make room for it.
+            if not is_full_disk(error) or self._preallocator.spare is None:
+                raise
+            self._preallocator.discard()
+            self._store_state()
+
+    @property
+    def unclosed_bytes(self) -> int:
+        """Of deleted segments that take their space still: somebody reads them, or nobody has closed them yet."""
+        return sum(one.size for one in self._deleted)
+
     def close_deleted(self) -> bool:
         """
-        Free the space of one segment; whether there is another. At least a turn of the loop behind ``delete``, when no
-        reader and no link of before is left.
+        Free the space of one segment; whether there may be another. At least a turn of the loop behind ``delete``, when
+        no reader and no link of before is left.
         """
         # One at a time: giving a gigabyte back takes a while, and the promise of a failover waits for this thread.
-        if self._deleted:
+        for number, segment in enumerate(self._deleted):
             try:
-                self._deleted[0].close()
+                segment.close()
             except BufferError:
-                return False  # somebody has not let go of a record: again behind the next deletion
-            del self._deleted[0]
-        return bool(self._deleted)
+                continue  # somebody has not let go of a record: again at the next look
+            del self._deleted[number]
+            return bool(self._deleted)
+        return False
+
+    def make_next(self) -> None:
+        """Make the segment that found no room before: else the next send is told so, whatever room there is now."""
+        if self._preallocator.is_ready and self._preallocator.spare is None:
+            # The log's chores try again, and tell what ails the disk.
+            with self._disk, contextlib.suppress(OSError):
+                self._preallocator.prepare(self._ends()[0])
 
     def close_all(self) -> None:
         """The log is closed."""

@@ -32,7 +32,7 @@ class LogReader:
 
     def record(self, offset: int, size: int) -> memoryview | None:
         """``size`` bytes from ``offset`` on, in place; None: they are not in one segment, or not there any more."""
-        segment = self._segment_of(offset)
+        segment = self.segment_of(offset)
         if segment is None or offset + size > segment.end:
             return None
         return segment.view[offset - segment.base : offset - segment.base + size]
@@ -45,7 +45,7 @@ class LogReader:
         At most about ``budget_bytes`` and ``RUN_RECORDS_MAX``; a larger record comes alone. Raises ``RecordError``;
         ``LookupError``: ``start`` is outside of the log.
         """
-        segment = self._segment_of(start)
+        segment = self.segment_of(start)
         if segment is None:
             raise LookupError(f"the log has no byte {start}")
         self._read_ahead(segment, start)
@@ -71,7 +71,8 @@ class LogReader:
         os.posix_fadvise(segment.fd, at - segment.base, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
         self._told_to = min(at + READ_AHEAD_BYTES, segment.end)
 
-    def _segment_of(self, offset: int) -> LogSegment | None:
+    def segment_of(self, offset: int) -> LogSegment | None:
+        """The segment that ``offset`` lies in; None: none that is there."""
         # Once: a deletion puts a shorter list in its place (``CommitLog.delete_front``), and the place of a segment in
         # one is that of another segment in the other.
         segments = self._files.segments

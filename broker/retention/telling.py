@@ -29,9 +29,11 @@ class Telling:
 
     def is_due(self, told_since: int, wanted_to: int) -> bool:
         """Whether a log that is to begin at ``wanted_to`` needs one, or the last one is old."""
-        log = self._log
+        log, last = self._log, self._log.history.last
         far_bytes = log.whole_offset - told_since
-        return wanted_to > told_since or (log.min_offset > 0 and far_bytes >= AGAIN_SEGMENTS * log.segment_bytes)
+        # Once in a reign, too: the election before may have cut the last telling, which a log without its front needs.
+        is_older = last is not None and told_since < last.start_offset
+        return wanted_to > told_since or is_older or far_bytes >= AGAIN_SEGMENTS * log.segment_bytes
 
     def begin(self) -> None:
         """Of a master that serves; nothing is done while one is on its way, or the index is behind."""

@@ -41,7 +41,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
         "retention_forced_percent": 2,
         "retention_segments_max": 2,
     },
-    Milestone: {"uncertainty_us": 2},
+    Milestone: {"uncertainty_us": 2, "outlived_from": 2, "outlived_to": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},
     ReplicaRegistered: {"confirmed": 2},

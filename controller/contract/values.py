@@ -299,6 +299,9 @@ class Milestone(Value):
     cut_from: LogOffset | None = None
     """TRUNCATED: first byte that was cut; None = nothing to cut."""
     cut_to: LogOffset | None = None
+    outlived_from: LogOffset | UnsetType = UNSET
+    """TRUNCATED: where the log began that was given up because the master had lost by age what follows it (R31)."""
+    outlived_to: LogOffset | UnsetType = UNSET
     released: LogOffset | None = None
     """TRUNCATED: the highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
     waited_us: int | None = None

@@ -24,6 +24,7 @@ from rollcall_ha.node.config import (
     ConfigError,
     FleetFile,
     ReplicationSection,
+    RetentionSection,
     bind_address,
     refuse_open_ports,
     refuse_unreachable,
@@ -62,11 +63,12 @@ class ServiceSettings(Frozen):
     """Ports are plain, and believe whoever connects (``fleet.insecure``)."""
 
     replication: ReplicationSection = msgspec.field(default_factory=ReplicationSection)
+    messages: RetentionSection = msgspec.field(default_factory=RetentionSection)
 
     @property
     def founded(self) -> Settings:
         """What the fleet file says of all that can be changed while the fleet runs."""
-        return settings_of(self.timing, self.replication)
+        return settings_of(self.timing, self.replication, self.messages)
 
     @property
     def own(self) -> ControllerAddresses:
@@ -144,6 +146,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
         rest_names=_rest_names(document),
         is_insecure=document.fleet.insecure,
         replication=document.replication,
+        messages=document.retention,
     )
 
 

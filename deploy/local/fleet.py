@@ -127,6 +127,8 @@ class Fleet:
         arguments = ["init", "--directory", str(directory.resolve()), "--name", layout.name, "--timing", layout.timing]
         arguments += _on_loopback(layout) if machines is None else sites.founding_options(machines, layout.sets)
         arguments += ["--segment-bytes", str(layout.segment_bytes), "--flush", layout.flush]
+        # On a disk that is nearly full for other reasons it would take no sends.
+        arguments += ["--retention-hours", "0"]
         arguments += ["--ack-mode", layout.ack_mode, "--min-in-sync", str(layout.min_in_sync)]
         arguments += ["--name-service"] if layout.name_service else []
         arguments += [text for network in layout.rocketmq for text in ("--rocketmq", network)]

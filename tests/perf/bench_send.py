@@ -139,7 +139,8 @@ class Master:
 
     def push(self, index: int) -> None:
         while self.sent[index] < self.log.max_offset:
-            segment = self.log._segment_of(self.sent[index])
+            segment = self.log.reader.segment_of(self.sent[index])
+            assert segment is not None, "nothing is deleted here"
             at = self.sent[index] - segment.base
             try:
                 self.sent[index] += self.links[index].send(

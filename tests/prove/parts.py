@@ -53,6 +53,8 @@ PARTS = (
          _program("tests.chaos.net --policies --may-skip"), MACHINES),
     Part("kill-controllers", "kill -9 of all controllers under load, ten times", 3,
          _program("tests.chaos.kill_controllers --rounds 10")),
+    Part("retention", "a disk of three segments under ten times its size, its slave hours behind; kill -9 at every step of a deletion", 3,
+         _tests("-s", "tests/chaos/test_retention.py")),
     Part("property", "laws, by examples that nobody drew before", 4, _tests("-n", "2", "tests/property")),
     Part("record-truth", "the record of outages beside a stopwatch outside, and by Spark: 24 kinds of ends", 8,
          _program("tests.truth"), MACHINES),

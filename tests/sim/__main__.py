@@ -113,6 +113,7 @@ EXPECTED = (
     "silent masters heard again and kept",
     "prepared sends refused",
     "prepared records read again",
+    "segments deleted for room",
     "delayed messages acked",
     "delayed messages delivered",
     "delayed messages delivered by a later master",
@@ -213,6 +214,7 @@ FLOORS: dict[str, float] = {
     "silent masters heard again and kept": 0.15,
     "prepared sends refused": 3.0,
     "prepared records read again": 80.0,
+    "segments deleted for room": 0.8,
 }
 """
 Per seed that is not about policies, in the mean: with less, a run of ``SEEDS_FOR_FLOORS`` seeds or more fails. The two first

@@ -27,6 +27,7 @@ from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, MarksFile
+from rollcall_ha.broker.retention.core import Decision
 from rollcall_ha.broker.server import serve
 from rollcall_ha.broker.session import SessionUnavailable
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
@@ -38,6 +39,7 @@ from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfig
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset
 from rollcall_ha.ha.actions import HigherEpochSeen, LinkReady, SlaveAction
 from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from rollcall_ha.node.config import split_address
@@ -48,7 +50,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 from tests.sim.delays import undelivered
 from tests.sim.log import ReplicaDisk
-from tests.sim.log_laws import LogLaws
+from tests.sim.log_laws import Deletion, LogLaws
 from tests.sim.oracle import Oracle
 from tests.sim.violation import Violation
 from tests.sim.wire import OF_BEFORE
@@ -73,6 +75,8 @@ class BrokerPlan:
     segment_bytes: int
     disk_segments: int = 0
     """So many fit on its disk; 0: as many as there are."""
+    frees_late_us: int = 0
+    """So late its disk shows that a segment is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ class BrokerNode:
         self._on_violation = on_violation
         self._stop: asyncio.Event | None = None
         self._is_flush_due = False
+        self._freed: list[tuple[int, int]] = []
+        """When segments were deleted, and how many."""
         self._acked: dict[int, LogOffset] = {}
         process.life = self
         self.loop = SimLoop(process, net, address=plan.address, on_fault=self._fault)
@@ -164,7 +170,9 @@ class BrokerNode:
 
     def _disk_room(self) -> tuple[int, int]:
         room, size = self.plan.disk_segments, self.plan.segment_bytes
-        return (room * size, max(room - self.disk.segment_count(), 0) * size) if room else (1 << 40, 1 << 40)
+        since_us = self.kernel.now_us - self.plan.frees_late_us
+        taken = self.disk.segment_count() + sum(count for at_us, count in self._freed if at_us > since_us)
+        return (room * size, max(room - taken, 0) * size) if room else (1 << 40, 1 << 40)
 
     def _ended(self, task: asyncio.Future[int]) -> None:
         if task.cancelled() or not self.process.is_alive:
@@ -323,22 +331,45 @@ class BrokerNode:
 
     def _watch_front(self, replica: Replica, log: CommitLog) -> None:
         front: Any = log.front
-        delete = front.delete
+        retention: Any = replica.retention
+        delete, tell = front.delete, retention._tell
+        needed: list[LogOffset] = []
+
+        def decided(decision: Decision) -> None:
+            needed[:] = self._copies(replica)
+            tell(decision)
 
         def deleted(start: LogOffset) -> LogOffset:
             begin, segments = log.min_offset, self.disk.segment_count()
             records = self.disk.records()
             gone = [record for record in records if record.end <= start]
-            lost = undelivered(gone, records)
-            needed = [at for _, at in replica.ends.copies if at]
+            confirm = log.durable_confirm_offset
+            deletion = Deletion(
+                segments=segments,
+                room=self.plan.disk_segments or 1 << 40,
+                start=start,
+                confirm=confirm,
+                needed=tuple(needed),
+                is_refusing=bool(replica.put.full_disk),
+                role=self.published.state,
+                told_since=self.disk.told_since(log.confirm_offset),
+                lost=undelivered(gone, records),
+            )
             found: LogOffset = delete(start)
             if found > begin:
-                name, room, confirm = self.plan.name, self.plan.disk_segments or 1 << 40, log.durable_confirm_offset
-                self._look(lambda: self.laws.deleted(name, segments, room, found, confirm, needed, lost))
-                self.oracle.deleted(self.plan.set_key, (record.value for record in gone))
+                self._look(lambda: self.laws.deleted(self.plan.name, deletion))
+                self.oracle.deleted(self.plan.set_key, gone)
+                self._freed.append((self.kernel.now_us, segments - self.disk.segment_count()))
             return found
 
-        front.delete = deleted
+        front.delete, retention._tell = deleted, decided
+
+    def _copies(self, replica: Replica) -> list[LogOffset]:
+        """Where slaves on links are, by the links themselves; one that cuts its log may go on anywhere."""
+        ends = replica.ends._ends
+        links = () if ends is None else (one.link for one in ends.server.connections.snapshot())
+        states = (MasterLinkState.CUTTING, MasterLinkState.TRANSFER)
+        return [one.acked for one in links if one.state in states and one.peer is not None]
 
     def _watch_deeds(self, replica: Replica) -> None:
         deeds = replica.role.deeds

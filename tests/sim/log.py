@@ -8,6 +8,7 @@ CRCs. Here: ``ReplicaDisk``, which the oracle and the laws look at. Not here: th
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import struct
@@ -31,6 +32,7 @@ _HEAD = struct.Struct(">II I 8x q q I")
 """Size, magic, CRC of the body, place in the queue, the record's own offset, and system flag."""
 _MAGIC, _BLANK = 0xDAA320A7, 0xCBD43194
 _BODY_AT = 88
+_TOLD = re.compile(rb"ROLLCALL_SYS_QUEUES..(?:[^\x02]*\x02)*?QUEUES\x01(\[[^\x01\x02]*\])\x02", re.DOTALL)
 PREPARED = 1 << 2
 """System flag of a transaction's half message; with the bit above it, of one that was rolled back."""
 
@@ -142,6 +144,17 @@ class ReplicaDisk:
             with contextlib.suppress(FileNotFoundError, EpochFileCorrupt):
                 return decode_history((self.files.folder / name).read_bytes())
         return EpochHistory()
+
+    def told_since(self, end: int) -> int:
+        """As of where the records below ``end`` say last, as a whole, where all queues go on; -1: nowhere."""
+        found = -1
+        for base, content in self._segments():
+            for told in _TOLD.finditer(content):
+                since, number, is_last, _ = json.loads(told[1])
+                # Two or three queues are one record.
+                if number == 0 and is_last and base + told.end() <= end:
+                    found = max(found, since)
+        return found
 
     def segment_count(self) -> int:
         """Files of the log, the one that is made ahead included."""

@@ -9,9 +9,11 @@ Rule: only a master that still reigns in the link's epoch is compared with: one 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.epoch.model import EpochEntry
 from tests.sim.delays import look_at_deliveries
 from tests.sim.log import Record, ReplicaDisk
@@ -22,6 +24,23 @@ FORCED_PERCENT, REFUSED_PERCENT = 85, 90
 Reigning = Callable[[SetKey, BrokerId], tuple[Incarnation, MasterEpoch] | None]
 """Which process is master of which epoch now, if that replica is."""
 _BLOCK_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """One turn of a replica, as somebody beside it sees it."""
+
+    segments: int
+    """In its folder, before it."""
+    room: int
+    start: LogOffset
+    confirm: LogOffset
+    needed: Sequence[LogOffset]
+    """Where each slave on a link is, when it was decided."""
+    is_refusing: bool
+    role: BrokerState
+    told_since: int
+    lost: Sequence[Record]
 
 
 class LogLaws:
@@ -117,27 +136,25 @@ class LogLaws:
                 f"I12: {name} has {len(units)} units of {len(here)} records below {end}; number {differ} differs"
             )
 
-    def deleted(
-        self,
-        name: str,
-        segments: int,
-        room: int,
-        start: LogOffset,
-        confirm: LogOffset,
-        needed: Sequence[LogOffset],
-        lost: Sequence[Record],
-    ) -> None:
-        """I14: a log loses its front for a full disk only, and nothing unconfirmed, waiting or needed by a copy."""
+    def deleted(self, name: str, deletion: Deletion) -> None:
+        """I14: a log loses its front for a full disk only, and nothing that this set or its members need still."""
         self._counts.add("segments deleted for room")
-        used_percent = 100 * segments / room
+        one, says = deletion, f"I14: {name} deletes up to {deletion.start}"
+        used_percent = 100 * one.segments / one.room
         if used_percent < FORCED_PERCENT:
-            raise Violation(f"I14: {name} deletes up to {start} on a disk that is {used_percent:.0f} % full")
-        if start > confirm:
-            raise Violation(f"I14: {name} deletes up to {start}, confirmed is {confirm}")
-        if lost:
-            raise Violation(f"I14: {name} deletes up to {start} what still waits for its time: {lost[0]}")
-        if used_percent < REFUSED_PERCENT and any(at < start for at in needed):
-            raise Violation(f"I14: {name} deletes up to {start}, its slaves have {sorted(needed)}")
+            raise Violation(f"{says} on a disk that is {used_percent:.0f} % full")
+        if one.role not in (BrokerState.MASTER, BrokerState.SLAVE, BrokerState.LEARNER):
+            raise Violation(f"{says} as {one.role}: what it has may be the only copy")
+        if one.start > one.confirm:
+            raise Violation(f"{says}, confirmed is {one.confirm}")
+        if one.told_since < one.start:
+            raise Violation(f"{says}, the log says where its queues go on as of {one.told_since}")
+        if one.lost:
+            raise Violation(f"{says} what still waits for its time: {one.lost[0]}")
+        passed = [at for at in one.needed if at < one.start]
+        self._counts.add("copies passed by deletions", len(passed))
+        if passed and not one.is_refusing and used_percent < REFUSED_PERCENT:
+            raise Violation(f"{says}, its slaves have {sorted(one.needed)}")
 
     def confirmed(
         self, key: SetKey, epoch: MasterEpoch, confirm: LogOffset, acks: dict[BrokerId, LogOffset | None]

@@ -70,6 +70,36 @@ FOLDS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R31-only-copies",
+        what="a replica deletes that is no part of its set, or that no controller has told anything",
+        target="rollcall_ha.broker.retention.shell:Retention._why_kept",
+        mutate=constant(""),
+        tests=(
+            "tests/unit/test_retention_shell.py::test_an_isolated_replica_deleted_the_only_copies",
+            "tests/unit/test_retention_shell.py::test_nothing_is_deleted_before_a_controller_has_said_what_is_in_force",
+        ),
+    ),
+    Mutation(
+        name="R31-late-room",
+        what="more is deleted for room that the disk does not show yet",
+        target="rollcall_ha.broker.retention.core:Freed.unshown_bytes",
+        mutate=constant(0),
+        tests=(
+            "tests/unit/test_retention_core.py::test_what_was_deleted_counts_until_the_disk_shows_it_or_for_a_minute",
+            "tests/unit/test_retention_shell.py::test_a_deletion_that_failed_half_way_deleted_ten_more_segments_each_second",
+        ),
+    ),
+    Mutation(
+        name="R31-told-first",
+        what="a master never writes again where its queues go on",
+        target="rollcall_ha.broker.retention.telling:Telling.is_due",
+        mutate=constant(False),
+        tests=(
+            "tests/unit/test_retention_shell.py::test_a_slave_with_the_fuller_disk_was_never_told_what_it_may_delete",
+            "tests/unit/test_retention_shell.py::test_a_new_reign_tells_again_what_the_election_may_have_cut",
+        ),
+    ),
+    Mutation(
         name="R31-state-first",
         what="segments are unlinked, and the log's state does not say that it begins later",
         target="rollcall_ha.broker.log.deletion:LogFront.delete",

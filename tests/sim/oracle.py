@@ -74,9 +74,9 @@ class SetFacts:
     def __init__(self) -> None:
         self.acked: dict[int, Acked] = {}
         self.forgiven: dict[int, Acked] = {}
-        self.aged: set[int] = set()
-        """Messages that a replica has deleted."""
         """Acknowledged, and lost in an election that said it could lose."""
+        self.aged: dict[int, int] = {}
+        """Where each message ended that a replica has deleted, rightfully."""
         self.sent: dict[int, None] = {}
         self.elections: dict[MasterEpoch, Won] = {}
         self.starts: dict[MasterEpoch, LogOffset] = {}
@@ -101,6 +101,12 @@ class SetFacts:
         """Controllers that had lost their memory elected a replica that had lost something, and called it no loss."""
         self.may_lose = False
         """The election after that loss could choose only among replicas whose disks had lost something."""
+
+    def lacking(self, disk: ReplicaDisk) -> list[Acked]:
+        """What was acknowledged and is not there; in front of the log's first byte it may have been deleted."""
+        held, begin = {record.value for record in disk.records()}, disk.begin()
+        lost = (one for one in self.acked.values() if one.value not in held)
+        return [one for one in lost if self.aged.get(one.value, begin + 1) > begin]
 
     def could_lose(self, epoch: MasterEpoch) -> bool:
         """Whether its election was unclean, or had only replicas to choose from that had lost something (R7)."""
@@ -366,8 +372,7 @@ class Oracle:
         self.counts.add("epochs entered")
         start = event.start_offset
         assert start is not None, "our own brokers say where their epoch begins"
-        held = {record.value for record in self._disk_of(key, event.broker_id).records()}
-        lost = [acked for acked in facts.acked.values() if acked.value not in held]
+        lost = facts.lacking(self._disk_of(key, event.broker_id))
         facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
         kind = facts.elections[event.master_epoch].kind
         is_forgiven, facts.may_lose = kind is ElectionKind.UNCLEAN or facts.may_lose, False
@@ -566,16 +571,13 @@ class Oracle:
         """A client heard PUT_OK."""
         facts = self.facts(key)
         self.counts.add("messages acked")
-        # Answered late, behind a deletion.
-        if value not in facts.aged:
-            facts.acked[value] = Acked(value=value, end=end, place=place)
+        facts.acked[value] = Acked(value=value, end=end, place=place)
 
-    def deleted(self, key: SetKey, values: Iterable[int]) -> None:
-        """A replica has lost these messages to a full disk, rightfully: any master may lack them from now on."""
+    def deleted(self, key: SetKey, records: Iterable[Record]) -> None:
+        """A replica has lost these to a full disk, rightfully: a log that begins behind them may lack them from now on."""
         facts = self.facts(key)
-        for value in values:
-            facts.aged.add(value)
-            facts.acked.pop(value, None)
+        for record in records:
+            facts.aged.setdefault(record.value, record.end)
 
     # --- the end ---
 
@@ -600,9 +602,14 @@ class Oracle:
             if record.value in held:
                 raise Violation(f"R18: message {record.value} ends at {held[record.value].end} and at {record.end}")
             held[record.value] = record
+        for broker_id, disk in disks:
+            if lost := facts.lacking(disk):
+                raise Violation(
+                    f"lost: {len(lost)} messages are not in the log of {broker_id} at the end, as {lost[0]}"
+                )
         for acked in facts.acked.values():
             if acked.value not in held:
-                raise Violation(f"lost: {acked} is in no log at the end")
+                continue  # it went with the front of the log
             record = held[acked.value]
             if acked.end and record.end != acked.end:
                 raise Violation(f"moved: {acked} ends at {record.end}")

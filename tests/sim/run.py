@@ -64,6 +64,7 @@ def shape_of(seed: int) -> Shape:
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],
         disk_segments=8 if seed % 11 == 6 else 0,
+        frees_late_us=1_500 * MS if seed % 22 == 6 else 0,
     )
 
 

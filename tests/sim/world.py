@@ -81,6 +81,8 @@ class Shape:
     segment_bytes: int = 4096
     disk_segments: int = 0
     """So many fit on the disk of a broker; 0: as many as there are."""
+    frees_late_us: int = 0
+    """So late such a disk shows that a segment is gone."""
     rocketmq_replicas: int = 0
     """Of one set more, whose brokers are RocketMQ's."""
     cuts_controllers: bool = False
@@ -316,6 +318,7 @@ class World:
             timing=self.timing,
             segment_bytes=self.shape.segment_bytes,
             disk_segments=self.shape.disk_segments,
+            frees_late_us=self.shape.frees_late_us,
         )
         self.brokers[name] = BrokerMachine(self, plan)
 

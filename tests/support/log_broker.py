@@ -28,10 +28,16 @@ class LogBroker:
     """One replica; ``confirms_at_once`` stands for a set of one."""
 
     def __init__(
-        self, root: Path, broker_id: int, *, limits: PutLimits | None = None, door: Door | None = None
+        self,
+        root: Path,
+        broker_id: int,
+        *,
+        limits: PutLimits | None = None,
+        door: Door | None = None,
+        segment_bytes: int = 256 * 1024,
     ) -> None:
         """``door`` None: its port is plain."""
-        self.log = open_log(root, segment_bytes=256 * 1024)
+        self.log = open_log(root, segment_bytes=segment_bytes)
         self.broker_id = BrokerId(broker_id)
         self.confirms_at_once = True
         self.first_acks: list[tuple[MasterEpoch, int, int | None]] = []

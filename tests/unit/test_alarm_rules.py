@@ -28,7 +28,7 @@ def our_metrics() -> frozenset[str]:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text()
             found |= set(re.findall(r'"(rollcall_[a-z_]+)"', text))
-            if path.name == "status.py":
+            if path.name == "status.py" or path.parent.name == "retention":
                 found |= {f"rollcall_broker_{name}" for name in re.findall(r'\(\s*"([a-z_]+)", *\n? *"', text)}
     return frozenset(SUFFIX.sub("", name) for name in found)
 

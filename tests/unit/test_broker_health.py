@@ -258,9 +258,11 @@ def test_a_revoked_or_foreign_certificate_gets_no_answer_of_a_secured_port(tmp_p
     serving(scene, credentials=ours)
 
 
-def test_what_would_be_deleted_is_shown_and_for_other_hours() -> None:
-    server = HealthServer(Telemetry(), lambda: replace(SNAPSHOT, retention=lambda hours: f"keeps {hours}\n"))
-    assert server.answer(b"GET /retention HTTP/1.1").endswith(b"keeps None\n")
-    assert server.answer(b"GET /retention?hours=24 HTTP/1.1").endswith(b"keeps 24\n")
-    for wrong in (b"hours=-1", b"hours=", b"days=3", b"hours=123456"):
+def test_what_would_be_deleted_is_shown_and_for_other_values() -> None:
+    server = HealthServer(Telemetry(), lambda: replace(SNAPSHOT, retention=lambda wanted: f"keeps {wanted}\n"))
+    assert server.answer(b"GET /retention HTTP/1.1").endswith(b"keeps {}\n")
+    assert server.answer(b"GET /retention?hours=24 HTTP/1.1").endswith(b"keeps {'hours': 24}\n")
+    both = server.answer(b"GET /retention?forced=85&refused=90 HTTP/1.1")
+    assert both.endswith(b"keeps {'forced': 85, 'refused': 90}\n")
+    for wrong in (b"hours=-1", b"hours=", b"days=3", b"hours=123456", b"hours=1&hours=2", b"hours=1&"):
         assert server.answer(b"GET /retention?" + wrong + b" HTTP/1.1").startswith(b"HTTP/1.1 400 ")

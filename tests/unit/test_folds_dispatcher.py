@@ -246,6 +246,23 @@ def test_a_full_copy_begins_the_folds_anew(tmp_path: Path) -> None:
     crash(log)
 
 
+def test_an_idle_queue_that_a_telling_names_has_no_file(tmp_path: Path) -> None:
+    """Six megabytes of blanks for each, 400 queues a record, on the loop of a new slave."""
+    queues = consume_queue.ConsumeQueues(tmp_path, FILE_UNITS)
+    queue = queues.add(A0, FILE_UNITS + 2)
+    queue.write()
+    assert not queue_folder(tmp_path, *A0).exists()
+    assert (queue.min_offset, queue.max_offset, queue.units(0, 10)) == (FILE_UNITS + 2, FILE_UNITS + 2, b"")
+    (rows,) = queues.rows()
+    again = consume_queue.ConsumeQueues(tmp_path, FILE_UNITS)
+    assert again.load([rows], 0, 100, lambda *_: True) == ""
+    found = again.find(A0)
+    assert found is not None
+    found.append(FILE_UNITS + 2, UNIT.pack(1_000, 100, 0))
+    found.write()
+    assert units_in_files(tmp_path, A0) == [(0, 2**31 - 1, 0), (0, 2**31 - 1, 0), (1_000, 100, 0)]
+
+
 def test_a_queue_that_begins_later_keeps_its_numbers(tmp_path: Path) -> None:
     """As a learner's that began at the last segment: offset n lies at byte 20 n, with blanks in front."""
     queues = consume_queue.ConsumeQueues(tmp_path, FILE_UNITS)

@@ -24,7 +24,7 @@ class LogOnDisk(CommitLog):
 
     def execute(self, plan: ExecutablePlan) -> None:
         if isinstance(plan, FullResync):
-            self.set_aside(plan.start_offset, plan.reason, is_whole=plan.is_whole)
+            self.set_aside(plan.start_offset, plan.reason, is_whole=plan.is_whole, known_to=plan.known_to)
         elif isinstance(plan, Cut):
             self.cut(plan.point, CutReason.TRUNCATION)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollcall_ha.broker.core.phases import cut_range
+from rollcall_ha.broker.core.phases import cut_range, outlived_range
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 from rollcall_ha.ha.truncation import Cut, FullResync, Isolate, Keep, LogExtent, TruncationPlan, plan_truncation
@@ -113,9 +113,24 @@ def test_a_log_that_the_master_has_outlived_by_age_refutes_nothing() -> None:
     assert isinstance(outlived, FullResync)
     assert (outlived.start_offset, outlived.is_whole, cut_range(outlived)) == (1000, True, (None, None))
 
+    assert outlived.known_to == 900, "all of it was confirmed, so the master had it"
+    assert outlived_range(outlived) == {"outlived_from": 0, "outlived_to": 900}, "it was nowhere on record"
+
     foreign = plan(extent(history((1, 0)), 900, begin=500), extent(history((2, 400)), 5000, begin=400))
     assert isinstance(foreign, FullResync)
-    assert cut_range(foreign) == (500, 900)
+    assert (cut_range(foreign), outlived_range(foreign)) == ((500, 900), {})
+
+
+def test_an_outlived_log_may_end_with_bytes_that_nobody_else_had() -> None:
+    """Behind what both histories have in common, and behind its confirm: that alone is worth a quarantine."""
+    own, master = extent(history((1, 0), (2, 400)), 900), extent(history((3, 700)), 5000, begin=1000)
+    for confirm, unclean, known_to in ((600, NO_EPOCH, 600), (600, 3, 0), (5_000, NO_EPOCH, 900)):
+        found = plan(own, master, confirm=confirm, unclean=unclean)
+        assert isinstance(found, FullResync)
+        assert (found.is_outlived, found.known_to) == (True, known_to)
+    agreed = plan(own, extent(history((2, 400), (3, 2000)), 5000, begin=1000), unclean=3)
+    assert isinstance(agreed, FullResync)
+    assert agreed.known_to == 900
 
 
 def test_a_log_that_begins_later_than_the_master_s_goes_on() -> None:

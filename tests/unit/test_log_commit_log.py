@@ -112,7 +112,7 @@ def test_quarantine_is_bounded_by_days_and_by_bytes(tmp_path: Path) -> None:
     (tmp_path / "quarantine" / "notes").mkdir()
 
     def removed(*, day: int, keep_days: int, keep_bytes: int) -> list[int]:
-        names = remove_expired(tmp_path, now_ms=day * day_ms, keep_days=keep_days, keep_bytes=keep_bytes)
+        names = remove_expired(tmp_path, now_ms=lambda: day * day_ms, keep_days=keep_days, keep_bytes=keep_bytes)
         return [int(name.split("-")[0]) // day_ms for name in names]
 
     assert removed(day=10, keep_days=9, keep_bytes=400) == []

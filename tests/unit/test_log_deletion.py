@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rollcall_ha.broker.log import checkpoint
+from rollcall_ha.broker.log.checkpoint import LogState
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
 from rollcall_ha.broker.log.segment import SegmentError
@@ -110,14 +112,14 @@ def test_a_record_in_a_readers_hand_stays_readable(tmp_path: Path) -> None:
 
 def test_a_log_without_a_segment_has_no_front(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert log.front.segments(3) == []
+    assert log.front.segments() == []
     append_all(log, draft())
-    assert log.front.segments(3) == [(0, SEGMENT_BYTES, None)]
+    assert log.front.segments() == [(0, SEGMENT_BYTES, None)]
     while len(log._files.segments) < 3:
         append_all(log, draft(b"x" * 3000))
-    assert log.front.segments(1) == [(0, SEGMENT_BYTES, 1_700_000_000_001)]
     log._files.segments[1].view[84:88] = b"\xff" * 4
-    assert log.front.segments(1) == [(0, SEGMENT_BYTES, None)], "a damaged record tells no time, and ends no process"
+    assert log.front.segments()[0] == (0, SEGMENT_BYTES, None), "a damaged record tells no time, and ends no process"
+    assert log.front.segments()[1] == (SEGMENT_BYTES, 2 * SEGMENT_BYTES, 1_700_000_000_001)
     crash(log)
     assert log.front.delete(LogOffset(SEGMENT_BYTES)) == 0, "it is closed"
 
@@ -187,13 +189,115 @@ def test_a_disk_that_refuses_the_state_leaves_the_log_as_it_was(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rollcall_ha.broker.log.commit_log.write_small", full)
+        patch.setattr("rollcall_ha.broker.log.checkpoint.write_small", full)
         with pytest.raises(OSError, match="No space"):
             log.front.delete(LogOffset(SEGMENT_BYTES))
 
     assert (log.min_offset, names(tmp_path)[0], log.front.deleted_to) == (0, 0, 0)
     assert log.front.delete(LogOffset(SEGMENT_BYTES)) == SEGMENT_BYTES
     crash(log)
+
+
+def test_a_spare_segment_kept_a_full_disk_from_being_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state found no room, beside a gigabyte that nobody had written to yet."""
+    log = five_segments(tmp_path)
+    log._preallocator.request()
+    log._prepare_segment()
+    spare = log._preallocator.spare
+    assert spare is not None
+    write = checkpoint.write_small
+
+    def full(path: Path, value: LogState) -> None:
+        if spare.path.exists():
+            raise OSError(28, "No space left on device")
+        write(path, value)
+
+    monkeypatch.setattr(checkpoint, "write_small", full)
+    assert log.front.delete(LogOffset(SEGMENT_BYTES)) == SEGMENT_BYTES
+    assert log._preallocator.spare is None
+    crash(log)
+
+
+def test_a_reader_of_one_segment_kept_all_later_ones_on_the_disk(tmp_path: Path) -> None:
+    log = five_segments(tmp_path)
+    held = log.reader.record(0, 60)
+    assert held is not None
+    log.front.delete(LogOffset(3 * SEGMENT_BYTES))
+    log.front.close_all()
+    assert log.front.unclosed_bytes == SEGMENT_BYTES
+    held.release()
+    assert not log.front.close_deleted()
+    assert log.front.unclosed_bytes == 0
+    crash(log)
+
+
+OUTLIVED_STEPS = ["mark", "drop", "zero", "begin", "sync", "history", "state", "clear"]
+
+
+@pytest.mark.parametrize("dies_before", [*OUTLIVED_STEPS, None])
+def test_a_slave_that_was_away_for_days_kept_its_old_log_beside_the_new_one(
+    tmp_path: Path, dies_before: str | None
+) -> None:
+    """Each time, in quarantine, until its disk was full of what every other replica had deleted by age."""
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name == dies_before:
+            raise Killed
+
+    log = five_segments(tmp_path, before_step=step)
+    start, end = LogOffset(7 * SEGMENT_BYTES), log.max_offset
+    steps.clear()
+    if dies_before is None:
+        log.set_aside(start, "outlived", known_to=end)
+        assert steps == OUTLIVED_STEPS
+    else:
+        with pytest.raises(Killed):
+            log.set_aside(start, "outlived", known_to=end)
+    crash(log)
+
+    again = open_log(tmp_path)
+    # In front of its mark it has not begun.
+    assert (again.min_offset, again.max_offset) == ((0, end) if dies_before == "mark" else (start, start))
+    assert again.recovery.lost == ""
+    assert not (tmp_path / "quarantine").exists()
+    crash(again)
+
+
+def test_what_nobody_else_had_of_an_outlived_log_is_kept_for_some_days(tmp_path: Path) -> None:
+    log = five_segments(tmp_path)
+    log.set_aside(LogOffset(7 * SEGMENT_BYTES), "outlived", known_to=4 * SEGMENT_BYTES + 10)
+    crash(log)
+    (folder,) = (tmp_path / "quarantine").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [f"{4 * SEGMENT_BYTES:020d}", "manifest.json"]
+
+
+def test_a_segment_was_written_to_that_another_list_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion put a list in the place of the one that the loop held; the record went into its last segment, or none."""
+    log = five_segments(tmp_path)
+    grow, grown = log._preallocator.grow, [0]
+
+    def beside_a_deletion(end: int) -> object:
+        grown[0] += 1
+        log._preallocator.drop_front(log._files.segments[1].base)
+        return grow(end)
+
+    monkeypatch.setattr(log._preallocator, "grow", beside_a_deletion)
+    before = log.max_offset
+    while not grown[0]:
+        place = append_all(log, draft(b"x" * 3000, topic=b"TopicB"))[0][0]
+    assert (log.min_offset, log.max_offset > before) == (SEGMENT_BYTES, True)
+    held = log.reader.record(place, 60)
+    assert held is not None
+    assert not log.is_record_boundary(LogOffset(10))
+    held.release()
+    settle(log)
+    log.cut(log.max_offset, CutReason.TORN_TAIL)
+    log._max = log._whole = LogOffset(log._files.segments[-1].end)
+    view = log.receive_view(100)
+    assert len(view) == 100
+    view.release()
 
 
 def test_a_front_that_somebody_removed_is_a_loss_still(tmp_path: Path) -> None:

@@ -14,76 +14,27 @@ import pytest
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import QueueReader
-from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.told_queues import TOPIC
 from rollcall_ha.broker.protocol.codes import ClientResult
 from rollcall_ha.broker.retention import shell
-from rollcall_ha.broker.retention.shell import Retention
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.ids import BrokerId
-from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import Positions
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.ha.copies import LeftCopies
 from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.service import HaServer
 from tests.support.fold_tools import confirm_all
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import append_all, draft
+from tests.support.old_broker import GIB, HOUR_MS, Old
 
 SEGMENT_BYTES = 256 * 1024
-STORED_MS = 1_700_000_000_001
-HOUR_MS = 3_600_000
-GIB = 1024**3
-
-
-class OneCopy:
-    """The links of a master."""
-
-    def __init__(self) -> None:
-        self.copies: list[tuple[BrokerId, LogOffset]] = []
-        self.let_go_of: list[int] = []
-
-    def let_go(self, start: LogOffset) -> None:
-        self.let_go_of.append(start)
-        self.copies = [(broker, at) for broker, at in self.copies if at >= start]
-
-
-class Old:
-    """A broker that leads, with a log of five segments; the test moves its clock and fills its disk."""
-
-    def __init__(self, broker: LogBroker) -> None:
-        self.broker = broker
-        self.links = OneCopy()
-        self.room = (100 * GIB, 50 * GIB)
-        self.now_ms = STORED_MS
-        self.failures: list[BaseException] = []
-        self.settings = LiveSettings(PRESETS[Preset.NORMAL], lambda *_: None)
-        self.settings.is_known = True
-        self.settings.settings = msgspec.structs.replace(
-            self.settings.settings, retention_hours=72, retention_forced_percent=85, sends_refused_percent=90
-        )
-        self.retention = Retention(
-            log=broker.log,
-            folds=broker.folds,
-            put=broker.put,
-            room=broker.room,
-            copies=self.links,
-            settings=self.settings,
-            disk=broker._marks,
-            disk_room=lambda: self.room,
-            now_ms=lambda: self.now_ms,
-            failed=self.failures.append,
-        )
-
-    async def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            await self.retention._look()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            self.broker.log._sync()
-            await until(lambda: not self.broker.folds.catch_up())
+LOG_NOW_MS = 1_700_000_000_000
+"""``log_tools.open_log``."""
 
 
 @asynccontextmanager
@@ -130,11 +81,13 @@ def test_a_log_of_four_days_loses_its_front_when_its_queues_are_told(
         assert log.min_offset == 0, "nothing is old"
 
         old.now_ms += 73 * HOUR_MS
-        assert "it would begin at 0" in old.retention.report(None)
+        assert "it would begin at 0" in old.retention.report({})
         await old.look()
         assert log.min_offset == 0, "no record tells where queue 4 of Idle goes on"
         assert folds.queue(TOPIC, 0) is not None
-        assert "held by queues' offsets" in old.retention.report(None)
+        told = old.retention.report({})
+        assert f"it would begin at {4 * SEGMENT_BYTES}," in told
+        assert "the master writes queues' offsets again first, last told behind 0" in told
         await old.look()
 
         assert log.min_offset == 4 * SEGMENT_BYTES, "all but the last segment"
@@ -170,13 +123,14 @@ def test_nothing_is_deleted_before_a_controller_has_said_what_is_in_force(
         old.now_ms += 73 * HOUR_MS
         await old.look(3)
         assert old.broker.log.min_offset == 0
-        assert "nothing was looked at yet" in old.retention.report(None)
+        assert "nothing is deleted: no controller has said" in old.retention.report({})
         old.settings.is_known = True
         old.settings.settings = msgspec.structs.replace(old.settings.settings, retention_hours=0)
         await old.look(3)
         assert old.broker.log.min_offset == 0
-        assert "it would begin at 0, and at 0 if" in old.retention.report(None)
-        assert f"it would begin at 0, and at {4 * SEGMENT_BYTES} if" in old.retention.report(48)
+        assert "it would begin at 0, and at 0 if" in old.retention.report({})
+        start = 4 * SEGMENT_BYTES
+        assert f"it would begin at {start}, and at {start} if" in old.retention.report({"hours": 48})
 
     run(tmp_path, monkeypatch, body)
 
@@ -190,13 +144,14 @@ def test_a_copy_that_runs_keeps_what_it_lacks_until_the_disk_is_nearly_full(
         old.now_ms += 73 * HOUR_MS
         await old.look(3)
         assert log.min_offset == 2 * SEGMENT_BYTES
-        assert "held by broker 3" in old.retention.report(None)
+        assert "held by broker 3" in old.retention.report({})
         assert value_of(old, "retention_held") == 1
 
         old.room = (4 * 1024 * 1024, 200 * 1024)
         await old.look()
         assert log.min_offset == 3 * SEGMENT_BYTES, "one segment brings the disk below 90 %"
         assert old.links.copies == []
+        assert value_of(old, "retention_copies_passed_total") == 1
 
     run(tmp_path, monkeypatch, body)
 
@@ -254,6 +209,191 @@ def test_groups_that_were_told_in_deleted_records_are_told_again_first(
     run(tmp_path, monkeypatch, body)
 
 
+def test_a_slave_with_the_fuller_disk_was_never_told_what_it_may_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the master itself had deleted something it told nothing: the slave held all, until its disk was full."""
+
+    async def body(old: Old) -> None:
+        log, telling = old.broker.log, old.retention._telling
+        assert not telling.is_due(0, 0)
+        monkeypatch.setattr(type(log), "segment_bytes", SEGMENT_BYTES // 4)
+        assert telling.is_due(0, 0), "16 segments of that size"
+        assert not telling.is_due(log.whole_offset - SEGMENT_BYTES, 0)
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_a_new_reign_tells_again_what_the_election_may_have_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unclean one cut the only telling of a log without its front, and quiet queues began at 0 after a restart."""
+
+    async def body(old: Old) -> None:
+        log, folds = old.broker.log, old.broker.folds
+        log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=log.max_offset))
+        await old.look()
+        assert folds.told.since == log.history.last.start_offset  # type: ignore[union-attr]
+        end = log.max_offset
+        await old.look(3)
+        assert log.max_offset == end, "once"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_an_isolated_replica_deleted_the_only_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R26: it has confirmed bytes that its master lacks, and waits for an operator; three days later they were gone."""
+
+    async def body(old: Old) -> None:
+        await told(old)
+        old.now_ms += 73 * HOUR_MS
+        old.room = (100 * GIB, 5 * GIB)
+        for old.role in (BrokerState.STOPPING, BrokerState.FENCED, BrokerState.ISOLATED):
+            await old.look(3)
+            assert old.broker.log.min_offset == 0
+            assert f"nothing is deleted: this replica is {old.role}" in old.retention.report({})
+        assert old.broker.put.full_disk, "a disk is full whatever the role is"
+        old.role = BrokerState.SLAVE
+        await old.look(2)
+        assert old.broker.log.min_offset > 0
+
+    run(tmp_path, monkeypatch, body)
+
+
+async def told(old: Old) -> None:
+    """Its queues are told, as behind an earlier deletion."""
+    old.retention._telling.begin()
+    await old.look()
+    assert old.broker.folds.told.since > 0
+
+
+def test_a_deletion_that_failed_half_way_deleted_ten_more_segments_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files were unlinked, not closed, so the disk stayed full; links went on sending from them."""
+
+    async def body(old: Old) -> None:
+        log, saves = old.broker.log, [0]
+        save = log._files.epochs.save
+
+        def fails_once(history: EpochHistory) -> None:
+            saves[0] += 1
+            if saves[0] == 1:
+                raise OSError(28, "No space left on device")
+            save(history)
+
+        await told(old)
+        log._files.history = EpochHistory(
+            [EpochEntry(epoch=MasterEpoch(n), start_offset=LogOffset((n - 1) * SEGMENT_BYTES)) for n in (1, 2, 3)]
+        )
+        monkeypatch.setattr(log._files.epochs, "save", fails_once)
+        monkeypatch.setattr(old.retention._telling, "begin", lambda: None)
+        held = log.reader.record(0, 60)
+        old.room = (100 * SEGMENT_BYTES, 14 * SEGMENT_BYTES + 1)
+        await old.look()
+        assert log.min_offset == SEGMENT_BYTES
+        assert old.links.let_go_of == [SEGMENT_BYTES]
+        assert log.front.unclosed_bytes == SEGMENT_BYTES
+        await old.look()
+        assert held is not None
+        held.release()
+        await old.look()
+        assert (log.min_offset, log.front._deleted, saves) == (SEGMENT_BYTES, [], [1])
+        assert not old.failures
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_a_full_disk_on_which_the_folds_stood_still_held_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took nothing in for want of room, and nothing was deleted until they had: full for ever."""
+
+    async def body(old: Old) -> None:
+        log, folds = old.broker.log, old.broker.folds
+        await told(old)
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(folds, "_take_run", full)
+        append_all(log, draft(b"nobody reads it"))
+        confirm_all(log)
+        assert folds.catch_up() > 0
+        assert folds.trouble
+        old.room = (100 * SEGMENT_BYTES, 14 * SEGMENT_BYTES + 1)
+        await old.retention._look()
+        assert log.min_offset == SEGMENT_BYTES
+        await old.retention._look()
+        assert folds.trouble, "still"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_a_file_of_a_queue_that_is_gone_ended_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(old: Old) -> None:
+        await told(old)
+
+        def gone() -> int:
+            raise FileNotFoundError(2, "No such file or directory", "consumequeue/SCHEDULE_TOPIC_XXXX/3/0")
+
+        monkeypatch.setattr(old.broker.folds, "delayed_from", gone)
+        old.now_ms += 73 * HOUR_MS
+        await old.look(2)
+        assert old.broker.log.min_offset == 0, "nobody knows what waits there"
+        assert not old.failures
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_cuts_that_were_set_aside_stayed_until_the_next_start_and_messages_went_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(old: Old) -> None:
+        folder, day_ms = tmp_path / "quarantine", 24 * HOUR_MS
+        for began_at_ms in (1, LOG_NOW_MS - 6 * day_ms, LOG_NOW_MS):
+            (folder / f"{began_at_ms}-0").mkdir(parents=True)
+            (folder / f"{began_at_ms}-0" / "0").write_bytes(b"x")
+        await told(old)
+        assert len(list(folder.iterdir())) == 2, "one was too old"
+        rooms = [(100 * GIB, 10 * GIB), (100 * GIB, 10 * GIB), (100 * GIB, 20 * GIB)]
+        monkeypatch.setattr(old.retention, "_disk_room", lambda: rooms.pop(0) if len(rooms) > 1 else rooms[0])
+        await old.look()
+        assert not list(folder.iterdir())
+        assert old.broker.log.min_offset == 0
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_what_would_go_is_told_of_the_whole_log_while_nothing_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answered for ten segments, and for none at all while everything was off."""
+
+    async def body(old: Old) -> None:
+        old.settings.settings = msgspec.structs.replace(
+            old.settings.settings, retention_hours=0, retention_forced_percent=0, sends_refused_percent=0,
+            retention_segments_max=1,
+        )  # fmt: skip
+        await told(old)
+        append_all(old.broker.log, draft(b"now"))
+        old.now_ms += 73 * HOUR_MS
+        old.broker.log.begin_run(stored_at_ms=old.now_ms)
+        old.broker.log.append(draft(b"now"))
+        old.broker.log.end_run()
+        confirm_all(old.broker.log)
+        await old.look(2)
+        assert old.broker.log.min_offset == 0
+        said = old.retention.report({"hours": 24})
+        assert "nothing is deleted" not in said
+        assert f"it would begin at {4 * SEGMENT_BYTES}," in said
+        assert "nothing is deleted: retention_hours and retention_forced_percent are 0" in old.retention.report({})
+        assert "the disk is 50.0 % full, from 40 % on" in old.retention.report({"forced": 40})
+        assert "sends are refused from 45 % on" in old.retention.report({"refused": 45})
+
+    run(tmp_path, monkeypatch, body)
+
+
 def test_a_slave_deletes_what_its_master_has_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(old: Old) -> None:
         old.broker.follow()
@@ -306,11 +446,27 @@ def test_links_that_send_what_is_deleted_end_and_others_go_on() -> None:
         connection(4, MasterLinkState.CUTTING, 0),
         connection(5, MasterLinkState.PARKED, 0),
     ]
-    server: Any = SimpleNamespace(connections=SimpleNamespace(snapshot=lambda: links))
+    server: Any = SimpleNamespace(
+        connections=SimpleNamespace(snapshot=lambda: links), _left=LeftCopies(), _clock_ms=lambda: 0
+    )
     copies: Any = HaServer.copies
     assert copies.fget(server) == [(2, 900), (3, 400), (4, 0)]
     HaServer.let_go(server, LogOffset(500))
     assert ended == [3], "one that cuts its log has nothing on its way, and says where it begins"
+
+
+def test_a_copy_whose_link_broke_for_a_second_lost_what_it_lacked() -> None:
+    left = LeftCopies()
+    left.note(BrokerId(3), LogOffset(400), 0)
+    left.note(BrokerId(4), LogOffset(700), 0)
+    here = [(BrokerId(2), LogOffset(900))]
+    assert left.beside(here, 59_999) == [*here, (3, 400), (4, 700)]
+    back = [(BrokerId(4), LogOffset(750))]
+    assert left.beside(back, 59_999) == [*back, (3, 400)]
+    left.note(BrokerId(4), LogOffset(800), 1_000)
+    left.let_go(LogOffset(500))
+    assert left.beside([], 60_999) == [(4, 800)]
+    assert left.beside([], 61_000) == []
 
 
 def test_a_log_that_is_to_begin_late_has_no_end_yet() -> None:

@@ -171,6 +171,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
         Cause(by=_CLOCK_BACK, is_of_victim=True, is_owed=True, or_instead=GONE, why="an hour off"),
     ),
     "RollcallLoopStalls": (),
+    "RollcallRetentionHeld": (),
 }  # fmt: skip
 """Of each alarm of ``deploy/prometheus/rules.yml``; an empty row: no fault of a round may raise it."""
 
