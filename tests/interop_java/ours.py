@@ -30,7 +30,7 @@ from tests.interop_java.keys import BODY_BYTES
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Plan, Strike
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-TOPIC, ORDERED_TOPIC, QUEUES = "ours", "ours-ordered", 8
+TOPIC, ORDERED_TOPIC, QUEUES = "shared", "shared-ordered", 8
 SENDERS, PAUSE_MS = 2, 40
 """Of each producer, besides the one that sends in order."""
 HEALTHY_ACKS = 60
