@@ -168,23 +168,29 @@ class Ours:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _until_at_work(self) -> None:
-        """Each producer's messages are acknowledged, and each group has taken all that were until now."""
-        self._java.require_running(*self._programs)
+        """Each producer's messages are acknowledged, and each group has taken all that were until then."""
+        producers = self.shared.producers.items()
+        goals = {name: len(books.acked) + HEALTHY_ACKS for name, books in producers}
+        self._wait_for(lambda: [name for name, books in producers if len(books.acked) < goals[name]])
+        # Not what was owed at the beginning: while nobody could send that is nothing, and a group that hangs owes nothing.
         before = self.shared.owed_soon()
-        acked = {name: len(books.acked) for name, books in self.shared.producers.items()}
+        self._wait_for(lambda: [group.name for group, keys in before if keys & group.owed])
 
-        def lagging() -> list[str]:
+    def _wait_for(self, lagging: Callable[[], list[str]]) -> None:
+        """Raises ``LauncherError``: a program has ended, or somebody lags for too long."""
+        late: list[str] = []
+
+        def is_none() -> bool:
             self.shared.read()
-            slow = [
-                name for name, books in self.shared.producers.items() if len(books.acked) < acked[name] + HEALTHY_ACKS
-            ]
-            return slow + [group.name for group, keys in before if keys & group.owed]
+            late[:] = lagging()
+            return not late
 
+        self._java.require_running(*self._programs)
         try:
-            wait_until(lambda: not lagging(), deadline_s=RESUMED_DEADLINE_S, what="all to be at work")
+            wait_until(is_none, deadline_s=RESUMED_DEADLINE_S, what="all to be at work")
         except DeadlineError as error:
             self._java.require_running(*self._programs)
-            raise DeadlineError(f"{error}: {', '.join(lagging())} not") from None
+            raise DeadlineError(f"{error}; late: {', '.join(late)}") from None
 
     def _until_all_taken(self) -> None:
         """Raises ``DeadlineError``."""
