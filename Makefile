@@ -50,7 +50,7 @@ chaos-net: $(STAMP)  ## faults of machines for as long as you like (root) [SCALE
 	@$(BIN)/python -m tests.chaos.net $(if $(filter field,$(SCALE)),--field --file tests/chaos/net/field.jsonl,--file tests/chaos/net/rounds.jsonl) \
 	    --rounds $(or $(ROUNDS),1) --fleets $(or $(FLEETS),1) $(if $(SEED),--seed $(SEED))
 
-interop-clients: $(STAMP)  ## RocketMQ's own producer and push consumer at our brokers, under faults
+interop-clients: $(STAMP)  ## RocketMQ's own clients for Java and Go beside ours at our brokers, under faults
 	@$(BIN)/python -m tests.prove --parts interop-clients
 
 parts: $(STAMP)  ## what make prove proves, part by part, and how long each takes

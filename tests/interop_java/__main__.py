@@ -8,7 +8,7 @@
 under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
 each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
 mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back;
-``ours``: RocketMQ's producer and push consumer at our brokers (``make interop-clients``);
+``ours``: RocketMQ's clients for Java and Go beside ours at our brokers (``make interop-clients``);
 ``winners``: next masters that were master before in their process, beside those that were not (``--kills`` of each).
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
@@ -27,18 +27,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import LauncherError
+from tests.interop_go.build import GoUnavailableError, build
 from tests.interop_java import admin, compare, signed
 from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
 from tests.interop_java.fleet import LIGHT_JVM, JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
-from tests.interop_java.ours import Ours, our_fleet
+from tests.interop_java.ours import Ours, epochs_fell, our_fleet
 from tests.interop_java.sides import JavaSide, RollcallSide, rollcall_side, sides
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, Winners, table, winners_table
 
 LONG = Plan(kills=20, stops=5, leaders=5, restarts=1)
 SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
 """The short form's producer asks for routes each second: with RocketMQ's 30 s most of six minutes would be waiting."""
+OURS_SHORT = Plan(kills=1, stops=1, leaders=1, restarts=1, route_poll_ms=1000)
 COMMANDS_MIN = 14
 COUNTS: Counter[str] = Counter()
 """What this process did and found: the line RESULT."""
@@ -140,20 +142,37 @@ def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
 
 
 def clients_at_ours(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str]:
-    """RocketMQ's producer and push consumer at our brokers under faults; returns what did not hold."""
+    """RocketMQ's clients and ours share topics at our brokers under faults; returns what did not hold."""
+    go: Path | None = None
+    try:
+        go = build(directory)
+    except GoUnavailableError as error:
+        print(f"SKIPPED  the Go pair: {error}")
+        COUNTS.update(skipped=1)
     with our_fleet(directory / "ours") as fleet, JavaFleet(directory / "java", rocketmq) as java:
-        run = Ours(fleet, java, plan, admin.to_stderr)
+        run = Ours(fleet, java, go, plan, admin.to_stderr)
         try:
-            audit = run.run()
+            counts = run.run()
         finally:
-            print(f"\nFaults of our brokers under a producer and a push consumer of RocketMQ {rocketmq.version}")
+            print(
+                f"\nFaults of our brokers under clients of RocketMQ {rocketmq.version}, {'' if go is None else 'Go, '}and ours"
+            )
             print(table(run.strikes), flush=True)
-    print(_audit_line(audit))
-    COUNTS.update(consumed_by_sql=len(run.by_sql.consumed))
-    COUNTS.update(faults=len(run.strikes), offsets_asked=run.offsets_asked, offsets_fell=run.offsets_fell)
-    wrong = _complaints(audit)
-    if run.offsets_fell or not run.offsets_asked:
-        wrong.append(f"{run.offsets_fell} of {run.offsets_asked} offsets of the group fell")
+    print("  ".join(f"{name} {count:,}" for name, count in counts.items()))
+    struck = Counter(strike.kind for strike in run.strikes)
+    kinds = {"kills": KILL, "stops": STOP, "leaders": LEADER, "restarts": EVERYTHING}
+    counts |= {name: struck[kind] for name, kind in kinds.items()}
+    counts |= {"faults": len(run.strikes), "offsets_asked": run.offsets_asked, "offsets_fell": run.offsets_fell}
+    counts |= {"epochs_fell": epochs_fell(run.epochs), "go_started_again": run.started_again}
+    COUNTS.update(counts)
+    wrong = run.shared.wrong(counts)
+    wrong += [
+        f"{name}: {counts[name]} instead of {getattr(plan, name)}"
+        for name in kinds
+        if counts[name] != getattr(plan, name)
+    ]
+    if run.offsets_fell or not run.offsets_asked or counts["epochs_fell"]:
+        wrong.append(f"{run.offsets_fell} of {run.offsets_asked} offsets fell, and {counts['epochs_fell']} epochs")
     return wrong
 
 
@@ -229,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.what == "winners":
             warm_winners(rocketmq, directory / "winners", plan.kills)
         if options.what == "ours":
-            wrong += clients_at_ours(rocketmq, directory / "clients", plan)
+            wrong += clients_at_ours(rocketmq, directory / "clients", OURS_SHORT if options.few else plan)
         if options.what == "move":
             wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:

@@ -20,7 +20,7 @@ BEFORE_NS = 2_000_000_000
 _decode = msgspec.json.Decoder(Line).decode
 
 
-class _Growing:
+class Growing:
     """A file of lines that somebody else appends to."""
 
     def __init__(self, path: Path) -> None:
@@ -46,8 +46,8 @@ class Books:
     def __init__(self, directory: Path) -> None:
         """Neither file need be there yet."""
         self.directory = directory
-        self._ledger = _Growing(directory / LEDGER_FILE_NAME)
-        self._consumed_file = _Growing(directory / CONSUMED_FILE_NAME)
+        self._ledger = Growing(directory / LEDGER_FILE_NAME)
+        self._consumed_file = Growing(directory / CONSUMED_FILE_NAME)
         self._stamps: list[int] = []
         self._acked: dict[str, str] = {}
         self._consumed: dict[str, Counter[str]] = {}
@@ -74,7 +74,7 @@ class Books:
     def consumed(self) -> dict[str, Counter[str]]:
         """Key -> how often it came with which body."""
         for raw in self._consumed_file.lines():
-            key, body, _ = raw.decode().split("\t")
+            key, body, *_ = raw.decode().split("\t")
             self._consumed.setdefault(key, Counter())[body] += 1
         return self._consumed
 

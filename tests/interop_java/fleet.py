@@ -239,12 +239,18 @@ class JavaFleet:
         pause_ms: int = 10,
         seconds_max: int = 3600,
         route_poll_ms: int = 0,
+        ordered_topic: str = "",
         name: str = "producer",
     ) -> int:
-        """Start the producer that keeps ``directory/ledger.jsonl``; ``route_poll_ms`` 0 leaves RocketMQ's 30 s."""
+        """
+        Start the producer that keeps ``directory/ledger.jsonl``; ``route_poll_ms`` 0 leaves RocketMQ's 30 s.
+
+        ``ordered_topic``: it sends there, too, and its keys say what becomes of each message (``keys``).
+        """
         directory.mkdir(parents=True, exist_ok=True)
         numbers = (threads, body_bytes, pause_ms, seconds_max, route_poll_ms)
-        return self._client(name, PRODUCER_MAIN, namesrv, topic, str(directory), *map(str, numbers))
+        ordered = (ordered_topic,) if ordered_topic else ()
+        return self._client(name, PRODUCER_MAIN, namesrv, topic, str(directory), *map(str, numbers), *ordered)
 
     def start_consumer(
         self,
@@ -254,11 +260,16 @@ class JavaFleet:
         topic: str,
         seconds_max: int = 3600,
         name: str = "consumer",
-        by_sql: tuple[str, str] | None = None,
+        groups: Sequence[tuple[str, str, str, str]] = (),
     ) -> int:
-        """Start the push consumer that writes ``directory/consumed.tsv``; ``by_sql``: (group, expression) of another."""
+        """
+        Start the push consumer that writes ``directory/consumed.tsv``.
+
+        ``groups``: (group, topic, tag or sql or ordered, expression) of each that it has instead, in folders of their own.
+        """
         directory.mkdir(parents=True, exist_ok=True)
-        return self._client(name, CONSUMER_MAIN, namesrv, topic, str(directory), str(seconds_max), *(by_sql or ()))
+        words = (word for group in groups for word in group)
+        return self._client(name, CONSUMER_MAIN, namesrv, topic, str(directory), str(seconds_max), *words)
 
     def restart(self, name: str) -> int:
         """Start again, as it was, one that is down; returns its pid."""

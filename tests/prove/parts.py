@@ -91,7 +91,7 @@ PARTS = (
          _program(f"tests.chaos.net --field --rounds 4 --fleets 4 --may-skip --seed {SEED}"), MACHINES),
     Part("sim", "the whole cluster under a seeded clock, network and disk: 100 seeds as ever, and 900 fresh ones", 30,
          _program(f"tests.sim --seeds 100 --fresh 900 --drawn-from {SEED}")),
-    Part("interop-clients", "RocketMQ's own producer and push consumer at our brokers: kills, stops, a restart of everything", 15,
+    Part("interop-clients", "clients of RocketMQ for Java and Go, and ours, share topics at our brokers: kills, stops, a restart of all", 16,
          _program("tests.interop_java ours"), JAVA),
     Part("interop", "real RocketMQ brokers, clients and mqadmin before our controllers", 30, _program("tests.interop_java all"), JAVA),
     Part("analytics-truth", "a million synthetic failovers through the pipeline, beside what really happened", 30,

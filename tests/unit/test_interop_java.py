@@ -9,6 +9,7 @@ import pytest
 
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 from rollcall_ha.deploy.local.processes import LauncherError
+from tests.interop_go.build import GoUnavailableError, build
 from tests.interop_java import admin, asking, compare
 from tests.interop_java.artifacts import VERSION, RocketMq
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
@@ -102,6 +103,14 @@ def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
 
         with pytest.raises(LauncherError, match=f"{CONSUMER} has ended; the end of its log:\nsend request failed"):
             story.wait_acks(1)
+
+
+def test_a_machine_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part counts its Go pair as skipped then."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(GoUnavailableError, match="no go here"):
+        build(tmp_path)
 
 
 def line(key: str, at_ns: int) -> bytes:

@@ -10,9 +10,15 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import org.apache.rocketmq.acl.common.AclUtils;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
 
-/** A file of lines that several threads append to; a line is handed to the kernel before {@code line} returns. */
+/**
+ * A file of lines that several threads append to; a line is handed to the kernel before {@code line} returns.
+ *
+ * A key PRODUCER-KIND-RUN-NUMBER says what becomes of its message (tests/interop_java/keys.py); any other key is plain.
+ */
 final class Ledger implements AutoCloseable {
     private final PrintWriter out;
 
@@ -27,6 +33,13 @@ final class Ledger implements AutoCloseable {
         out.flush();
     }
 
+    /** Key, SHA-256, CLOCK_MONOTONIC in ns, topic, queue and offset, refusals before, 1: taken or 0: refused. */
+    void consumed(MessageExt message, MessageQueue queue, boolean taken) {
+        line(message.getKeys() + "\t" + sha256(message.getBody()) + "\t" + System.nanoTime() + "\t" + queue.getTopic()
+            + "\t" + queue.getQueueId() + "\t" + message.getQueueOffset() + "\t" + message.getReconsumeTimes() + "\t"
+            + (taken ? "1" : "0"));
+    }
+
     @Override
     public synchronized void close() {
         out.close();
@@ -35,6 +48,17 @@ final class Ledger implements AutoCloseable {
     /** Signs with the access key of the process's home, as mqadmin does; null without one. */
     static RPCHook signer() {
         return AclUtils.getAclRPCHook(System.getProperty("rocketmq.home.dir") + MixAll.ACL_CONF_TOOLS_FILE);
+    }
+
+    static String kindOf(String key) {
+        String[] parts = key.split("-");
+        return parts.length == 4 ? parts[1] : "plain";
+    }
+
+    /** Whether a consumer refuses it that was given back so often before. */
+    static boolean isRefused(String key, int times) {
+        String kind = kindOf(key);
+        return kind.equals("dead") || kind.startsWith("again") && times < Integer.parseInt(kind.substring(5));
     }
 
     /** The body that belongs to a key: its text again and again. */
