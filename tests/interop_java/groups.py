@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.broker.client.messages import decode_properties
 from rollcall_ha.broker.protocol import delays
+from rollcall_ha.broker.protocol.properties import decode_properties
 from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.protocol.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rollcall_ha.deploy.local import audit, ledger
