@@ -182,7 +182,7 @@ class Consumer:
         self._tasks.append(self._begin(self._every(HEARTBEAT_MS, self._beat_all)))
         self._tasks.append(self._begin(self._every(COMMIT_MS, self.commit)))
         if self._is_ordered:
-            self._tasks.append(self._begin(self._every(LOCK_RENEWAL_MS, self._renew_locks)))
+            self._tasks.append(self._begin(self._every(LOCK_PAUSE_MS, self._renew_due)))
         if self._expected is not None:
             self._tasks.append(self._begin(renewing(self._expected.credentials)))
         if self._handler is not None:
@@ -487,6 +487,14 @@ class Consumer:
         if granted is not None:
             for work in works:
                 work.locked_s = asked_s if work.queue in granted else float("-inf")
+
+    async def _renew_due(self) -> None:
+        # Each second until it is done: a new master may not know all locks yet. In another 20 s none would be believed
+        # any more, and each queue would be read again from its last commit.
+        now_s = asyncio.get_running_loop().time()
+        ages_s = [now_s - work.locked_s for work in self._works.values() if self._is_locked(work)]
+        if max(ages_s, default=0.0) >= LOCK_RENEWAL_MS / 1000:
+            await self._renew_locks()
 
     async def _renew_locks(self) -> None:
         await self._ask_all(self._renew)

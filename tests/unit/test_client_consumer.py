@@ -404,6 +404,29 @@ def test_a_queue_whose_lock_was_lost_filled_the_room_of_all_others_until_its_set
     run(body)
 
 
+def test_a_lock_that_a_new_master_did_not_renew_is_asked_for_again_before_it_is_believed_no_longer() -> None:
+    """A master refuses locks until it knows all that is confirmed; for 20 s nobody asked again, and messages came twice."""
+
+    async def handle(batch: Sequence[Message]) -> None:
+        raise AssertionError(batch)
+
+    async def body() -> None:
+        consumer = Consumer(["h:1"], group="g", topics={"T": "*"}, handler=handle, is_ordered=True, client_id="me")
+        peer = Peer(None)
+        consumer._sets = {"a": peer}  # type: ignore[dict-item]
+        work = consumer._works[MessageQueue("a", 0, "T")] = client_consumer._Work(MessageQueue("a", 0, "T"))
+        work.locked_s = asyncio.get_running_loop().time() - client_consumer.LOCK_RENEWAL_MS / 1000
+        peer.fault = LinkClosed("a new master")
+        for asked in (1, 2):
+            await consumer._renew_due()
+            assert (peer.asked, consumer._is_locked(work)) == (asked, True)
+        work.locked_s = asyncio.get_running_loop().time()
+        await consumer._renew_due()
+        assert peer.asked == 2, "what was renewed just now is not due"
+
+    run(body)
+
+
 def test_a_message_that_no_handler_takes_ends_the_consumer_and_is_not_passed_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
