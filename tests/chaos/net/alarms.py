@@ -172,6 +172,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
     ),
     "RollcallLoopStalls": (),
     "RollcallRetentionHeld": (),
+    "RollcallGroupLags": (),
 }  # fmt: skip
 """Of each alarm of ``deploy/prometheus/rules.yml``; an empty row: no fault of a round may raise it."""
 
