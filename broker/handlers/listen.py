@@ -36,7 +36,7 @@ from rollcall_ha.node.remoting.secured import Door
 WATCHERS_MAX: Final = 10_000
 LIMITS: Final = LinkLimits(first_frame_ms_max=30_000, unfinished_bytes_max=48 * 1024 * 1024)
 """
-A broker's whole memory stays under 150 MiB: unfinished frames may hold three of the largest, or twelve of the largest
+A broker's whole memory stays under 160 MiB: unfinished frames may hold three of the largest, or twelve of the largest
 messages (4 MiB), at any moment.
 """
 

@@ -26,7 +26,8 @@ from tests.support.fleet_story import plain
 pytestmark = pytest.mark.cluster
 
 MIB = 1024 * 1024
-RSS_BYTES_MAX = 150 * MIB
+# A broker at rest has 66 MiB, frames that are not whole may have 48; how the allocator lays them out is worth 12 either way.
+RSS_BYTES_MAX = 160 * MIB
 GREEDY_LINKS = 60
 FRAME_BYTES = 15 * MIB
 IDLE_LINKS = 4_000
