@@ -373,8 +373,9 @@ class Promises:
         """One from the middle of the ledger of a set, at or behind where its logs begin; None if there is none."""
         for name, start in starts.items():
             found = self._rows.execute(
-                "SELECT * FROM promises WHERE set_name = ?1 AND offset >= ?2 ORDER BY rowid LIMIT 1"
-                " OFFSET (SELECT count(*) / 2 FROM promises WHERE set_name = ?1 AND offset >= ?2)", (name, start),
+                "SELECT * FROM promises WHERE set_name = :name AND offset >= :start ORDER BY rowid LIMIT 1"
+                " OFFSET (SELECT count(*) / 2 FROM promises WHERE set_name = :name AND offset >= :start)",
+                {"name": name, "start": start},
             ).fetchone()  # fmt: skip
             if found is not None:
                 return _promise(found)
