@@ -62,7 +62,7 @@ class BrokerConfig(Frozen):
     quarantine_bytes: int
     catch_up: CatchUpLimits = msgspec.field(default_factory=CatchUpLimits)
     founded: Settings | None = None
-    """What the fleet file says of all that can be changed while the fleet runs."""
+    """The live settings as the fleet file has them; None: it has those of ``timing`` alone."""
     tells_names: bool = False
     """Whether the controllers serve names, and hear this broker's topics."""
     begins_at_last_segment: bool = False

@@ -67,7 +67,7 @@ class HealthSnapshot(Frozen):
     waits: Durations | None = None
     """How long sends waited, from append to PUT_OK (``PutPath.waits``)."""
     retention: Callable[[Mapping[str, int]], str] = lambda _wanted: "reading the log\n"
-    """What would be deleted now, or by other ``hours``, ``forced`` and ``refused`` (percent)."""
+    """The dry run of a deletion, by the values in force or by other ``hours``, ``forced`` and ``refused`` (percent)."""
 
 
 class BrokerCollector:

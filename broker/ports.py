@@ -1,5 +1,5 @@
 """
-What the rooms of a broker ask of the replica around them.
+The replica, as the rooms around it in a broker see it.
 
 Here: appends of the broker itself, the replica's place in its set, and what all rooms share. Not here: the folds
 (``broker.folds.ports``), the listen port (``broker.handlers``).
@@ -75,7 +75,7 @@ class Appender(Protocol):
 
 
 class Around(Frozen):
-    """What is around each room of one replica."""
+    """All that each room of one replica is given."""
 
     folds: Folds
     appender: Appender
@@ -83,7 +83,7 @@ class Around(Frozen):
     near_bytes: int
     """Records further behind confirm are not in memory."""
     now_ms: Callable[[], int]
-    """Monotonic."""
+    """A monotonic clock, ms."""
     on_damaged: Callable[[str], None]
     """Hears why a queue names other records than its own: it is to be built anew."""
     version: Callable[[int], Mapping[str, int]]

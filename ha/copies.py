@@ -15,7 +15,7 @@ BACK_MS: Final = 60_000
 
 
 class LeftCopies:
-    """Of one master."""
+    """The copies that one master has no link to at the moment."""
 
     def __init__(self) -> None:
         self._left: dict[BrokerId, tuple[LogOffset, int]] = {}

@@ -52,7 +52,7 @@ _decode_config = msgspec.json.Decoder(dict[str, Any]).decode
 T = TypeVar("T", bound=told.Joined)
 _Request = tuple[ClientCode, Mapping[str, object], bytes]
 _Step = tuple[Outcome, str, _Request | None]
-"""What an order comes to in one set: an outcome, its reason, and the request that is still to be sent."""
+"""The outcome of an order in one set, its reason, and the request that is still to be sent."""
 
 
 class _Refused(Exception):
@@ -74,7 +74,7 @@ class Masters:
 
     async def ask(self, kind: type[T], begin: str | None, **fields: object) -> T:
         """
-        What at most ``SETS_ASKED_MAX`` sets say, from ``begin`` on; names up to where every one of them has told.
+        The answers of at most ``SETS_ASKED_MAX`` sets, from ``begin`` on; names up to where every set has told.
 
         Raises ``NotFound``: one topic or group was asked for, all sets have answered, and none has it.
         """

@@ -540,7 +540,7 @@ class Consumer:
             work = self._turns.popleft()
             work.is_listed = False
             if self._is_ordered and not self._is_locked(work):
-                # What is here may be handled by its next holder already. Kept, it would take the room of other queues
+                # The next holder may handle these messages already. Kept, they would take the room of other queues
                 # for as long as this one's set has no master.
                 work.progress = None
                 self._room.set()

@@ -129,7 +129,7 @@ class _MasterLink(AskingOnly):
         """Each answer was handled as it was taken."""
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (nobody asks for it)
-        if self is self._producer._link:  # noqa: SLF001
+        if self is self._producer._link:  # noqa: SLF001 (one machine in two classes)
             self._producer.routes.moved.set()  # so that who waits for it looks
 
     def abort(self) -> None:

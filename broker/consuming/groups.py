@@ -207,6 +207,18 @@ class Groups:
         """Whether the group wants the topic; ``facts`` makes all of its topics."""
         return self.table.subscription(group, topic, self._remembered(group)) is not None
 
+    def topics(self, group: str) -> set[str]:
+        """Those that it has an offset of, or has subscribed to."""
+        change = self._log.known.groups.get(group)
+        consumed = set() if change is None else {topic for topic in change.offsets if change.has_offset(topic)}
+        return consumed | self.facts(group).subscriptions.keys()
+
+    def read_topics(self, group: str) -> list[str]:
+        """Those whose progress is told, ascending: with members only what it subscribes to."""
+        facts = self.facts(group)
+        # A topic that the group does not subscribe to any more would be shown as left behind for ever.
+        return sorted(facts.subscriptions if facts.members else self.topics(group))
+
     def absence(self, group: str) -> Refused | None:
         """Why there is no such group: no heartbeat, offset or order has named it, or it was deleted. None: there is."""
         known = self._log.known.groups.get(group)

@@ -67,7 +67,7 @@ class GroupSum(msgspec.Struct):
     """One group, as the last sweep found it; by topic."""
 
     lags: dict[str, int] = {}
-    """Messages."""
+    """How many messages the group is behind."""
     stuck: dict[str, int] = {}
     """Queues that stand still."""
 
@@ -122,7 +122,7 @@ class Lags:
                 yield
             self.sums[group] = found
             for table in tables[1:]:
-                # What a client pulled that is no queue, or no queue any more.
+                # A client may pull at a place that is no queue, or no queue any more.
                 for place in table.get(group, {}).keys() - places:
                     del table[group][place]
             yield
@@ -133,12 +133,8 @@ class Lags:
         return sorted({*(name for name, change in known.items() if change.is_there), *self._groups.table.names})
 
     def topics_of(self, group: str) -> list[str]:
-        """Those that it subscribes to; without members those that it has an offset of."""
-        facts, change = self._groups.facts(group), self._log.known.groups.get(group)
-        # What a group does not subscribe to any more would be shown as left behind for ever.
-        if facts.members or change is None:
-            return sorted(facts.subscriptions)
-        return sorted(topic for topic, rows in change.offsets.items() if max(rows.values(), default=0) > NO_OFFSET)
+        """Those whose progress is told, ascending."""
+        return self._groups.read_topics(group)
 
     def count(self, group: str, topic: str = "") -> int:
         """How many queues ``look`` finds."""

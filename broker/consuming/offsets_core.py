@@ -61,6 +61,10 @@ class GroupChange(msgspec.Struct, omit_defaults=True):
         is_deleted = self.settings is not None and self.settings.is_deleted
         return not is_deleted or bool(self.facts and self.facts.members)
 
+    def has_offset(self, topic: str) -> bool:
+        """Whether the group goes on somewhere in the topic: it was not deleted together with its offsets."""
+        return max(self.offsets.get(topic, {}).values(), default=NO_OFFSET) > NO_OFFSET
+
     @property
     def tables(self) -> tuple[dict[str, dict[int, Any]], ...]:
         """The rows by topic and queue id: offsets, resets, holders of locks."""

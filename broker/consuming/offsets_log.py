@@ -149,7 +149,7 @@ class ConsumerLog:
         Not while the folds rest. Raises ``OSError``, ``struct.error``: a file of the queue is gone, or too short.
         """
         # Not only when all is known: on a full disk the folds take nothing in, and the log would be held, and the disk
-        # full, for ever. What comes later reads from no earlier place.
+        # full, for ever. Later records read from no earlier place.
         if not self.follow() and self.trouble:
             return self._at.folds.min_offset
         queue = self._at.folds.queue(TOPIC, 0)

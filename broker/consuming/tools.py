@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
-from rollcall_ha.broker.consuming.offsets_core import NO_OFFSET, GroupChange
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.reading import StoreTimes, copy_record
 from rollcall_ha.broker.consuming.replies import Reply, responder
@@ -149,36 +148,24 @@ class Tools:
 
     def _groups_of(self, _: RemotingConnection, frame: Frame) -> Reply:
         topic = parse_topic_name(frame).topic
-        # Not by ``_topics_known``: the loop would stand still for all topics of 10,000 groups.
+        # Not by ``Groups.topics``: the loop would stand still for all topics of 10,000 groups.
         found = [
             name
             for name, change in self._log.known.groups.items()
-            if change.is_there and (_has_offset(change, topic) or self._groups.subscribes(name, topic))
+            if change.is_there and (change.has_offset(topic) or self._groups.subscribes(name, topic))
         ]
         return Reply(body=encode({"groupList": sorted(found)}))
 
     def _topics_of(self, _: RemotingConnection, frame: Frame) -> Reply:
         group = parse_group_name(frame).group
-        return Reply(body=encode({"topicList": sorted(self._topics_known(group))}))
-
-    def _topics_known(self, group: str) -> set[str]:
-        """Those that it has an offset of, or has subscribed to."""
-        change = self._log.known.groups.get(group)
-        consumed = set() if change is None else {topic for topic in change.offsets if _has_offset(change, topic)}
-        return consumed | self._groups.facts(group).subscriptions.keys()
+        return Reply(body=encode({"topicList": sorted(self._groups.topics(group))}))
 
     def _progress(self, _: RemotingConnection, frame: Frame) -> Reply:
         asked = parse_stats(frame)
         group = asked.consumer_group
         if busy := "" if self._log.follow() else "offsets are not all known yet; ask again in a moment":
             return Reply(ClientResult.SYSTEM_BUSY, busy)
-        facts = self._groups.facts(group)
-        topics = asked.topics or sorted(
-            # What a group does not subscribe to any more would be shown as left behind for ever.
-            topic
-            for topic in self._topics_known(group)
-            if not facts.members or topic in facts.subscriptions
-        )
+        topics = asked.topics or self._groups.read_topics(group)
         # mqadmin asks for the route of each, and ends at the first that has none.
         rows = [(topic, row) for topic in topics if (row := self._topics.existing(topic)) is not None]
         queues = sum(row.read_queue_nums for _, row in rows)
@@ -208,8 +195,3 @@ class Tools:
             "lastTimestamp": stored_at_ms,
             "pullOffset": offset,
         }
-
-
-def _has_offset(change: GroupChange, topic: str) -> bool:
-    """Whether the group goes on somewhere in the topic: it was not deleted together with its offsets."""
-    return max(change.offsets.get(topic, {}).values(), default=NO_OFFSET) > NO_OFFSET

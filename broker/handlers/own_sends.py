@@ -37,7 +37,6 @@ class OwnSends:
     def append(
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
     ) -> None:
-        """As ``broker.ports.Appender`` says."""
         host = self.peer_host
         draft = Draft(
             topic=topic,
@@ -54,15 +53,12 @@ class OwnSends:
 
     @property
     def full_disk(self) -> str:
-        """As ``broker.ports.Appender`` says."""
         return self._put.full_disk
 
     def refusal(self) -> str:
-        """As ``broker.ports.Appender`` says."""
         return self._put.refusal()
 
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
-        """As ``broker.ports.Appender`` says."""
         self._opaque = opaque = (self._opaque + 1) % _OPAQUES
         self._waiting[opaque] = on_outcome
         refusal = self._put.put_run(self, drafts, opaque)

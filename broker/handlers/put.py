@@ -151,7 +151,7 @@ class PutPath:
         self.topics: Topics
         """Which there are; set, as the next one, by who makes the room of consumers."""
         self.retry_times_max: Callable[[str], int]
-        """Of a group."""
+        """How often a group is given a message that it refuses, by the group's name."""
         self.ack_timeout_ms = KEYS["ack_timeout_ms"].unset
         """Live (docs/settings.md): after so long a waiting send is answered "outcome unknown"."""
         self.released_us = 0

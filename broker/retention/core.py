@@ -98,7 +98,7 @@ class Facts(Frozen):
     unshown_bytes: int = 0
     """Deleted lately, and not free yet by the disk's word (rule 6)."""
     next_bytes: int = 0
-    """What the next segment will take; 0: it is there already."""
+    """Space that the next segment will take; 0: it is there already."""
 
     @property
     def used_percent(self) -> float:

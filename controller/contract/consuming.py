@@ -154,7 +154,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     WOULD = "would-do"
-    """A dry run."""
+    """It was a dry run, and nothing stands against the order."""
     UNCHANGED = "unchanged"
     ABSENT = "absent"
     """There is nothing there that it is about."""

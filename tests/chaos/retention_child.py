@@ -24,7 +24,7 @@ from tests.support.old_broker import HOUR_MS, STORED_MS, Old
 
 SEGMENT_BYTES = 64 * 1024
 OUTLIVED_EVERY = 4
-"""Turns."""
+"""One turn of so many makes a log that its master has outlived."""
 
 
 async def grow(old: Old, *, segments: int) -> None:

@@ -49,7 +49,7 @@ COMMIT_NS = 60_000_000_000
 """A message may be given again if a fault struck so long before it was given first, or since."""
 SCHEDULE_TOPIC = delays.SCHEDULE_TOPIC.decode()
 Place = tuple[str, int, int]
-"""Topic, queue, offset."""
+"""Topic, queue id, offset in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class Shared:
         return found
 
     def _twice(self, group: Group, faults_ns: Sequence[int]) -> Counter[str]:
-        """Rule 2."""
+        """The second deliveries of a group, by what explains them (rule 2)."""
         found: Counter[str] = Counter()
         for again in group.again:
             is_fault = any(again.first_ns - COMMIT_NS <= fault <= again.again_ns for fault in faults_ns)

@@ -234,7 +234,7 @@ class Member:
         return self.refuses or ("" if self.is_master else "not the master")
 
     def append_run(self, drafts: Sequence[Draft], on_outcome: Callable[[str], None]) -> str:
-        raise NotImplementedError
+        raise AssertionError("no room of consumers appends a run")
 
     def append(
         self, topic: bytes, queue_id: int, body: bytes, properties: bytes, on_outcome: Callable[[str], None]
