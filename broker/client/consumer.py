@@ -295,7 +295,8 @@ class Consumer:
                 self._questions.tell(f"members: {error}")
                 is_whole = False
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), (REBALANCE_MS if is_whole else SEARCH_MS) / 1000)
+                async with asyncio.timeout((REBALANCE_MS if is_whole else SEARCH_MS) / 1000):
+                    await self._woken.wait()
             # A thousand members that start together are no thousand looks of each.
             await asyncio.sleep(STEER_PAUSE_MS / 1000)
 

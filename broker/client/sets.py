@@ -146,7 +146,8 @@ class MasterLink(AskingOnly):
                 if address is not None and await self._serve(address):
                     delay_ms = RETRY_DELAY_MS_MIN
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._routes.moved.wait(), delay_ms / 1000)
+                    async with asyncio.timeout(delay_ms / 1000):
+                        await self._routes.moved.wait()
                 delay_ms = min(2 * delay_ms, RETRY_DELAY_MS_MAX)
         finally:
             await self._routes.stop()

@@ -198,7 +198,8 @@ class Retention:
             self._woken.clear()
             wait_ms = LOOK_AGAIN_MS if await self._look() else LOOK_MS
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), wait_ms / 1000)
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._woken.wait()
 
     async def _look(self) -> bool:
         """Whether the next look should be soon. Raises ``OSError`` after which nothing may be assumed of the disk."""

@@ -140,7 +140,8 @@ class Load:
         is_last = False
         while not is_last:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drained.wait(), WRITE_INTERVAL_S)
+                async with asyncio.timeout(WRITE_INTERVAL_S):
+                    await drained.wait()
             # Read BEFORE the lines are taken: an answer that comes in between would not be written by the last turn.
             is_last = drained.is_set()
             self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)

@@ -61,7 +61,8 @@ async def looked_up(host: str, port: int, *, timeout_ms: int) -> list[Found]:
         # Looked at here too: it may fail when nobody waits for it any more.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        return await asyncio.wait_for(asyncio.shield(task), timeout_ms / 1000)
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await asyncio.shield(task)
     except (OSError, TimeoutError):
         if key not in _known:
             raise

@@ -480,3 +480,18 @@ def test_a_log_that_is_to_begin_late_has_no_end_yet() -> None:
     )
     log.history = EpochHistory([EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0))])
     assert positions.fget(reporter).max_offset == 32_768
+
+
+def test_a_stop_in_the_turn_in_which_a_segment_was_made_was_never_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``asyncio.wait_for`` takes a cancellation for the end of what it waits for: the broker waited for its end for ever."""
+
+    async def body(old: Old) -> None:
+        old.retention.start()
+        await until(lambda: bool(old.retention._woken._waiters))
+        old.broker.log._tell_room()
+        async with asyncio.timeout(5):
+            await old.retention.close()
+
+    run(tmp_path, monkeypatch, body)
