@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import UNSET
+
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.consuming.room import ConsumerRoom
 from rollcall_ha.broker.core.balancing import ReplicaFacts
@@ -86,11 +88,14 @@ class ReplicaReporter:
         # A copy that is to begin at 32768, where the master's log begins, has no byte yet. Called an end, that place
         # would be records of nobody's epoch, which the controllers refuse.
         end = LogOffset(0) if not log.history and log.max_offset == log.min_offset else log.whole_offset
+        confirm = min(log.confirm_offset, end)
+        confirmed = log.history.find_by_offset(LogOffset(confirm - 1)) if confirm > 0 else None
         return Positions(
             last_epoch=log.history.last_epoch,
             max_offset=end,
-            confirm_offset=min(log.confirm_offset, end),
+            confirm_offset=confirm,
             released=log.released_offset,
+            confirm_epoch=UNSET if confirmed is None else confirmed.epoch,
         )
 
     @property

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import asdict
 
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault
 from rollcall_ha.analytics.synthetic.processes import Process, SyntheticOperation
@@ -24,7 +23,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, MemberView, Refused, SetView
 from rollcall_ha.controller.contract.timing import NS_PER_US
-from rollcall_ha.controller.contract.values import EventRef, Evidence, ReplicaEvidence, SilenceCause
+from rollcall_ha.controller.contract.values import EventRef, Evidence, ReplicaEvidence, SilenceCause, made_from
 from rollcall_ha.controller.core.actions import ProposeCommand
 from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.core.election_duty import ElectionDuty, changed_sets
@@ -275,13 +274,14 @@ class SetLeader:
         heard_us = now_us - world.draws.within_us(interval_us - 1) if process.is_up else process.last_heard_us
         is_heard = heard_us >= world.log.leader.since_us
         age_us = now_us - heard_us
-        return ReplicaEvidence(
+        return made_from(
+            world.positions(process, world.end_of(process, now_us)),
+            ReplicaEvidence,
             broker_id=member.broker_id,
             incarnation=member.incarnation,
             session_ordinal=member.session_ordinal,
             heartbeat_age_ms=age_us // US_PER_MS if is_heard else None,
             is_ready=is_heard and age_us <= FRESH_INTERVALS * interval_us,
-            **asdict(world.positions(process, world.end_of(process, now_us))),
         )
 
 

@@ -210,6 +210,8 @@ class Retention:
         try:
             await self._close_deleted()
             self._facts = facts = await self._gather(rules)
+            # In one turn with the decision: while the disk was asked this replica may have left its set (rule 5).
+            rules = self._rules()
             self._decision = decision = decide(facts, rules)
             self._tell(decision)
             self._write_again(rules, decision)

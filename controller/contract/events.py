@@ -167,8 +167,8 @@ class ReplicaRegistered(ReplicaEvent, tag="replica-registered"):
     """False: a RocketMQ broker that has not told them yet; another event follows when it has."""
     ended: DetectionStamps | None = None
     """The end of the master's process that this one replaces, with the cause ``replaced``; None = it replaces none."""
-    confirmed: ToldConfirm | UnsetType = UNSET
-    """The highest that replicas of ours have told in this recovery; UNSET: there is none."""
+    confirmed: tuple[ToldConfirm, ...] | UnsetType = UNSET
+    """Those that replicas of ours have told in this recovery and that no other one implies; UNSET: there is none."""
 
 
 class SessionOpened(ReplicaEvent, tag="session-opened"):

@@ -25,13 +25,14 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, NoteConfirms, Operation
 from rollcall_ha.controller.contract.events import ConfirmsNoted, Event, ReplicaRegistered
 from rollcall_ha.controller.contract.settings import Settings
-from rollcall_ha.controller.contract.values import Evidence, Milestone, ReplicaEvidence, StoredView
+from rollcall_ha.controller.contract.values import Evidence, Milestone, Positions, ReplicaEvidence, StoredView
 from rollcall_ha.controller.contract.verdicts import CandidateVerdict
 
 COMMANDS_SINCE: dict[type[Command], int] = {NoteConfirms: 2}
 EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Evidence: {"confirmed": 2},
+    Positions: {"confirm_epoch": 2},
     ReplicaEvidence: {"confirmed_before": 2},
     Settings: {
         "ack_timeout_ms": 2,

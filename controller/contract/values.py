@@ -66,6 +66,8 @@ class Positions(Value):
     confirm_offset: LogOffset
     released: LogOffset = LogOffset(0)
     """Highest end that it acknowledged to a producer as a master, from its checkpoint: fact 4 of a proof."""
+    confirm_epoch: MasterEpoch | UnsetType = UNSET
+    """The epoch in which the last confirmed byte lies; UNSET = the replica does not say, or nothing is confirmed."""
 
 
 class CleanMark(Value):
@@ -253,11 +255,14 @@ class KnownConfirm(Value):
     confirm_offset: LogOffset
 
 
-ToldConfirm = tuple[MasterEpoch, LogOffset]
-"""
-A confirm offset, behind the epoch in which the log of its teller ends. Compared as it is: 900 confirmed bytes of epoch
-4 are more than any log of epoch 3 can hold.
-"""
+class ToldConfirm(Value):
+    """A confirm offset that a replica told in a recovery, with what says which other logs have those bytes."""
+
+    log_epoch: MasterEpoch
+    """In which the log of its teller ends."""
+    byte_epoch: MasterEpoch
+    """In which the last confirmed byte lies; ``log_epoch`` if the teller does not say."""
+    offset: LogOffset
 
 
 class Phase(StrEnum):

@@ -167,7 +167,7 @@ def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerI
     if evidence.confirmed is not UNSET:
         ends.append(evidence.confirmed)
     if set_state.recovery is not None and set_state.recovery.confirmed is not UNSET:
-        ends.append(set_state.recovery.confirmed[1])
+        ends.extend(told.offset for told in set_state.recovery.confirmed)
     log = next((seen for seen in evidence.replicas if seen.broker_id == winner), None)
     end = 0 if log is None else set_state.held_by(log) if level >= CONFIRMED_LEVEL else log.max_offset
     return max(0, max(ends) - end)

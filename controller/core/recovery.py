@@ -23,13 +23,14 @@ from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
     Incarnation,
+    LogOffset,
     MasterEpoch,
     ReplicaKind,
     SyncStateSet,
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.values import Positions, ReplicaEvidence, StoredView, ToldConfirm
-from rollcall_ha.controller.core.state import FleetState, Recovery, ReplicaState, SetState
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, Recovery, ReplicaState, SetState
 
 EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""
@@ -42,6 +43,9 @@ RECOVERED_LEVEL = 2
 
 CONFIRMED_LEVEL = 2
 """The feature level from which on logs are measured by what is confirmed also in a recovery, and by epochs (R3, R7)."""
+
+CONFIRMS_MAX = REPLICAS_PER_SET_MAX
+"""Told confirms that a recovery keeps; of more the last one stays, as strict as it can be."""
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -134,11 +138,38 @@ def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
     return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
-def confirmed_after(recovery: Recovery, holds: Positions) -> ToldConfirm:
-    """The highest confirm offset that is known in a recovery, after a replica of ours has told what it holds."""
+def confirmed_after(recovery: Recovery, holds: Positions) -> tuple[ToldConfirm, ...]:
+    """
+    The confirm offsets that are known in a recovery after a replica of ours has told what it holds: those of which no
+    other one says more, ``CONFIRMS_MAX`` at most.
+    """
+    known = () if recovery.confirmed is UNSET else recovery.confirmed
     # Never beyond the teller's own end, as outside of a recovery: every honest replica would lack it.
-    told = holds.last_epoch, min(holds.confirm_offset, holds.max_offset)
-    return told if recovery.confirmed is UNSET else max(recovery.confirmed, told)
+    offset = min(holds.confirm_offset, holds.max_offset)
+    byte_epoch = holds.last_epoch if holds.confirm_epoch is UNSET else min(holds.confirm_epoch, holds.last_epoch)
+    told = ToldConfirm(log_epoch=holds.last_epoch, byte_epoch=byte_epoch, offset=offset)
+    # Of a log without a confirmed byte nothing is asked: as a word of epoch 4 it would rule out each log of epoch 3.
+    if offset <= 0 or any(_implies(one, told) for one in known):
+        return known
+    kept = (*(one for one in known if not _implies(told, one)), told)
+    if len(kept) <= CONFIRMS_MAX:
+        return kept
+    last = max(kept, key=lambda one: (one.log_epoch, one.offset))
+    return (replace(last, byte_epoch=last.log_epoch),)
+
+
+def _implies(told: ToldConfirm, other: ToldConfirm) -> bool:
+    """Whether each log that has what ``told`` confirms has what ``other`` confirms."""
+    is_behind = (told.log_epoch, told.offset) >= (other.log_epoch, other.offset)
+    return is_behind and _has(other, told.byte_epoch, told.offset)
+
+
+def _has(told: ToldConfirm, last_epoch: MasterEpoch, end: LogOffset) -> bool:
+    """Whether a log that ends in ``last_epoch`` at ``end`` has the confirmed bytes, by what is known of it."""
+    # 900 confirmed bytes of epoch 4 are more than any log of epoch 3 can hold. But master 2 entered epoch 4 at 900 and
+    # died with it before it wrote a byte: all that is confirmed lies in epoch 3, and a member that ends there at 900
+    # has it. Of a log that ends in between nothing is known: its master may have been one whom nobody followed.
+    return (last_epoch, end) >= (told.log_epoch, told.offset) or (last_epoch == told.byte_epoch and end >= told.offset)
 
 
 def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Positions | ReplicaEvidence) -> str:
@@ -154,10 +185,12 @@ def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Po
     # A log of a reign that the controllers have lost is measured by the confirms that replicas have told of it. Without
     # them member 4 would be elected with its 500 bytes there, too.
     told = UNSET if set_state.recovery is None else set_state.recovery.confirmed
-    if told is UNSET or (holds.last_epoch, holds.max_offset) >= told:
+    lacking = () if told is UNSET else [one for one in told if not _has(one, holds.last_epoch, holds.max_offset)]
+    if not lacking:
         return ""
+    last = max(lacking, key=lambda one: (one.log_epoch, one.offset))
     end = f"ends in epoch {holds.last_epoch} at {holds.max_offset}"
-    return f"{end}, below the known confirm offset {told[1]} of epoch {told[0]}"
+    return f"{end}, below the known confirm offset {last.offset} of epoch {last.log_epoch}"
 
 
 def end_words(set_state: SetState, holds: Positions | ReplicaEvidence) -> str:

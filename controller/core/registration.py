@@ -323,7 +323,7 @@ def _registration(
             intactness = Intactness.NOT_INTACT
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
-    told: ToldConfirm | UnsetType = UNSET
+    told: tuple[ToldConfirm, ...] | UnsetType = UNSET
     if is_recovering:
         # Judged, and it stays a member all the same: wiped controllers know of no earlier incarnation, so by the
         # judgement alone all would be newcomers and the set empty (rule 7). Members without proof become suspects.

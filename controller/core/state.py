@@ -178,8 +178,11 @@ class Recovery(Value):
     highest_set_epoch: SyncStateSetEpoch
     elsewhere: ReignElsewhere | None = None
     """Set for one that moves here from other controllers; None = these controllers lost their memory."""
-    confirmed: ToldConfirm | UnsetType = UNSET
-    """The highest that replicas of ours have told since it began; UNSET: none did, or the feature level is below 2."""
+    confirmed: tuple[ToldConfirm, ...] | UnsetType = UNSET
+    """
+    Those that replicas of ours have told since it began and that no other one implies; UNSET: none did, or the feature
+    level is below 2.
+    """
 
     @property
     def awaited(self) -> SyncStateSet:

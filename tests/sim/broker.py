@@ -334,9 +334,14 @@ class BrokerNode:
         retention: Any = replica.retention
         delete, tell = front.delete, retention._tell
         needed: list[LogOffset] = []
+        is_refusing, role = False, self.published.state
 
         def decided(decision: Decision) -> None:
+            # As the decision found them: telling it ends a refusal for the sake of which a copy has given way, and the
+            # role may be another one by the time at which the disk's thread has removed the files.
+            nonlocal is_refusing, role
             needed[:] = self._copies(replica)
+            is_refusing, role = bool(replica.put.full_disk), self.published.state
             tell(decision)
 
         def deleted(start: LogOffset) -> LogOffset:
@@ -350,8 +355,8 @@ class BrokerNode:
                 start=start,
                 confirm=confirm,
                 needed=tuple(needed),
-                is_refusing=bool(replica.put.full_disk),
-                role=self.published.state,
+                is_refusing=is_refusing,
+                role=role,
                 told_since=self.disk.told_since(log.confirm_offset),
                 lost=undelivered(gone, records),
             )

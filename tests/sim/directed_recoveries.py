@@ -47,6 +47,20 @@ def volume_behind_a_report_of_a_lost_reign() -> None:
     _volume_behind_a_report(4)
 
 
+def branch_between_a_confirm_and_its_teller() -> None:
+    """
+    A and C confirmed 900 bytes of epoch 1 in epoch 4. B joined them, and its volume was put back to epoch 3: that began
+    at 700, and nobody followed its master. A and C have left since.
+    """
+    fleet = Fleet().serving()
+    holds = positions(1_000, epoch=4, confirm=900, confirm_epoch=1)
+    for member in (A, C):
+        _report(fleet, member, 2, holds, 5, B)
+    _report(fleet, B, 2, positions(950, epoch=3, confirm=700, confirm_epoch=1), 5, B)
+    fleet.elect()
+    must(fleet.set.master != B, f"R7: {B} is elected with 700 bytes of epoch 1, 900 of them were acked")
+
+
 def volume_before_its_report() -> None:
     """B comes first, with a volume of 500 bytes; A is elected with all 900, and dies: nobody is elected with 500."""
     fleet = Fleet().serving()
@@ -86,6 +100,7 @@ def grant_of_a_lost_entry() -> None:
 RECOVERY_CASES: dict[str, Callable[[], None]] = {
     "volume-behind-a-report": volume_behind_a_report,
     "volume-behind-a-report-of-a-lost-reign": volume_behind_a_report_of_a_lost_reign,
+    "branch-between-a-confirm-and-its-teller": branch_between_a_confirm_and_its_teller,
     "volume-before-its-report": volume_before_its_report,
     "volume-with-a-tail": volume_with_a_tail,
     "grant-of-a-lost-entry": grant_of_a_lost_entry,

@@ -408,6 +408,16 @@ SETS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R7-branch-in-between",
+        what="a log of an epoch between that of a confirmed byte and that of its teller's log is taken to have the byte",
+        target="rollcall_ha.controller.core.recovery:_has",
+        mutate=lambda _original: lambda told, epoch, end: (epoch, end) >= (told.byte_epoch, told.offset),
+        case="branch-between-a-confirm-and-its-teller",
+        tests=(
+            "tests/unit/test_core_told_confirms.py::test_r7_a_log_that_ends_in_an_epoch_in_between_has_nothing_of_what_was_confirmed",
+        ),
+    ),
+    Mutation(
         name="R7-short-survivor",
         what="a member that lacks what was confirmed is in the set of a recovery's winner",
         target="rollcall_ha.controller.core.decide_election:_is_whole",

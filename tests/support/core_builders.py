@@ -77,13 +77,16 @@ R = TypeVar("R")
 E = TypeVar("E")
 
 
-def positions(end: int, *, epoch: int = 1, confirm: int = 0, released: int = 0) -> Positions:
-    """What a replica holds."""
+def positions(
+    end: int, *, epoch: int = 1, confirm: int = 0, released: int = 0, confirm_epoch: int | None = None
+) -> Positions:
+    """What a replica holds; it does not say in which epoch its last confirmed byte lies, but for ``confirm_epoch``."""
     return Positions(
         last_epoch=MasterEpoch(epoch),
         max_offset=LogOffset(end),
         confirm_offset=LogOffset(confirm),
         released=LogOffset(released),
+        confirm_epoch=UNSET if confirm_epoch is None else MasterEpoch(confirm_epoch),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
 from rollcall_ha.broker.consuming.reading import QueueReader
@@ -260,6 +261,24 @@ def test_an_isolated_replica_deleted_the_only_copies(tmp_path: Path, monkeypatch
     run(tmp_path, monkeypatch, body)
 
 
+def test_a_replica_that_was_isolated_while_its_disk_was_asked_deleted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(old: Old) -> None:
+        await told(old)
+        old.now_ms += 73 * HOUR_MS
+
+        def asked() -> tuple[int, int]:
+            old.role = BrokerState.ISOLATED
+            return old.room
+
+        monkeypatch.setattr(old.retention, "_disk_room", asked)
+        await old.look(2)
+        assert (old.role, old.broker.log.min_offset) == (BrokerState.ISOLATED, 0)
+
+    run(tmp_path, monkeypatch, body)
+
+
 async def told(old: Old) -> None:
     """Its queues are told, as behind an earlier deletion."""
     old.retention._telling.begin()
@@ -480,6 +499,20 @@ def test_a_log_that_is_to_begin_late_has_no_end_yet() -> None:
     )
     log.history = EpochHistory([EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0))])
     assert positions.fget(reporter).max_offset == 32_768
+
+
+@pytest.mark.parametrize(
+    ("confirm", "begins", "of"), [(900, 0, 1), (901, 0, 4), (1_400, 0, 4), (0, 0, UNSET), (5, 10, UNSET)]
+)
+def test_a_confirm_is_told_with_the_epoch_of_its_last_byte(confirm: int, begins: int, of: object) -> None:
+    """Epoch 4 began at 900: of a member that ends there in epoch 1 nothing is missing (R7)."""
+    history = EpochHistory(
+        EpochEntry(epoch=MasterEpoch(epoch), start_offset=LogOffset(start)) for epoch, start in ((1, begins), (4, 900))
+    )
+    log = SimpleNamespace(history=history, min_offset=0, max_offset=1_000, whole_offset=1_000)
+    log.confirm_offset, log.released_offset = confirm, 0
+    positions: Any = ReplicaReporter.positions
+    assert positions.fget(SimpleNamespace(_log=log)).confirm_epoch == of
 
 
 def test_a_stop_in_the_turn_in_which_a_segment_was_made_was_never_heard(
