@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault
 from rollcall_ha.analytics.synthetic.processes import Process, SyntheticOperation
 from rollcall_ha.analytics.synthetic.world import SetWorld
