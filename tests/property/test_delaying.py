@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def end_of(world: DelayingSet, quarters: int) -> int:
     return ends[(len(ends) - 1) * quarters // 4]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, report_multiple_bugs=False, phases=(Phase.generate,))
 @given(REIGNS)
 def test_what_was_delivered_by_a_master_that_died_was_delivered_again(reigns: list[Reign]) -> None:

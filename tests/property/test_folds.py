@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, report_multiple_bugs=False)
 @given(STEPS)
 def test_folds_equal_a_fresh_build_over_marks_kills_and_cuts(steps: list[tuple[str, int, int]]) -> None:
@@ -88,6 +90,7 @@ LIVES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, report_multiple_bugs=False)
 @given(LIVES)
 def test_folds_follow_a_log_that_loses_its_front_and_no_queue_its_number(lives: list[tuple[str, int, int]]) -> None:

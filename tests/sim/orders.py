@@ -163,8 +163,19 @@ class Operator:
         for broker in world.brokers.values():
             if broker.plan.set_key == key and broker.disk.rotten and broker.node is not None and broker.node.alarms:
                 # Of the longest log nobody could copy the rotten record, and all behind it: the set would stay alone.
-                return next(iter(world.good_copies(broker)), None)
+                good = world.good_copies(broker)
+                return next((one for one in self._voters(key) if one in good), None)
         return None
+
+    def _voters(self, key: SetKey) -> list[BrokerId]:
+        """Whom an order may name, the longest log first."""
+        state = self._world.set_state(key)
+        ends = [
+            (one.positions.last_epoch, one.positions.max_offset, one.broker_id)
+            for one in (state.replicas if state is not None else ())
+            if one.is_voter and one.positions is not None
+        ]
+        return [broker_id for *_, broker_id in sorted(ends, reverse=True)]
 
     def _is_without_candidates(self, key: SetKey, state: SetState) -> bool:
         # An id whose grant was lost on its way is no machine's: nobody waits for it to come back.

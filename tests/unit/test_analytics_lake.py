@@ -147,6 +147,7 @@ def test_a_table_of_which_only_the_folder_was_made_is_no_table(tmp_path: Path) -
     assert rows(lake) == dict.fromkeys(DAYS, 1)
 
 
+@pytest.mark.slow
 def test_no_entry_of_a_log_expires_and_what_is_committed_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,7 @@ def test_an_address_that_is_none_is_refused_with_its_value(address: str) -> None
     assert repr(address) in str(refused.value)
 
 
+@pytest.mark.slow
 def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
     """msgspec builds a type at its first use, and two threads at once end in a segmentation fault: built at import."""
     code = (

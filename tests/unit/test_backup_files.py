@@ -71,6 +71,7 @@ def fleet_file(directory: Path, *, name: str = FLEET_NAME, incarnation: str = FL
 # --- sound ones ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 @pytest.mark.parametrize("records", [None, RECORDS])
 def test_a_sound_backup_holds(tmp_path: Path, records: list[EventRecord] | None, passphrase: bytes | None) -> None:
@@ -98,6 +99,7 @@ def test_without_secrets_a_token_has_no_digest_and_a_register_code_is_one(tmp_pa
     assert read.state.sets[SET_A].replicas[0].register_code.startswith("sha256:")
 
 
+@pytest.mark.slow
 def test_an_encrypted_backup_has_nothing_in_clear_and_needs_its_passphrase(tmp_path: Path) -> None:
     """Nor can its lines be exchanged, or left out at the end."""
     file = write_backup(tmp_path / "b", STATE, RECORDS, passphrase=PASSPHRASE)

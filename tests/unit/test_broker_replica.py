@@ -613,6 +613,7 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_a_sync_that_fails_in_a_cut_ends_the_process(tmp_path: Path) -> None:
     """R3b: tried again it succeeds, although its pages are gone; the end of the process disowns the store."""
 

@@ -111,6 +111,7 @@ def test_a_disk_is_audited_before_it_is_destroyed() -> None:
     assert [one.index(DESTROYS) for one in found if DESTROYS in one] == [0]
 
 
+@pytest.mark.slow
 def test_the_newer_program_has_the_level_after_ours_in_every_module() -> None:
     """Taken by value at an import, the level of one module would be ours: half a newer program."""
     script = (

@@ -562,6 +562,7 @@ def test_a_healthy_fleet_is_ok(planted: Planted, doctor: Run, monkeypatch: pytes
     assert (code, "SKIPPED" in out) == (0, False)
 
 
+@pytest.mark.slow
 def test_each_of_ten_planted_faults_is_named(
     planted: Planted, doctor: Run, strangers: FleetCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ def test_tls_files_that_cannot_prove_a_name_are_named(tmp_path: Path) -> None:
             Credentials(given, fleet="demo", name=CertifiedName(fleet="demo", kind=PeerKind.CONTROLLER, name=name))
 
 
+@pytest.mark.slow
 def test_a_controller_without_its_tls_files_ends_with_a_line_and_64(tmp_path: Path) -> None:
     """It was a traceback, and exit code 1, which supervisors restart for ever."""
     assert init(tmp_path).exit_code == 0

@@ -65,6 +65,7 @@ def test_a_certificate_by_the_environment_or_an_option_asks_and_orders(server: R
     assert (beyond.code, "needs role admin" in beyond.err) == (NOT_PERMITTED, True)
 
 
+@pytest.mark.slow
 def test_whoever_is_not_taken_is_told_why_and_what_helps(
     server: RestThread, rollcall: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

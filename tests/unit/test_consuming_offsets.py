@@ -121,6 +121,7 @@ def test_a_commit_that_could_not_be_written_is_refused_with_the_reason(world: Sm
     assert code(world.client.query()) == NOT_FOUND
 
 
+@pytest.mark.slow
 def test_commits_that_wait_have_a_limit(world: SmallSet) -> None:
     for number in range(offsets_log.WAITING_MAX):
         world.client.commit(number)

@@ -244,6 +244,7 @@ def test_new_queues_and_groups_have_a_limit_and_old_ones_go_on(
     assert world.client.commit(6) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["a", "\U0001f600", "\x01"])
 def test_what_is_known_of_a_group_can_always_be_told_again_in_one_message(world: SmallSet, letter: str) -> None:
     name, message_bytes_max = letter * 255, 4 * 1024 * 1024

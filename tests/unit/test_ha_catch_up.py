@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,6 +185,7 @@ def test_a_clock_that_fell_back_does_not_stop_a_busy_copy() -> None:
     assert copier.ask(1, is_busy=True).wait_ms <= BUSY_PAUSE_MS
 
 
+@pytest.mark.slow
 def test_other_limits_count_for_a_copy_that_is_under_way() -> None:
     """An operator who finds a copy too fast would else have to wait for its end."""
     copier = Copier()

@@ -187,6 +187,7 @@ def test_members_of_an_entry_that_is_cut_never_were(monkeypatch: pytest.MonkeyPa
     assert not changed.members_of(old.name).is_learner("c4")
 
 
+@pytest.mark.slow
 def test_members_are_kept_over_restarts_and_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stock library counted by its configuration file until it had applied its log (adr/0020)."""
     changed = Changed(monkeypatch)
@@ -226,6 +227,7 @@ def test_a_removed_member_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     assert changed.group.ours(gone).term > term, "it has stood"
 
 
+@pytest.mark.slow
 def test_a_member_that_slept_hears_a_leader_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """{c1,c2,c3} became {c3,c4,c5} while c3 slept: refusing strangers it would hear nobody, for ever."""
     changed = Changed(monkeypatch)

@@ -21,6 +21,9 @@ from rollcall_ha.controller.runtime.authority import holds_authority
 from tests.support.raft_ledger import LedgerMachine
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
+pytestmark = pytest.mark.slow
+"""Virtual hours of five members."""
+
 MS = 1_000_000
 PAUSE_MS = 20
 _PROVE = [pytest.mark.slow, pytest.mark.prove]

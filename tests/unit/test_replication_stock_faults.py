@@ -51,6 +51,7 @@ class _HoleWatch:
             self.holes += 1
 
 
+@pytest.mark.slow
 @KINDS
 def test_p1_a_follower_never_lacks_what_it_acknowledged(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
@@ -238,6 +239,7 @@ def test_a_node_that_lost_its_files_does_not_vote(monkeypatch: pytest.MonkeyPatc
     assert not _ask_for_vote(group, "c1", "c2", 70)
 
 
+@pytest.mark.slow
 def test_importing_the_library_broke_inet_ntop_for_the_whole_process() -> None:
     """Its shim for Windows replaces ``socket.inet_ntop`` everywhere; ours puts the system's back."""
     look = "import socket; {}; print(socket.inet_ntop(socket.AF_INET, bytes((127, 0, 0, 1))))"

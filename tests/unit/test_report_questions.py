@@ -78,6 +78,7 @@ def test_docs_show_each_select_as_it_is() -> None:
         assert f"```sql\n{question.select.strip()}\n```" in text, question.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", questions.QUESTIONS, ids=lambda question: question.name)
 def test_an_empty_lake_has_an_answer(question: LakeView) -> None:
     """Nothing, or counts of 0: no percentile of no failover, no division by it."""
@@ -281,6 +282,7 @@ def test_a_percentile_of_twelve_has_no_upper_end() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 19, 60, 150, 520, 1_600])
 def test_bounds_are_as_sure_as_they_say(most: int) -> None:
     """By the binomial distribution itself, of any distribution of durations: 95 of 100 lakes at least."""

@@ -35,6 +35,7 @@ async def page_of(controller: Controller, **params: str | int) -> BackupPage:
     return msgspec.json.decode(answer.content, type=BackupPage)
 
 
+@pytest.mark.slow
 def test_pages_are_of_one_index_on_every_controller_while_entries_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def rollcall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     return run
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_that_holds(tmp_path: Path, rollcall: Ran) -> None:
     """Without history, with it, and encrypted with secrets; never over another file."""
     word = tmp_path / "word"

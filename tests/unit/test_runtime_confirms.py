@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import NoteConfirms
@@ -154,6 +155,7 @@ def test_what_grew_is_noted_once_in_a_period_and_what_stands_still_is_not() -> N
     assert noted(world) == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_many_sets_share_entries_and_a_lost_one_is_repeated() -> None:
     """An idle set whose one entry was lost would be unknown until it is written to again."""
     world = World()

@@ -200,6 +200,7 @@ def test_r7_a_controller_that_was_forgotten_does_not_found_an_empty_fleet_beside
         server._accept_founded(tmp_path / "data" / "c1", STRANGERS)
 
 
+@pytest.mark.slow
 def test_tokens_come_back_only_with_the_secrets(tmp_path: Path) -> None:
     """One that was revoked after the backup would be in force again."""
     config = fleet_file(tmp_path / "without")
