@@ -1,5 +1,5 @@
 # One verb each, no arguments needed. `make` alone lists them.
-# Settings: SEEDS= (sim: 100; test: 30) and SEED= (sim), PARTS= and SEED= (prove), DEMO= (directory of the demo), NET=1 (demo on machines).
+# Settings: SEEDS= (sim: 100; test: 16) and SEED= (sim), PARTS= and SEED= (prove), DEMO= (directory of the demo), NET=1 (demo on machines).
 
 SHELL   := /bin/bash
 PYTHON  ?= python3

@@ -103,7 +103,7 @@ all() {
     # Fleets of different files hardly feel each other: they mostly wait for their own deadlines. What computes goes beside
     # them, and is told to be nice, so that no fleet waits for it.
     begin cluster "${pytest[@]}" -n "$workers" --dist loadfile -m '(cluster or not spark) and not prove' tests/cluster tests/blackbox tests/spark
-    begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-30}"
+    begin sim nice -n 10 "$bin/python" -m tests.sim --seeds "${SEEDS:-16}"
     settle sim
     begin pages nice -n 10 "${pytest[@]}" -n 2 --dist loadfile tests/interop tests/scenario tests/docs
     settle pages

@@ -2,6 +2,7 @@
 Print the part of requirements.lock that some extras of pyproject.toml need.
 
     python3 deploy/lock.py base build server
+    python3 deploy/lock.py analytics -base      # without what base needs
 
 Here: reading both files and following "# via". Not here: making the lock (``make lock``) and the check that it is
 current (``tests/unit/test_packaging.py``). This file is for a checkout, and the wheel leaves it out.
@@ -70,10 +71,12 @@ def closure(entries: Mapping[str, str], wanted: Iterable[str]) -> set[str]:
 
 
 def main() -> None:
-    """Print the entries for the tables that the arguments name."""
+    """Print the entries for the tables that the arguments name, without those of tables behind a dash."""
     entries = read_lock(LOCK.read_text())
     tables = read_tables(tomllib.loads((ROOT / "pyproject.toml").read_text()))
-    needed = closure(entries, roots(tables, sys.argv[1:]))
+    left_out = [name[1:] for name in sys.argv[1:] if name.startswith("-")]
+    named = [name for name in sys.argv[1:] if not name.startswith("-")]
+    needed = closure(entries, roots(tables, named)) - closure(entries, roots(tables, left_out))
     sys.stdout.write("".join(entries[name] for name in sorted(needed)))
 
 

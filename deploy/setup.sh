@@ -38,7 +38,7 @@ install_locked() { # install_locked DIRECTORY OPTION TABLE...
 }
 
 make_venv() {
-    local directory="$1"
+    local directory="$1" spark=""
     shift
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
         say "needs Python 3.11 or newer as '$python'; set PYTHON=/path/to/python3.11" >&2
@@ -59,7 +59,13 @@ make_venv() {
     install_locked "$directory" --compile build
     # What servers import is compiled here, whatever PYTHONDONTWRITEBYTECODE says of later. To compile all of Spark and of
     # the tools for the few modules that are imported would take half a minute.
+    # Spark comes beside them: its wheel is built here, which takes one core as long as all that servers need takes another.
+    if [[ " $* " = *" analytics "* ]]; then
+        install_locked "$directory" --no-compile analytics -base -server &
+        spark=$!
+    fi
     install_locked "$directory" --compile base server
+    [ -z "$spark" ] || wait "$spark"
     install_locked "$directory" --no-compile base "$@"
     "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 }

@@ -207,6 +207,7 @@ def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(
     assert counts["events"] == len(expected["bronze/events"])
 
 
+@pytest.mark.prove
 def test_late_events_in_two_runs_give_the_same_lake(
     spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
