@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollcall_ha.controller.replication.raft.messages import TimeoutNow
-from tests.sim.mutation import Function, Mutation, constant
+from tests.sim.mutation import Function, Mutation, constant, instead
 
 
 def _commits_what_was_not_compared(original: Function) -> Function:
@@ -158,6 +158,16 @@ QUORUM: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_replication_patience.py::test_p12_a_starved_control_plane_elected_for_ever",
             "tests/unit/test_replication_patience.py::test_two_late_turns_stretch_and_one_does_not",
+        ),
+    ),
+    Mutation(
+        name="calm-at-once",
+        what="a member that starves now and then waits as in calm three seconds after each time",
+        target="rollcall_ha.controller.replication.raft.patience:CALM_MS_MAX",
+        mutate=instead(3_000),
+        tests=(
+            "tests/unit/test_replication_patience.py::test_p12_members_that_starve_for_a_moment_now_and_then_elected_each_time",
+            "tests/unit/test_replication_patience.py::test_calm_that_did_not_last_has_to_last_twice_as_long_the_next_time",
         ),
     ),
     Mutation(

@@ -13,6 +13,7 @@ from rollcall_ha.controller.replication.raft.member import PLEDGED_FILE_NAME
 from rollcall_ha.controller.replication.raft.messages import PLEDGES_SINCE, Answer, RequestVote, Vote, encode_message
 from rollcall_ha.controller.replication.raft.patience import (
     CALM_MS,
+    CALM_MS_MAX,
     ELECTION_TIMEOUT_MS_MAX,
     LOST_STEPS_MAX,
     Patience,
@@ -44,6 +45,24 @@ def _terms(group: VirtualGroup) -> int:
 def _starved(seed: int) -> Callable[[str], int]:
     random = Random(seed)
     return lambda _name: random.randrange(1_000, 3_000)
+
+
+def _gasping(group: VirtualGroup, seed: int) -> Callable[[str], int]:
+    """Each member by itself: three turns of 300 to 900 ms in about twenty seconds, and none late between."""
+    random = Random(seed)
+    begins_ns = {name: group.now_ns + random.randrange(20_000) * MS for name in group.nodes}
+    turns = dict.fromkeys(group.nodes, 0)
+
+    def late_ms(name: str) -> int:
+        if not turns[name] and group.now_ns >= begins_ns[name]:
+            begins_ns[name] = group.now_ns + random.randrange(10_000, 30_000) * MS
+            turns[name] = 3
+        if not turns[name]:
+            return PAUSE_MS
+        turns[name] -= 1
+        return random.randrange(300, 900)
+
+    return late_ms
 
 
 def _factors(group: VirtualGroup) -> list[int]:
@@ -79,6 +98,14 @@ def test_p12_a_starved_control_plane_elected_for_ever(monkeypatch: pytest.Monkey
     group.run_late(600_000, _starved(seed))
     assert _terms(group) - before <= 3
     assert group.leader is not None
+
+
+def test_p12_members_that_starve_for_a_moment_now_and_then_elected_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In five minutes some twenty times: between two moments all had calmed down."""
+    group = _started(monkeypatch)
+    before = _terms(group)
+    group.run_late(300_000, _gasping(group, 1))
+    assert _terms(group) - before <= 8
 
 
 @SEEDS
@@ -220,7 +247,7 @@ def test_r5_a_member_that_heard_its_leader_late_in_a_long_turn_forgot_what_it_pl
 def test_a_member_that_is_calm_again_forgets_its_pledges(monkeypatch: pytest.MonkeyPatch) -> None:
     group = _started(monkeypatch)
     group.run_late(30_000, _starved(1))
-    group.run_for(8 * CALM_MS)
+    group.run_for(5 * CALM_MS_MAX)
     assert _factors(group) == [1, 1, 1]
     assert not any(disk.exists(PLEDGED_FILE_NAME) for disk in group.disks.values())
 
@@ -365,6 +392,23 @@ def test_a_member_waits_shorter_again_step_by_step_and_only_under_a_leader() -> 
     assert member.patience.factor == 2
     member.be_calm(CALM_MS + PAUSE_MS)
     assert (member.patience.factor, member.patience.late_ns) == (1, 0)
+
+
+def test_calm_that_did_not_last_has_to_last_twice_as_long_the_next_time() -> None:
+    member = _Member()
+    for calm_ms in (CALM_MS, 2 * CALM_MS, 4 * CALM_MS):
+        for _ in range(3):
+            member.turn(late_ms=200)
+        assert member.patience.factor == 2
+        member.be_calm(calm_ms - 10 * PAUSE_MS)
+        assert member.patience.factor == 2
+        member.be_calm(20 * PAUSE_MS)
+        assert member.patience.factor == 1
+    member.be_calm(CALM_MS_MAX)
+    for _ in range(3):
+        member.turn(late_ms=200)
+    member.be_calm(CALM_MS + PAUSE_MS)
+    assert member.patience.factor == 1, "what lasted is calm"
 
 
 def test_elections_that_nobody_wins_stretch_from_the_second_on_and_a_confirmed_leader_ends_that() -> None:

@@ -8,6 +8,9 @@ Rule 2: one late turn says nothing, nor do two that are ``PAIR_MS_MAX`` apart, n
 machine is as fast as it was.
 Rule 3: it waits longer at once, and shorter again by one step for each ``CALM_MS`` under a leader whom a majority
 follows.
+Rule 4: calm has to last. Who must wait longer again within ``CALM_MS_MAX`` of a step down needs twice the calm for the
+next one, ``CALM_MS_MAX`` at most. Else, on a machine that starves for a second in each twenty, all have calmed down
+before each such second, and elect in it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ LATE_TURNS = 3
 """The leader's late turn, the own one, and one to spare."""
 LOST_STEPS_MAX = 3
 """By lost elections alone: a member that was cut off stands when it is back, and is waited for no longer than that."""
-CALM_MS = 3_000
+CALM_MS, CALM_MS_MAX = 3_000, 30_000
 PAIR_MS_MAX = 1_000
 """Between two late turns that are one lateness: a disk that hangs for a second now and then starves nobody."""
 
@@ -35,6 +38,9 @@ class Patience:
         self._steps_max = max(1, ELECTION_TIMEOUT_MS_MAX // shortest_ms).bit_length() - 1
         self._steps = 0
         self._turned_ns = self._calm_since_ns = now_ns
+        self._calm_ns = CALM_MS * NS_PER_MS
+        self._eased_ns: int | None = None
+        """The last step down; None: none, or it has lasted (rule 4)."""
         self._late_at_ns = self._late_before_ns = 0
         self.late_ns = 0
         """By which two turns in a row were late within the last ``CALM_MS``; 0: none; any thread."""
@@ -68,8 +74,11 @@ class Patience:
             if self._lost > 1:
                 self._need(min(self._steps + 1, LOST_STEPS_MAX), now_ns)
         self._is_confirmed |= is_confirmed
-        if is_confirmed and self._steps and now_ns - self._calm_since_ns >= CALM_MS * NS_PER_MS:
+        if is_confirmed and self._steps and now_ns - self._calm_since_ns >= self._calm_ns:
             self._steps, self._calm_since_ns = self._steps - 1, now_ns
+            self._eased_ns = now_ns
+        if self._eased_ns is not None and now_ns - self._eased_ns > CALM_MS_MAX * NS_PER_MS:
+            self._calm_ns, self._eased_ns = CALM_MS * NS_PER_MS, None
         return is_late
 
     def _came_late(self, now_ns: int, late_ns: int) -> None:
@@ -85,4 +94,8 @@ class Patience:
 
     def _need(self, steps: int, now_ns: int) -> None:
         if steps >= self._steps:
+            # Rule 4.
+            if self._eased_ns is not None:
+                self._calm_ns = min(2 * self._calm_ns, CALM_MS_MAX * NS_PER_MS)
+                self._eased_ns = None
             self._steps, self._calm_since_ns = min(steps, self._steps_max), now_ns
