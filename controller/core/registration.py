@@ -165,10 +165,14 @@ def _validate_readmission(
     # An operator cleaned replica 2 while the set recovered its past, and 2's stored view names it all the same:
     # admitted by that view it would be a member again, against the operator's word. With a fresh id it starts anew
     # (C6).
-    is_cleaned = command.broker_id < set_state.cleaned_below
-    is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
+    recovering = set_state.recovery
+    # Replica 3 had not come yet when 1 was cleaned, and its id is below the next one. Refused, it would be waited for
+    # until somebody cleaned it as well, with all that it holds.
+    is_awaited = recovering is not None and command.broker_id in recovering.awaited
+    is_cleaned = command.broker_id < set_state.cleaned_below and not is_awaited
+    is_named = recovering is not None and command.broker_id in recovering.named
     is_lost = not is_foreign and _is_grant_lost(fleet, set_state, command)
-    is_past = stored is not None and (is_foreign or knows_more or is_lost or set_state.recovery is not None)
+    is_past = stored is not None and (is_foreign or knows_more or is_lost or recovering is not None)
     if is_cleaned or not (is_named or is_past):
         raise Refusal(
             RefusalCode.TOMBSTONED if is_cleaned else RefusalCode.NEED_TO_BE_REGISTERED,

@@ -370,3 +370,15 @@ def test_r7_replicas_of_rocketmq_are_not_measured_by_what_was_confirmed() -> Non
     found = replace(fleet.set, known_confirm=900)
 
     assert lacks_confirmed(found, fleet.replica(1), positions(500)) == ""
+
+
+def test_r7_a_replica_that_is_awaited_was_refused_as_cleaned_because_another_one_was() -> None:
+    """Its id lay below the next one, and it had not registered yet: the set waited for it, and never let it in."""
+    fleet = wiped((2, 9, 4, (1, 2, 3)), (4, 9, 4, (1, 2, 3)))
+
+    assert isinstance(fleet.clean(1, is_unclean=True), Done)
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(3)
+    late = fleet.do(fleet.registration(3, holds=positions(40, epoch=9), view=stored(9, 4, 1, 2, 3)))
+
+    assert fleet.want(late, Registered).broker_id == 3
