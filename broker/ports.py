@@ -37,7 +37,21 @@ class Standing(Protocol):
 
     @property
     def serves_reads(self) -> bool:
-        """Whether consumers may read here."""
+        """Whether it answers consumers as their master."""
+        ...
+
+    @property
+    def gives_as_slave(self) -> bool:
+        """Whether consumers may read here all the same (``consuming.reads_core``)."""
+        ...
+
+    @property
+    def knows_master(self) -> bool:
+        """Whether another replica is the master, as far as this one has heard."""
+        ...
+
+    def next_reader(self, wished: int, *, is_far: bool) -> int:
+        """Broker id for the next pull of a reader far behind or not; ``wished`` by its group's settings."""
         ...
 
 

@@ -184,7 +184,7 @@ class Replica:
             log=self._log,
             folds=self._folds,
             appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
-            standing=GateStanding(self.gate, config.set_key),
+            standing=GateStanding(self.gate, config.set_key, lambda: self.status.place),
             about=about,
             put_total=lambda: self.put.counters.appended,
             limits=self.put.delay_limits,
@@ -312,7 +312,7 @@ class Replica:
         self.ends.limit(copies_by(settings))
         self.writes.retime(timing)
         self.put.ack_timeout_ms = settings.value("ack_timeout_ms")
-        self.consuming.topics.creates = settings.value("auto_create_topics") == 1
+        self.consuming.set_by(settings)
         if self._reign is not None:
             self._reign.retime(timing)
 

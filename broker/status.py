@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.reads_core import Place
 from rollcall_ha.broker.consuming.room import ConsumerRoom
 from rollcall_ha.broker.core.balancing import ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine
@@ -96,6 +97,17 @@ class ReplicaReporter:
             confirm_offset=confirm,
             released=log.released_offset,
             confirm_epoch=UNSET if confirmed is None else confirmed.epoch,
+        )
+
+    @property
+    def place(self) -> Place:
+        """Where this replica is in its set, for those who may read from slaves."""
+        log, view, broker_id = self._log, self._machine.view, self._broker_id()
+        return Place(
+            broker_id=broker_id or 0,
+            is_slave=self._machine.published.state is BrokerState.SLAVE,
+            is_member=view is not None and broker_id in view.sync_state_set,
+            has_confirm=log.confirm_offset > log.min_offset,
         )
 
     @property

@@ -240,6 +240,10 @@ class Groups:
         remark = f"group {group[:255]} may not consume: {what} is false; mqadmin updateSubGroup changes it"
         return Refused(ClientResult.NO_PERMISSION, remark)
 
+    def slow_reader(self, group: str) -> int:
+        """As ``pulls.Subscriptions`` says."""
+        return self._settings.of(group).which_broker_when_consume_slowly
+
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
         """As ``pulls.Subscriptions`` says."""
         word = self.table.subscription(group, topic, self._remembered(group))

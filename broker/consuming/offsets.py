@@ -5,9 +5,9 @@ Here: what is asked and answered. Not here: how offsets are remembered (``offset
 
 Rule 1: 14 tells a confirmed offset, and waits for one that is being written. So it is never below one that was
 acknowledged, and no failover takes it back.
-Rule 2: a slave tells no offset and takes none: its own confirm is behind the master's, and what it took would be in no
-log. RocketMQ's slave takes both, and loses them at its next copy from the master. Java sends 15 there while there is no
-master, one-way, and again to the next master 5 s later.
+Rule 2: a slave tells no offset and takes none, be it one that gives messages: its own confirm is behind the master's,
+and what it took would be in no log. RocketMQ's slave takes both, and loses them at its next copy from the master. Java
+sends 15 there while there is no master, one-way, and again to the next master 5 s later.
 Rule 3: 15 takes any offset, a lower one too; one below 0 is no offset and changes nothing. Go may send it for a queue
 in which another member has committed meanwhile.
 Rule 4: after a reset the group's own commits count for nothing until its next pull has been told where it goes on. They
@@ -82,6 +82,10 @@ class Offsets:
         if not is_ignored and (newest != offset or (waiting is None and not is_sure)):
             return log.note(group, GroupChange(offsets={topic: {queue_id: offset}}), on_outcome)
         return join(None if is_ignored else waiting, on_outcome) if on_outcome else ""
+
+    def awaits_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group's next pull is to hear of a reset."""
+        return self._reset_of(group, topic, queue_id)[0] is not None
 
     def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Where a pull at ``offset`` is to go on, told once after a reset; None: where it is."""

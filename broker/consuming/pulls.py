@@ -6,8 +6,8 @@ the table of those that wait (``waiting``), groups and their offsets (``groups``
 
 Rule 1: what moves a consumer, an offset that was asked for or code 21, is told only when all that is confirmed has been
 taken in. Told by folds that are behind, after a start or a failover, it would send a group back by thousands.
-Rule 2: a slave moves no consumer: its 21 is a 20 at the offset that was asked for, and names the master for the next
-pull.
+Rule 2: a slave moves no consumer: what it cannot answer it sends back to the master, at the offset that was asked for,
+by a code behind which RocketMQ's clients heed the replica that is named for the next pull: 20, or 19 after a while.
 Rule 3: a waiting pull is admitted again when it is woken: its group may have subscribed to something else, this replica
 may read no more.
 Rule 4: a queue whose units name other records delivers nothing behind them: it is counted, and told to its owner.
@@ -46,6 +46,7 @@ _QUESTIONS: Final = (
     ClientCode.GET_EARLIEST_MSG_STORETIME,
 )
 _AT_AN_END: Final = (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_OFFSET_MOVED)
+BACK_WAIT_MS_MAX: Final = 1_000
 UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of answers that a client has not read; with so much, and one answer more, it is far from being thrown out."""
 
@@ -61,6 +62,10 @@ class Subscriptions(Protocol):
         """The filter of a pull without a subscription of its own."""
         ...
 
+    def slow_reader(self, group: str) -> int:
+        """Broker id of the slave that the group wants to read from while it is far behind."""
+        ...
+
 
 class GroupOffsets(Protocol):
     """Where groups go on."""
@@ -71,6 +76,10 @@ class GroupOffsets(Protocol):
 
     def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Where a pull at ``offset`` is to go on, told once after a reset; None: where it is."""
+        ...
+
+    def awaits_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group's next pull is to hear of a reset, from the master."""
         ...
 
 
@@ -129,8 +138,12 @@ class Pulls:
         key = (request.topic.encode(), request.queue_id)
         pull = WaitingPull(connection, frame.opaque, frame.form, request, key, request.queue_offset)
         found = self._look(pull)
-        if found.code == ClientResult.PULL_NOT_FOUND and request.wait_ms > 0:
-            full = self.waiting.hold(pull, request.wait_ms)
+        wait_ms = request.wait_ms if found.code == ClientResult.PULL_NOT_FOUND else 0
+        if found.is_sent_back:
+            # Told at once, a client whose route has no master would come back here at once, and for ever.
+            pull.is_sent_back, wait_ms = True, min(request.wait_ms, BACK_WAIT_MS_MAX)
+        if wait_ms > 0:
+            full = self.waiting.hold(pull, wait_ms)
             if not full:
                 return
             # Told that there is nothing, its client would ask again at once, for ever; so it makes a pause first.
@@ -140,7 +153,8 @@ class Pulls:
     def _retry(self, pull: WaitingPull) -> bool:
         """A queue has grown: whether the pull that waits at it has its answer."""
         found = self._look(pull)
-        if found.code in _SEEN_ALL and found.next_offset >= found.max_offset:
+        is_news = found.is_sent_back and not pull.is_sent_back
+        if found.code in _SEEN_ALL and found.next_offset >= found.max_offset and not is_news:
             pull.offset = found.next_offset
             return False
         self._answer(pull, found)
@@ -153,11 +167,15 @@ class Pulls:
 
     def _look(self, pull: WaitingPull) -> Found:
         """What the pull finds now, or why it may not look."""
-        request = pull.request
+        request, standing = pull.request, self._at.standing
+        place = (request.consumer_group, request.topic, request.queue_id)
+        if not standing.serves_reads and (elsewhere := self._why_elsewhere(*place)):
+            # A tool that does not wait would ask a set without a master on and on.
+            code = ClientResult.PULL_RETRY_IMMEDIATELY if standing.knows_master else ClientResult.SYSTEM_BUSY
+            return Found(code, request.queue_offset, elsewhere, is_sent_back=True)
         filter_ = self._admit(pull)
         if isinstance(filter_, Refused):
             return Found(filter_.code, request.queue_offset, filter_.remark)
-        place = (request.consumer_group, request.topic, request.queue_id)
         # Before a reset is taken: behind it, the commit of a client that does not know of it would undo it.
         if pull.filter is None and request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
             self._offsets.commit(*place, request.commit_offset)
@@ -182,13 +200,25 @@ class Pulls:
                 found = Found(ClientResult.SYSTEM_ERROR, pull.offset, self._unseen())
         if found.damage:
             self._tell_damage(found.damage)
+        if found.code == ClientResult.PULL_OFFSET_MOVED and not standing.is_master:
+            # Perhaps confirmed there, and not yet here: this replica hears of it a moment later.
+            found.code, found.next_offset = ClientResult.PULL_RETRY_IMMEDIATELY, request.queue_offset
+            found.is_sent_back = True
         return found
 
+    def _why_elsewhere(self, group: str, topic: str, queue_id: int) -> str:
+        """Why this replica, which is not the master, gives the group nothing; empty: it gives."""
+        if not self._at.standing.gives_as_slave:
+            replica = (
+                f"this replica of {self._at.standing.broker_name} is not its master, nor one that may be read from"
+            )
+            return f"{replica}; pull from the master"
+        # Here it would never hear of it, and what it commits counts for nothing until then.
+        is_reset = self._offsets.awaits_reset(group, topic, queue_id)
+        return "the offset of the group was reset; the master tells where to" if is_reset else ""
+
     def _admit(self, pull: WaitingPull) -> Filter | Refused:
-        request, standing = pull.request, self._at.standing
-        if not standing.serves_reads:
-            replica = f"this replica of {standing.broker_name} is not its master, nor one that may be read from"
-            return Refused(ClientResult.SYSTEM_BUSY, f"{replica}; pull from the master")
+        request = pull.request
         unread_bytes = pull.connection.unread_bytes
         # Answered on and on, a client with a backlog would lose its link at 64 MiB, and pull the same again, for ever.
         if unread_bytes > UNREAD_BYTES_MAX:
@@ -228,8 +258,7 @@ class Pulls:
             return Found(ClientResult.SYSTEM_ERROR, pull.offset, _unreadable(error))
 
     def _answer(self, pull: WaitingPull, found: Found) -> None:
-        if found.code == ClientResult.PULL_OFFSET_MOVED and not self._at.standing.is_master:
-            found.code, found.next_offset = ClientResult.PULL_RETRY_IMMEDIATELY, pull.request.queue_offset
+        wished = self._subscriptions.slow_reader(pull.request.consumer_group) if found.is_far else 0
         data = pull_answer(
             pull.opaque,
             pull.form,
@@ -237,6 +266,7 @@ class Pulls:
             next_offset=found.next_offset,
             min_offset=found.min_offset,
             max_offset=found.max_offset,
+            reader=self._at.standing.next_reader(wished, is_far=found.is_far),
             remark=found.remark,
             records=found.records,
         )

@@ -58,6 +58,10 @@ class Found(msgspec.Struct, gc=False):
     remark: str = ""
     min_offset: int = 0
     max_offset: int = 0
+    is_far: bool = False
+    """Whether it is not in memory."""
+    is_sent_back: bool = False
+    """Whether it is the master's to answer."""
     damage: str = ""
     """Why the queue is not read behind ``next_offset``; empty: it is sound, as far as was read."""
     records: list[memoryview] = []
@@ -118,19 +122,18 @@ class QueueReader:
     def _gather(self, found: Found, filter_: Filter, messages_max: int, near_bytes: int) -> None:
         """Fill ``records`` and move ``next_offset`` on. Raises ``QueueDamaged``, ``OSError``."""
         codes, passes, views = filter_.codes, filter_.passes, found.records
-        room_bytes, passed_by, is_limited = BYTES_MAX, 0, False
-        for unit in UNIT.iter_unpack(
-            self._units(found.next_offset, messages_max if codes is None and passes is None else UNITS_MAX)
-        ):
-            place, size, code = unit
+        room_bytes, passed_by = BYTES_MAX, 0
+        units = self._units(found.next_offset, messages_max if codes is None and passes is None else UNITS_MAX)
+        # By the first of them: the others are nearer.
+        found.is_far = self._records.confirm_offset - UNIT.unpack_from(units)[0] > near_bytes
+        if found.is_far:
+            room_bytes, messages_max = FAR_BYTES_MAX, min(messages_max, FAR_MESSAGES_MAX)
+        for unit in UNIT.iter_unpack(units):
+            _, size, code = unit
             if codes is None or code in codes:
                 # The first one is always taken: a record that is larger than the limit would end its queue.
                 if views and (len(views) >= messages_max or size > room_bytes):
                     return
-                if not is_limited:
-                    is_limited = True
-                    if self._records.confirm_offset - place > near_bytes:
-                        room_bytes, messages_max = FAR_BYTES_MAX, min(messages_max, FAR_MESSAGES_MAX)
                 record = self._record(found.next_offset, unit)
                 if record is not None and (passes is None or passes(record[1])):
                     views.append(record[0])

@@ -21,6 +21,7 @@ from rollcall_ha.broker.consuming.offsets import Offsets
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
+from rollcall_ha.broker.consuming.reads_core import Place, gives_as_slave, next_reader
 from rollcall_ha.broker.consuming.send_back import SendBack
 from rollcall_ha.broker.consuming.tools import About, Tools
 from rollcall_ha.broker.consuming.topics import Topics
@@ -33,6 +34,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.topics import data_version
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.node.remoting.connection import RemotingConnection
 
 TICK_MS: Final = 1_000
@@ -43,8 +45,11 @@ NEAR_BYTES: Final = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2
 class GateStanding:
     """The standing that the gate of sends says; implements ``ports.Standing``."""
 
-    def __init__(self, gate: Gate, set_key: SetKey) -> None:
+    def __init__(self, gate: Gate, set_key: SetKey, place: Callable[[], Place]) -> None:
+        self.slave_reads = False
+        """Live (docs/settings.md)."""
         self._gate = gate
+        self._place = place
         self.broker_name = str(set_key.name)
         self.cluster = str(set_key.cluster)
 
@@ -58,8 +63,21 @@ class GateStanding:
 
     @property
     def serves_reads(self) -> bool:
-        """A master that hands over still has all that is confirmed, and there is no other yet. Slaves serve none."""
+        """A master that hands over still has all that is confirmed, and there is no other yet."""
         return self._gate.state.is_serving or self._gate.state.is_draining
+
+    @property
+    def gives_as_slave(self) -> bool:
+        return gives_as_slave(self._place(), is_on=self.slave_reads)
+
+    @property
+    def knows_master(self) -> bool:
+        return bool(self._gate.state.master_address)
+
+    def next_reader(self, wished: int, *, is_far: bool) -> int:
+        state = self._gate.state
+        in_sync = state.in_sync if state.is_serving else ()
+        return next_reader(self._place(), in_sync, is_on=self.slave_reads, is_far=is_far, wished=wished)
 
 
 class ConsumerRoom:
@@ -170,6 +188,11 @@ class ConsumerRoom:
     def retry_times_max(self, group: str) -> int:
         """How often a group is given a message again that it refuses, unless it says a number."""
         return self._settings.of(group).retry_max_times
+
+    def set_by(self, settings: Settings) -> None:
+        """The controllers' settings are in force."""
+        self.topics.creates = settings.value("auto_create_topics") == 1
+        self.standing.slave_reads = settings.value("slave_reads") == 1
 
     def start(self) -> None:
         """The clock of what expires."""

@@ -53,6 +53,8 @@ class WaitingPull(msgspec.Struct, eq=False):
     """None: it was not admitted yet."""
     step: int = 0
     """When its wait is over, on the loop's clock, in steps."""
+    is_sent_back: bool = False
+    """It waits only so that its client does not come back at once."""
     is_over: bool = False
 
 

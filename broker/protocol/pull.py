@@ -96,11 +96,12 @@ def pull_answer(
     next_offset: int,
     min_offset: int = 0,
     max_offset: int = 0,
+    reader: int = 0,
     remark: str = "",
     records: Sequence[memoryview] = (),
 ) -> bytes:
-    """The frame that answers one pull; it names the master, 0, for the next one."""
-    values = (0, max_offset, min_offset, next_offset, 0, 0)
+    """The frame that answers one pull; ``reader``: the broker id for the next one, 0 is the master."""
+    values = (0, max_offset, min_offset, next_offset, reader, 0)
     if form is HeaderForm.JSON:
         said = b'"remark":%b,' % _quote(remark) if remark else b""
         header = _ANSWER % (code, *values, opaque, said)

@@ -37,6 +37,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Settings: {
         "ack_timeout_ms": 2,
         "auto_create_topics": 2,
+        "slave_reads": 2,
         "retention_hours": 2,
         "sends_refused_percent": 2,
         "retention_forced_percent": 2,

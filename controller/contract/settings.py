@@ -297,6 +297,17 @@ class Settings(Value, rename=None):
             unset=1,
         ),
     ] = UNSET
+    slave_reads: Annotated[
+        int | UnsetType,
+        Key(
+            meaning="1: slaves in the SyncStateSet give messages, too; masters send readers far behind to them.",
+            unit="(1 on, 0 off)",
+            least=0,
+            most=1,
+            rocketmq="slaveReadEnable",
+            read_by="brokers",
+        ),
+    ] = UNSET
 
     def value(self, name: str) -> int:
         """The value of a key that is in force."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_reads import ConsumerLink, Pulled
 from tests.support.fleet_story import counted, heal, judge, load, only_set, wait_row
 from tests.support.fleet_trials import kill_master
@@ -99,14 +101,41 @@ def test_everything_is_there_again_after_a_restart_of_all(fleet: Fleet) -> None:
             assert len(records) == end
 
 
-def test_a_slave_gives_nothing_away(fleet: Fleet) -> None:
-    """As RocketMQ's by default: code 2."""
+def give_by_slaves(fleet: Fleet, value: int) -> None:
+    """Set ``slave_reads``, and wait until the leader has heard of it from every broker."""
+    fleet.client().order(ChangeSettings(values={"slave_reads": value}))
+    wait_until(lambda: fleet.client().settings().brokers_behind == (), deadline_s=30, what="brokers to take it")
+
+
+def test_a_slave_gives_what_is_confirmed_while_nobody_can_elect_a_master_and_nothing_unless_it_is_told_to(
+    fleet: Fleet,
+) -> None:
+    """A reader goes on at a slave over the death of the master; what it read is what the next master has."""
     key = only_set(fleet)
     heal(fleet)
-    master = fleet.master(key)
-    slave = next(name for name in fleet.brokers if name != master)
-    with ConsumerLink(fleet, slave) as link:
-        assert link.pull(TOPIC, 0, 0).code == 2
+    with load(fleet) as work:
+        master = fleet.master(key)
+        slave = next(name for name in fleet.brokers if name != master)
+        with ConsumerLink(fleet, slave) as link:
+            sent_back = link.pull(TOPIC, 0, 0)
+            assert (sent_back.code, sent_back.next_offset, sent_back.reader) == (20, 0, 0)
+            give_by_slaves(fleet, 1)
+            work.wait_more()
+            first, end = follow(link, 0, 0)
+            for name in fleet.controllers:
+                fleet.kill(name)
+            fleet.kill(master)
+            rest, after = follow(link, 0, end)
+            assert link.ask_committed(TOPIC, 0).code == 2, "offsets are the master's"
+            assert link.pull(TOPIC, 0, after + 1_000, wait_ms=500).code == 19, "it moves nobody"
+    heal(fleet)
+    with ConsumerLink(fleet, fleet.master(key)) as link:
+        there, _ = follow(link, 0, 0)
+    seen = first + rest
+    counted(at_slave=len(seen), with_a_dead_master=len(rest))
+    assert there[: len(seen)] == seen
+    assert [offset for offset, _body in seen] == list(range(after))
+    give_by_slaves(fleet, 0)
 
 
 def test_delayed_messages_are_delivered_once_over_the_death_of_their_master(fleet: Fleet) -> None:

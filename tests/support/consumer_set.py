@@ -194,6 +194,12 @@ class Member:
     def serves_reads(self) -> bool:
         return self.is_master
 
+    gives_as_slave = False
+    knows_master = True
+
+    def next_reader(self, wished: int, *, is_far: bool) -> int:
+        raise AssertionError("nobody pulls here")
+
     @property
     def min_offset(self) -> int:
         return self.log.min_offset

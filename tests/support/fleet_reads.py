@@ -31,6 +31,8 @@ class Pulled(NamedTuple):
     remark: str
     refusals: list[tuple[int, int]]
     """Of each record, its place in the log, and how often it was refused."""
+    reader: int
+    """The broker id that is named for the next pull."""
 
 
 class ConsumerLink:
@@ -91,7 +93,8 @@ class ConsumerLink:
         found = [(record.queue_offset, bytes(record.body)) for record in records]
         refusals = [(int(record.physical_offset), record.reconsume_times) for record in records]
         next_offset, max_offset = int(told["nextBeginOffset"]), int(told["maxOffset"])
-        return Pulled(answer.code, next_offset, max_offset, found, answer.remark or "", refusals)
+        reader = int(told["suggestWhichBrokerId"])
+        return Pulled(answer.code, next_offset, max_offset, found, answer.remark or "", refusals, reader)
 
     def pull_one(self, topic: str, queue_id: int, offset: int) -> Pulled:
         """The record at ``offset``, which is not there yet."""
@@ -119,12 +122,15 @@ class ConsumerLink:
             commitOffset=offset,
         )  # fmt: skip
 
-    def committed(self, topic: str, queue_id: int) -> int | None:
-        """None: code 22, nobody has committed."""
-        answer = self.ask(
+    def ask_committed(self, topic: str, queue_id: int) -> Frame:
+        return self.ask(
             ClientCode.QUERY_CONSUMER_OFFSET, consumerGroup=self.group, topic=topic, queueId=queue_id,
             setZeroIfNotFound="false",
         )  # fmt: skip
+
+    def committed(self, topic: str, queue_id: int) -> int | None:
+        """None: code 22, nobody has committed."""
+        answer = self.ask_committed(topic, queue_id)
         if answer.code == 22:
             return None
         assert answer.code == 0, answer

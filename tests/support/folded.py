@@ -150,6 +150,15 @@ class FoldedStanding(msgspec.Struct):
     broker_name: str = "broker-a"
     master_epoch: MasterEpoch = MasterEpoch(1)
     serves_reads: bool = True
+    gives_as_slave: bool = False
+    knows_master: bool = True
+    far_reader: int = 0
+    wished: int | None = None
+    """By the group that was asked about last."""
+
+    def next_reader(self, wished: int, *, is_far: bool) -> int:
+        self.wished = wished
+        return self.far_reader if is_far else 0
 
 
 class FoldedLink:

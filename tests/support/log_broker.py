@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.broker.consuming.reads_core import Place
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
 from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
@@ -68,7 +69,7 @@ class LogBroker:
             log=self.log,
             folds=self.folds,
             appender=OwnSends(self.put, host=STORE_HOST, now_ms=self._now_ms),
-            standing=GateStanding(self.gate, self.probe.set_key),
+            standing=GateStanding(self.gate, self.probe.set_key, Place),
             about=About(
                 config={},
                 disk_share=lambda: None,

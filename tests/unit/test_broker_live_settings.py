@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.room import ConsumerRoom
 from rollcall_ha.broker.core.session import Beat, SessionMachine, SessionState
 from rollcall_ha.broker.core.write_watch import WriteWatch
 from rollcall_ha.broker.following import Following
@@ -166,11 +167,13 @@ def test_a_replica_hands_the_settings_of_sends_to_its_put_path_and_its_topics() 
     """Told by controllers that do not know the key, it goes by the default."""
     put, topics = SimpleNamespace(ack_timeout_ms=0), SimpleNamespace(creates=None)
     parts = {name: Mock() for name in ("machine", "session", "ends", "writes")}
-    replica = cast("Replica", SimpleNamespace(put=put, consuming=SimpleNamespace(topics=topics), _reign=None, **parts))
-    other = replace(TOLD.settings, ack_timeout_ms=3_000, auto_create_topics=0)
-    for settings, taken in ((other, (3_000, False)), (TOLD.settings, (5_000, True))):
+    room = SimpleNamespace(topics=topics, standing=SimpleNamespace(slave_reads=None))
+    room.set_by = lambda settings: ConsumerRoom.set_by(cast("ConsumerRoom", room), settings)
+    replica = cast("Replica", SimpleNamespace(put=put, consuming=room, _reign=None, **parts))
+    other = replace(TOLD.settings, ack_timeout_ms=3_000, auto_create_topics=0, slave_reads=1)
+    for settings, taken in ((other, (3_000, False, True)), (TOLD.settings, (5_000, True, False))):
         Replica._retimed(replica, FILE, settings)
-        assert (put.ack_timeout_ms, topics.creates) == taken
+        assert (put.ack_timeout_ms, topics.creates, room.standing.slave_reads) == taken
 
 
 def test_a_stop_of_writes_is_told_by_the_new_limit() -> None:

@@ -68,6 +68,9 @@ class Broker:
     def refusal_of(self, group: str) -> Refused | None:
         return self.refused.get(group)
 
+    def slow_reader(self, group: str) -> int:
+        return len(group)
+
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:
         refused = Refused(ClientResult.SUBSCRIPTION_NOT_EXIST, f"group {group} is not here ({sub_version})")
         return self.filters.get((group, topic), refused)
@@ -75,6 +78,9 @@ class Broker:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if not self.resets:
             self.commits.append((group, topic, queue_id, offset))
+
+    def awaits_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self.resets)
 
     def take_reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         return self.resets.pop() if self.resets else None
@@ -279,22 +285,103 @@ def test_a_pull_that_does_not_wait_finds_what_was_confirmed_a_moment_ago() -> No
     assert place(broker.pulled(2))[0] == ClientResult.SYSTEM_BUSY, "not that there is nothing"
 
 
-def test_a_slave_serves_only_if_it_may_and_moves_nobody() -> None:
-    broker = Broker(a_log(b"one", first=10))
-    broker.standing.is_master = False
+def reader(frame: Frame) -> str:
+    """The replica that is named for the next pull."""
+    return (frame.ext_fields or {})["suggestWhichBrokerId"]
+
+
+def a_slave(*, first: int = 0, gives: bool = True) -> Broker:
+    broker = Broker(a_log(b"one", first=first))
+    broker.standing.serves_reads = broker.standing.is_master = False
+    broker.standing.gives_as_slave = gives
+    return broker
+
+
+def test_a_slave_gives_only_if_it_may_and_moves_nobody() -> None:
+    broker = a_slave(first=10)
 
     assert bodies(broker.pulled(10)) == [b"one"]
     for offset in (3, 99):
         found = broker.pulled(offset)
         assert place(found) == (ClientResult.PULL_RETRY_IMMEDIATELY, offset, 10, 11)
-        assert (found.ext_fields or {})["suggestWhichBrokerId"] == "0"
-    broker.standing.serves_reads = False
+        assert reader(found) == "0"
+    broker.standing.gives_as_slave = False
     refused = broker.pulled(10)
-    assert place(refused) == (ClientResult.SYSTEM_BUSY, 10, 0, 0)
+    assert (place(refused), reader(refused)) == ((ClientResult.PULL_RETRY_IMMEDIATELY, 10, 0, 0), "0")
     assert (
         refused.remark
         == "this replica of broker-a is not its master, nor one that may be read from; pull from the master"
     )
+    broker.standing.knows_master = False
+    assert place(broker.pulled(10)) == (ClientResult.SYSTEM_BUSY, 10, 0, 0), "a tool would ask on and on"
+
+
+def test_a_reader_whose_slave_gives_no_more_would_have_asked_it_for_ever() -> None:
+    """
+    Clients in Java and Go heed the named replica behind 0, 19, 20 and 21 only: sent away by 2, they came back; by 20 at
+    once, those whose route has no master would come back ten thousand times a second.
+    """
+
+    async def story(_: SimLoop) -> None:
+        broker = a_slave(gives=False)
+        assert broker.pull(0, HOLD) is None
+        await asyncio.sleep(0.9)
+        broker.log.grow(b"two")
+        await asyncio.sleep(0.09)
+        assert broker.link.frames == []
+        await asyncio.sleep(0.03)
+        assert (place(broker.link.last)[:2], reader(broker.link.last)) == ((ClientResult.PULL_NOT_FOUND, 0), "0")
+
+    play(story)
+
+
+def test_a_pull_that_waits_to_be_sent_back_is_answered_when_its_replica_gives_after_all() -> None:
+    async def story(_: SimLoop) -> None:
+        broker = a_slave(gives=False)
+        assert broker.pull(0, HOLD) is None
+        broker.standing.gives_as_slave = True
+        broker.pulls.waiting.wake_all()
+        await asyncio.sleep(0.001)
+        assert bodies(broker.link.last) == [b"one"]
+
+    play(story)
+
+
+def test_a_reader_that_is_ahead_of_its_slave_has_its_message_when_the_slave_has_it() -> None:
+    """What the master has confirmed, a slave hears of a moment later."""
+
+    async def story(_: SimLoop) -> None:
+        broker = a_slave()
+        assert broker.pull(2, HOLD) is None
+        broker.log.grow(b"two")
+        await asyncio.sleep(0.001)
+        assert broker.link.frames == []
+        broker.log.grow(b"three")
+        await asyncio.sleep(0.001)
+        assert bodies(broker.link.last) == [b"three"]
+
+    play(story)
+
+
+def test_a_group_whose_reset_waits_is_sent_to_the_master() -> None:
+    """A slave tells none: its reader would go on where it was, and its commits count for nothing, for ever."""
+    broker = a_slave()
+    broker.resets.append(7)
+    found = broker.pulled(0, NOW | FLAG_COMMIT, commitOffset=3)
+
+    assert (place(found)[:2], reader(found)) == ((ClientResult.PULL_RETRY_IMMEDIATELY, 0), "0")
+    assert "was reset" in (found.remark or "")
+    assert (broker.resets, broker.commits) == ([7], []), "it still waits"
+
+
+def test_only_a_reader_far_behind_is_sent_to_a_slave() -> None:
+    """By the first message of its answer; ``near_bytes`` is 1,000 here."""
+    broker = Broker(a_log(*[b"x" * 300] * 8))
+    broker.standing.far_reader = 2
+
+    assert (reader(broker.pulled(0)), broker.standing.wished) == ("2", 1)
+    assert reader(broker.pulled(0, subscription="none")) == "2", "what does not pass is read from there, too"
+    assert reader(broker.pulled(6)) == reader(broker.pulled(8)) == reader(broker.pulled(99)) == "0"
 
 
 def test_a_client_with_a_backlog_is_told_to_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,7 +567,7 @@ def test_a_replica_that_may_not_be_read_from_any_more_tells_those_that_wait() ->
         broker.standing.serves_reads = broker.standing.is_master = False
         broker.pulls.waiting.wake_all()
         await asyncio.sleep(0.001)
-        assert place(broker.link.last) == (ClientResult.SYSTEM_BUSY, 1, 0, 0)
+        assert place(broker.link.last) == (ClientResult.PULL_RETRY_IMMEDIATELY, 1, 0, 0)
 
     play(story)
 
