@@ -46,6 +46,7 @@ _TOPICS = "TOPIC=topic SET=set_key >QUEUES=read_queues PERMISSION=permission"
 _GROUPS = "GROUP=group SET=set_key >MEMBERS=members >TOPICS=topics >LAG=lag >STUCK=stuck_queues"
 _ENDS = "SET=set_key >QUEUE=queue_id >MIN=min_offset >MAX=max_offset"
 _MEMBERS = "MEMBER=client_id SET=set_key ADDRESS=address >QUEUES=queues >LAG=lag >STUCK=stuck_queues"
+_SETTINGS = "SET=set_key >RETRIES=retries_max CONSUMES=may_consume BROADCASTS=may_broadcast ORDERED=is_ordered"
 _QUEUES = f"TOPIC=topic {_ENDS} >OFFSET=offset >LAG=lag >STILL=still_ms STUCK=is_stuck HOLDER=holder"
 
 
@@ -112,7 +113,8 @@ def show_group(
         stuck = dict.fromkeys(one.holder or "nobody" for one in found.queues if one.is_stuck)
         lag = output.number(sum(one.lag for one in found.groups))
         verdict = f"{name}: {lag} messages behind, {len({one.client_id for one in found.members})} members"
-        parts = (_table(_MEMBERS, found.members), _table(_QUEUES, found.queues))
+        tables = ((_MEMBERS, found.members), (_QUEUES, found.queues), (_SETTINGS, found.settings))
+        parts = (_table(columns, rows) for columns, rows in tables)
         return _report(found, verdict, (name,), *parts, stuck=", ".join(list(stuck)[:5]))
 
     show(fetch, form, watch)
@@ -153,6 +155,33 @@ def change_topic(name: NameArgument, *, order: OperatorOptions, wanted: TopicOpt
 def delete_topic(name: NameArgument, *, order: OperatorOptions, of_sets: SetsOption = None) -> None:
     """Delete a topic. Its messages stay until their age; an order alone makes it again."""
     _give(told.DeleteTopic(topic=name), order, of_sets, f"topic {name} is deleted", f"Delete topic {name}?")
+
+
+class GroupOptions(Frozen):
+    """What a group may be told to have."""
+
+    retries: Annotated[int | None, typer.Option(min=0, help="Refused once more, a message is a dead letter.")] = None
+    consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="Whether it gets messages.")] = None
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether each member may read all.")
+    ] = None
+    ordered: Annotated[bool | None, typer.Option("--ordered/--no-ordered", help="Kept for RocketMQ's clients.")] = None
+    of_sets: SetsOption = None
+
+
+@groups.command("change")
+@takes_order(yes=False, repeats=False)
+@takes("wanted", GroupOptions)
+def change_group(name: NameArgument, *, order: OperatorOptions, wanted: GroupOptions) -> None:
+    """Change a group's settings. What is not named stays."""
+    asked = told.ChangeGroup(
+        group=name,
+        retries_max=wanted.retries,
+        may_consume=wanted.consume,
+        may_broadcast=wanted.broadcast,
+        is_ordered=wanted.ordered,
+    )
+    _give(asked, order, wanted.of_sets, f"group {name} is changed")
 
 
 @groups.command("reset")

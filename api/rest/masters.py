@@ -203,6 +203,11 @@ async def _step(link: RemotingConnection, asked: told.BrokerOrder) -> _Step:
                     raise
                 config = {}
             return _topic_step(asked, config)
+        case told.ChangeGroup():
+            # Settings of a group that is not there are told, too: the defaults.
+            await _look(link, told.GroupAnswer, {"group": asked.group})
+            found = await _request(link, ClientCode.GET_GROUP_CONFIG, {"group": asked.group})
+            return _group_step(asked, _decode_config(found))
         case told.DeleteGroup():
             fields: dict[str, object] = {"group": asked.group}
             code, more = ClientCode.DELETE_GROUP, {"cleanOffset": str(not asked.keeps_offsets).lower()}
@@ -214,6 +219,25 @@ async def _step(link: RemotingConnection, asked: told.BrokerOrder) -> _Step:
     (group,) = (await _look(link, told.GroupAnswer, fields)).groups
     reason = f"{group.members} members, {group.lag} messages were behind"
     return Outcome.WOULD, reason, (code, fields | more | {"groupName": asked.group}, b"")
+
+
+def _group_step(asked: told.ChangeGroup, config: dict[str, Any]) -> _Step:
+    wanted = {
+        "retryMaxTimes": asked.retries_max,
+        "consumeEnable": asked.may_consume,
+        "consumeBroadcastEnable": asked.may_broadcast,
+        "consumeMessageOrderly": asked.is_ordered,
+    }
+    changed = {name: value for name, value in wanted.items() if value is not None}
+    was = ", ".join(f"{name} {msgspec.json.encode(config[name]).decode()}" for name in wanted)
+    if changed.items() <= config.items():
+        return Outcome.UNCHANGED, was, None
+    # An order says all settings: one without those that stay would take them back to their defaults.
+    return (
+        Outcome.WOULD,
+        f"before: {was}",
+        (ClientCode.UPDATE_AND_CREATE_GROUP, {}, msgspec.json.encode(config | changed)),
+    )
 
 
 def _topic_step(asked: told.CreateTopic | told.ChangeTopic | told.DeleteTopic, config: Mapping[str, Any]) -> _Step:

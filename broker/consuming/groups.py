@@ -47,6 +47,7 @@ from rollcall_ha.broker.protocol.consumers import (
     subscription_table,
 )
 from rollcall_ha.broker.protocol.pull import Refused
+from rollcall_ha.broker.protocol.topics import GroupRow
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, LANGUAGES
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
@@ -237,8 +238,12 @@ class Groups:
         if row.consume_enable and self.facts(group).message_model != BROADCASTING:
             return None
         what = "consumeBroadcastEnable" if row.consume_enable else "consumeEnable"
-        remark = f"group {group[:255]} may not consume: {what} is false; mqadmin updateSubGroup changes it"
+        remark = f"group {group[:255]} may not consume: {what} is false; rollcall groups change sets it"
         return Refused(ClientResult.NO_PERMISSION, remark)
+
+    def settings_of(self, group: str) -> GroupRow:
+        """Those that count."""
+        return self._settings.of(group)
 
     def slow_reader(self, group: str) -> int:
         """As ``pulls.Subscriptions`` says."""

@@ -287,7 +287,21 @@ class Lags:
             found.add(row)
         line = self._line(group, self.sums.get(group, found) if left_off else found)
         return told.GroupAnswer(
-            read=self._read(left_off), groups=(line,), members=self._members(group, rows), queues=tuple(rows)
+            read=self._read(left_off),
+            groups=(line,),
+            members=self._members(group, rows),
+            queues=tuple(rows),
+            settings=(self._settings(group),),
+        )
+
+    def _settings(self, group: str) -> told.GroupSettings:
+        row = self._groups.settings_of(group)
+        return told.GroupSettings(
+            set_key=self._set_key,
+            retries_max=row.retry_max_times,
+            may_consume=row.consume_enable,
+            may_broadcast=row.consume_broadcast_enable,
+            is_ordered=row.consume_message_orderly,
         )
 
     def _members(self, group: str, rows: Sequence[GroupQueue]) -> tuple[told.GroupMember, ...]:

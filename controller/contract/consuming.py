@@ -138,12 +138,26 @@ class TopicAnswer(Joined, kw_only=True):
     """Groups that read it, with their lag in this topic, as old as a sweep."""
 
 
+class GroupSettings(Value):
+    """What the brokers of one set keep of a group by order; RocketMQ's defaults without one."""
+
+    set_key: SetKey
+    retries_max: int
+    """A message that is refused once more is a dead letter, unless its client says another number."""
+    may_consume: bool
+    may_broadcast: bool
+    is_ordered: bool
+    """Kept for clients; brokers do not heed it."""
+
+
 class GroupAnswer(Joined, kw_only=True):
     """One group; without rows where no set that answered has it."""
 
     groups: tuple[GroupLine, ...]
     members: tuple[GroupMember, ...]
     queues: tuple[GroupQueue, ...]
+    settings: tuple[GroupSettings, ...] = ()
+    """Not of brokers that are older than this field."""
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
@@ -210,6 +224,16 @@ class ChangeTopic(BrokerOrder, kw_only=True):
 
 class DeleteTopic(BrokerOrder, kw_only=True):
     topic: str
+
+
+class ChangeGroup(BrokerOrder, kw_only=True):
+    """What is None stays; as of ``GroupSettings``."""
+
+    group: str
+    retries_max: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] | None = None
+    may_consume: bool | None = None
+    may_broadcast: bool | None = None
+    is_ordered: bool | None = None
 
 
 class DeleteGroup(BrokerOrder, kw_only=True):

@@ -12,6 +12,7 @@ from rollcall_ha.cli.main import app
 from rollcall_ha.controller.contract.consuming import (
     BrokerOrder,
     BrokersAnswer,
+    ChangeGroup,
     ChangeTopic,
     CreateTopic,
     DeleteGroup,
@@ -21,6 +22,7 @@ from rollcall_ha.controller.contract.consuming import (
     GroupMember,
     GroupPage,
     GroupQueue,
+    GroupSettings,
     Joined,
     Outcome,
     Permission,
@@ -106,7 +108,8 @@ class Asked:
         member = GroupMember(client_id="c1", set_key=A, address="10.0.0.1:1", queues=1, lag=1_100, stuck_queues=1)
         queues = (queue(0, 100, "c1", 61_000, is_stuck=True), queue(1, 1_200, "c1", None), queue(2, None, "", None))
         lines = (group_line(name, A, 1_100, 1),)
-        return GroupAnswer(read=self.read, groups=lines, members=(member,), queues=queues)
+        kept = GroupSettings(set_key=A, retries_max=5, may_consume=True, may_broadcast=False, is_ordered=False)
+        return GroupAnswer(read=self.read, groups=lines, members=(member,), queues=queues, settings=(kept,))
 
     def order(self, asked: BrokerOrder) -> BrokersAnswer:
         self.orders.append(asked)
@@ -178,6 +181,8 @@ def test_a_group_is_shown_with_who_is_stuck(monkeypatch: pytest.MonkeyPatch) -> 
         "T c/a 0 0 1,200 100 1,100 1 min yes c1",
         "T c/a 1 0 1,200 1,200 0 - no c1",
         "T c/a 2 0 1,200 - - - no -",
+        "SET RETRIES CONSUMES BROADCASTS ORDERED",
+        "c/a 5 yes no no",
     ]
     document = json.loads(run(monkeypatch, Asked(), "groups", "show", "late", "-o", "json")[1])
     assert (document["groups"][0]["lag"], document["queues"][0]["isStuck"]) == (1_100, True)
@@ -201,6 +206,11 @@ def test_a_set_that_does_not_answer_is_named_and_all_of_them_are_a_failure(monke
         ("topics create T --queues 4", CreateTopic(topic="T", queues=4)),
         ("topics change T --permission read", ChangeTopic(topic="T", permission=Permission.READ)),
         ("topics delete T --yes --set c/a --reason r", DeleteTopic(topic="T", sets=(A,), reason="r")),
+        (
+            "groups change g --retries 3 --no-consume --ordered",
+            ChangeGroup(group="g", retries_max=3, may_consume=False, is_ordered=True),
+        ),
+        ("groups change g --broadcast --set c/a", ChangeGroup(group="g", may_broadcast=True, sets=(A,))),
         ("groups delete g --yes --keep-offsets", DeleteGroup(group="g", keeps_offsets=True)),
         ("groups reset g T --to first --yes", ResetGroup(group="g", topic="T", to_ms=0)),
         ("groups reset g T --to last --yes", ResetGroup(group="g", topic="T", to_ms=-1)),

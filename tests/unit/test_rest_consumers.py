@@ -141,6 +141,31 @@ async def test_a_group_is_told_reset_and_deleted_by_rest(leader: Controller) -> 
 
 
 @played_led()
+async def test_a_group_s_settings_are_told_and_changed_by_rest(leader: Controller) -> None:
+    """What is not named stays, what RocketMQ's tools have set included; a group that is not there gets none."""
+    async with serving(leader) as port:
+        before = "retryMaxTimes 16, consumeEnable true, consumeBroadcastEnable true, consumeMessageOrderly false"
+        row = {"groupName": "g", "retryQueueNums": 3}
+        assert port.small.client.ask(ClientCode.UPDATE_AND_CREATE_GROUP, row) is None
+        port.small.settle()
+        path = "/v1/groups/g/change"
+        assert await order(leader, path, retriesMax=5, dryRun=True) == [("would-do", f"before: {before}")]
+        assert await order(leader, path, retriesMax=16, mayConsume=True) == [("unchanged", before)]
+        assert await order(leader, path, retriesMax=5, mayConsume=False) == [("done", f"before: {before}")]
+        (told,) = (await get(leader, "/v1/groups/g"))["settings"]
+        assert told.pop("setKey") == {"cluster": "c", "name": "a"}
+        assert told == {"retriesMax": 5, "mayConsume": False, "mayBroadcast": True, "isOrdered": False}
+        assert port.small.master.settings.of("g").retry_queue_nums == 3
+        assert [one for one, _ in await order(leader, path, isOrdered=True, mayBroadcast=False)] == ["done"]
+        (told,) = (await get(leader, "/v1/groups/g"))["settings"]
+        assert (told["retriesMax"], told["isOrdered"], told["mayBroadcast"]) == (5, True, False)
+        assert [one for one, _ in await order(leader, "/v1/groups/typo/change", retriesMax=1)] == ["absent"]
+        assert "typo" not in port.small.master.consumers.known.groups
+        wrong = await leader.http.post(path, json={"retriesMax": -1})
+        assert wrong.status_code == 422
+
+
+@played_led()
 async def test_a_set_that_does_not_answer_is_named_beside_those_that_do(leader: Controller) -> None:
     async with serving(leader):
         await make_set(leader, "c", "b", "127.0.0.1:9")
