@@ -1,8 +1,9 @@
 """
-What this broker tells the controllers' name services: that it is there, and its topics.
+What this broker tells the controllers' name services: that it is there, and its topics; and what it asks them.
 
-Here: when they are told, the links to them. Not here: what they answer (``api.rocketmq.names``), the topics
-(``broker.consuming.topics``), the session with the leading controller (``broker.session``).
+Here: when they are told, the links to them, routes over all sets. Not here: what they answer
+(``api.rocketmq.names``), the topics (``broker.consuming.topics``), the session with the leading controller
+(``broker.session``).
 
 Rule 1: every controller is told, on a link of its own, as RocketMQ's brokers tell name servers (103): each answers
 routes by itself, also while nobody leads.
@@ -26,6 +27,8 @@ import msgspec
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.consuming.topics import TopicList, Topics
 from rollcall_ha.broker.handlers.ports import Gate
+from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.routes import RouteError, decode_topic_route
 from rollcall_ha.broker.protocol.topics import data_version, topic_table
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.node.certified import PeerKind
@@ -46,6 +49,8 @@ SELF_MADE_MS: Final = 2_000
 RENEW_MS: Final = 30_000
 RETRY_MS: Final = 3_000
 ANSWER_MS: Final = 3_000
+ROUTE_MS_MAX: Final = 500
+"""For the route of one topic: a client that waits for it asks again after 1 s."""
 CONTROLLERS_MAX: Final = 16
 _MASTER_ROLE: Final = 0
 _CRC_MASK: Final = 0x7FFFFFFF
@@ -67,11 +72,14 @@ class _Link(AskingOnly):
     """One controller's link, as far as its owner waits at it."""
 
     def __init__(self) -> None:
+        self.connection: RemotingConnection | None = None
+        """None: it is not up."""
         self.news = asyncio.Event()
         """The table is another one, or the link is gone."""
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
         super().disconnected(connection, reason)
+        self.connection = None
         self.news.set()
 
 
@@ -115,6 +123,18 @@ class Names:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def read_queues(self, topic: str) -> Mapping[str, int] | None:
+        """How many queues of a topic each set has to read, by a controller's route; None: none tells it now."""
+        for connection in [each.connection for each in self._links.values() if each.connection is not None]:
+            with contextlib.suppress(RemotingError, RouteError):
+                fields = {"topic": topic}
+                answer = await connection.request(
+                    ClientCode.GET_ROUTE_BY_TOPIC, ext_fields=fields, timeout_ms=ROUTE_MS_MAX
+                )
+                if answer.code == SystemCode.SUCCESS:
+                    return decode_topic_route(answer.body).read_queues
+        return None
 
     # --- what is told ------------------------------------------------------------------------------------------------
 
@@ -196,6 +216,7 @@ class Names:
             shown = credentials.own.serial
         own = self._links[address] = _Link()
         link = await dial(address, own, timeout_ms=ANSWER_MS, limits=TOOL_LIMITS, expected=expected)
+        own.connection = link
         told: _Table | None = None
         try:
             # Its certificate was judged when it was dialled, and ours was the newest.

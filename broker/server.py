@@ -210,6 +210,7 @@ class Server:
                 credentials=credentials,
                 wall_ms=self._parts.wall_ms,
             )
+            replica.consuming.assignments.routes = names.read_queues
             names.start()
             stack.push_async_callback(names.stop)
         # Before it is registered: where no controller is up it would never be ready, and be killed and started again.

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from rollcall_ha.broker.consuming.assignments import Assignments
 from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.lag import Lags
@@ -130,6 +131,7 @@ class ConsumerRoom:
         folds.on_whole = self.pulls.waiting.wake_all
         self.lags = Lags(at, consumers, groups=groups, topics=topics)
         self.pulls.on_pull = self.lags.note_pull
+        self.assignments = Assignments(at, groups=groups, topics=topics, follow=consumers.follow)
         self._queries = Queries(folds.index, folds)
         self._tools = Tools(
             at,
@@ -150,6 +152,7 @@ class ConsumerRoom:
             self.pulls,
             self.offsets,
             self.groups,
+            self.assignments,
             self._queries,
             self.topics,
             self._settings,

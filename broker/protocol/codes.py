@@ -59,6 +59,8 @@ class ClientCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_GROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
     WATCH_ROUTE = 3191
     """
     Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait.

@@ -1,6 +1,6 @@
 """
 What consumers and RocketMQ's tools say of groups, offsets and locks (docs/wire.md, client codes): 14, 15, 34, 36, 41,
-42, 46, 203 and 222.
+42, 46, 203, 222, 400 and 401.
 
 Here: headers and bodies to values, answers to bytes. Not here: what is answered (``broker.consuming``).
 
@@ -174,6 +174,24 @@ class LockRequest(msgspec.Struct, rename="camel"):
     mq_set: Annotated[list[MessageQueue], msgspec.Meta(max_length=QUEUES_PER_REQUEST_MAX)]
 
 
+class AssignmentQuestion(msgspec.Struct, rename="camel"):
+    """Body of 400."""
+
+    client_id: Name
+    consumer_group: GroupName
+    topic: Name
+    strategy_name: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    message_model: Annotated[str, msgspec.Meta(max_length=64)] = "CLUSTERING"
+
+
+class RequestMode(msgspec.Struct, rename="camel"):
+    """Body of 401."""
+
+    consumer_group: GroupName
+    topic: Name
+    mode: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class _Members(msgspec.Struct, rename="camel"):
     """Body of the answer to 38."""
 
@@ -188,6 +206,8 @@ class _Locked(msgspec.Struct):
 
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 decode_check = msgspec.json.Decoder(Check).decode
+decode_assignment = msgspec.json.Decoder(AssignmentQuestion).decode
+decode_mode = msgspec.json.Decoder(RequestMode).decode
 decode_lock = msgspec.json.Decoder(LockRequest).decode
 _decode_members = msgspec.json.Decoder(_Members).decode
 _decode_locked = msgspec.json.Decoder(_Locked).decode

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.credentials import credentials_of
 from rollcall_ha.node.remoting.asking import BlockingLink
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from tests.support.fleet_reads import ConsumerLink
 from tests.support.fleet_story import counted, heal, only_set, running
 from tests.support.fleet_trials import kill_master
 
@@ -118,3 +120,24 @@ def test_a_controller_without_a_leader_answers_what_it_knew_last(fleet: Fleet) -
     # Told anew by the brokers, or read from its file: a controller that comes back answers, too.
     heal(fleet)
     wait_routed(fleet, (master, 6))
+
+
+def test_a_broker_shares_out_the_queues_that_the_controllers_route(fleet: Fleet) -> None:
+    """A slave, too: members hear of themselves at every broker."""
+    key = only_set(fleet)
+    heal(fleet)
+    master = fleet.master(key)
+    with asking(fleet, fleet.file.broker(master).listen) as admin:
+        assert admin.ask(CREATE, order(6)).code == 0
+    asked = {"clientId": "one", "consumerGroup": "readers", "topic": TOPIC, "strategyName": "AVG"}
+    for name in fleet.brokers:
+        with ConsumerLink(fleet, name) as link:
+            assert link.heartbeat(TOPIC).code == 0
+
+            def is_told(link: ConsumerLink = link) -> bool:
+                answer = link.ask(ClientCode.QUERY_ASSIGNMENT, json.dumps(asked).encode())
+                assert answer.code == 0, answer
+                told = json.loads(answer.body)["messageQueueAssignments"] or ()
+                return [one["messageQueue"]["queueId"] for one in told] == list(range(6))
+
+            wait_until(is_told, deadline_s=TOLD_S, what=f"{name} to share out six queues")

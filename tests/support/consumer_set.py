@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
+from rollcall_ha.broker.consuming.assignments import Assignments
 from rollcall_ha.broker.consuming.group_settings import GroupSettings
 from rollcall_ha.broker.consuming.groups import Groups
 from rollcall_ha.broker.consuming.lag import Lags
@@ -185,7 +186,9 @@ class Member:
         self.disk_share: float | None = None
         self.pulled = 0
         self.lags = Lags(at, self.consumers, groups=self.groups, topics=self.topics)
-        parts = (self.groups, self.offsets, self.topics, self.settings, self.tools, self.lags)
+        follow = self.consumers.follow
+        self.assignments = Assignments(at, groups=self.groups, topics=self.topics, follow=follow)
+        parts = (self.groups, self.assignments, self.offsets, self.topics, self.settings, self.tools, self.lags)
         self.responders: dict[int, Responder] = {
             code: answer for part in parts for code, answer in part.responders().items()
         }

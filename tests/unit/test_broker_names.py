@@ -323,3 +323,17 @@ def test_topics_of_javas_brokers_stay_when_a_table_lacks_them(is_whole: bool) ->
 
     assert (world.route("T") is None) is is_whole
     assert world.route("A") is not None
+
+
+def test_the_queues_of_all_sets_are_read_from_a_controller_that_answers() -> None:
+    async def story(world: World) -> None:
+        world.order("T", TopicRow(read_queue_nums=3))
+        await seconds(1)
+        assert await world.names.read_queues("T") == {"broker-a": 3}
+        assert await world.names.read_queues("nowhere") is None
+        await world.servers[0].server.stop("away")
+        assert await world.names.read_queues("T") == {"broker-a": 3}
+        world.servers[1].refusal = 1
+        assert await world.names.read_queues("T") is None
+
+    tell(story)
