@@ -11,8 +11,9 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from tests.interop_java import asking

@@ -105,6 +105,14 @@ def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
             story.wait_acks(1)
 
 
+def test_a_side_that_signs_is_founded(tmp_path: Path) -> None:
+    """Its layout was changed as if it were a dataclass: the part ended with a TypeError before anything was started."""
+    section = RollcallSide(tmp_path, is_signed=True).found().file.rocketmq
+
+    assert section is not None
+    assert section.tls == "enforcing"
+
+
 def test_a_machine_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part counts its Go pair as skipped then."""
     monkeypatch.setenv("PATH", str(tmp_path))
