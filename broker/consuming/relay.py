@@ -51,9 +51,7 @@ class Relay:
             remark = f"The Consumer <{group[:255]}> <{client_id[:255]}> not online"
             return Reply(ClientResult.SYSTEM_ERROR, remark)
         if len(self._asking) >= ASKED_MAX:
-            return Reply(
-                ClientResult.SYSTEM_BUSY, f"{ASKED_MAX} questions to members wait already; ask again in a moment"
-            )
+            return Reply(ClientResult.SYSTEM_BUSY, f"{ASKED_MAX} questions to members wait; ask again in a moment")
         if frame.code == ClientCode.CONSUME_MESSAGE_DIRECTLY:
             place, behind_bytes = fields.get("msgId", "")[-16:], self._at.folds.catch_up()
             record = copy_record(self._at.folds, int(place, 16)) if _PLACE.fullmatch(place) else None
@@ -74,5 +72,7 @@ class Relay:
         except (LinkClosed, RemotingTimeout) as error:
             reply = Reply(ClientResult.SYSTEM_ERROR, f"the member has not answered: {error}")
         else:
-            reply = Reply(answer.code, answer.remark or "", answer.body, answer.ext_fields)
+            # Answers are counted by code: a member that draws its own would fill the table of counters.
+            code = ClientResult.SYSTEM_ERROR if answer.code else 0
+            reply = Reply(code, answer.remark or "", answer.body, answer.ext_fields)
         reply.give(asker, frame)

@@ -253,12 +253,10 @@ class Tools:
             if not change.is_there:
                 continue
             rows = [(topic, self._topics.existing(topic)) for topic in self._groups.read_topics(group)]
-            found.append((group, [(topic, row) for topic, row in rows if row is not None and row.order >= is_ordered]))
-            queues += sum(row.read_queue_nums for _, row in found[-1][1])
+            found.append((group, [(topic, row) for topic, row in rows if row and (row.order or not is_ordered)]))
+            queues += max(1, sum(row.read_queue_nums for _, row in found[-1][1]))
             if queues > STATS_QUEUES_MAX:
-                remark = (
-                    f"all groups have more than {STATS_QUEUES_MAX} queues; ask for each, as consumerProgress -g does"
-                )
+                remark = f"all groups have more than {STATS_QUEUES_MAX} queues; consumerProgress -g asks for one group"
                 return Reply(ClientResult.SYSTEM_ERROR, remark)
         times, told, behind = StoreTimes(self._at.folds, self._at.near_bytes), [], 0
         for group, topics in found:
