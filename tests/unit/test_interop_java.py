@@ -138,6 +138,7 @@ def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
             story.wait_acks(1)
 
 
+@pytest.mark.slow
 def test_a_side_that_signs_is_founded(tmp_path: Path) -> None:
     """Its layout was changed as if it were a dataclass: the part ended with a TypeError before anything was started."""
     section = RollcallSide(tmp_path, is_signed=True).found().file.rocketmq
