@@ -10,6 +10,7 @@ out; order of lines is not compared, because RocketMQ prints from hash maps.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import msgspec
 
+from rollcall_ha.deploy.local.processes import DeadlineError, wait_until
 from tests.interop_java.fleet import JavaFleet, Said
 
-TRIES_MAX = 4
+TRIES_MAX = 8
+SHOWN_DEADLINE_S = 20.0
 TIMEOUTS = ("RemotingTimeoutException", "RemotingConnectException", "RemotingSendRequestException")
 NUMBER = (r"(?<![\w<.-])-?\d+(?:\.\d+)?%?(?![\w>])", "<n>")
 VALUES = (r"(?m)^(\s*[^=:\s][^=:]*[:=]).*$", r"\1 <value>")
@@ -50,6 +53,8 @@ class Step:
     """That it writes, and that belongs to what it says."""
     until: str = ""
     """What ends it, of a command that never ends."""
+    shows: str = ""
+    """Asked again until it shows this: name servers hear of an order a moment later than who gave it."""
 
 
 def ask(
@@ -65,7 +70,15 @@ def ask(
         words: Name in braces -> what it is called in a comparison, if not as it is typed.
         aliases: Text of an output -> the same in a comparison.
     """
-    said = ask_patiently(java, *step.words.format(**places).split(" "), until=step.until)
+    heard: list[Said] = []
+
+    def shows() -> bool:
+        heard.append(ask_patiently(java, *step.words.format(**places).split(" "), until=step.until))
+        return step.shows in heard[-1].output
+
+    with contextlib.suppress(DeadlineError):
+        wait_until(shows, deadline_s=SHOWN_DEADLINE_S, what=f"{step.label} to show {step.shows}")
+    said = heard[-1]
     written = [Path(step.file.format(**places))] if step.file else []
     output = "\n".join([said.output, *(path.read_text() if path.exists() else f"no {path}" for path in written)])
     return Asked(
