@@ -76,6 +76,7 @@ _PLACE = (r"(commitLogOffset=|storeSize=|CommitLog Offset: +|physicOffset=|physi
 """Places in the log and sizes of records differ with what was stored before, and with the properties of each."""
 _SPENT = (r"(spentTimeMills=|rt=)\d+", r"\1<ms>")
 _RT = (r"(?m)^(broker-a +\d+ +\w+ +|Avg RT: +)[\d.]+ *$", r"\1<rt>")
+_RATES = (r"(?m)^(\S+(?: +\S+)? +\d+) +\d+\.\d\d(?: +\d+\.\d\d)? +\d+ +(?:\d+|NO_CONSUMER) *$", r"\1 <rates>")
 _CLUSTER_RT = (r"(?m)^(interop +broker-a +)[\d.]+", r"\1<rt>")
 _CLUSTER_RT_END = "2                 0"
 """Of the first line of numbers: two sends, none of which failed."""
@@ -115,9 +116,9 @@ STEPS: tuple[Step, ...] = (
     Step("consume statistics", "brokerConsumeStats -n {ns} -b {b1}"),
     Step("consume statistics of ordered groups", "brokerConsumeStats -n {ns} -b {b1} -o true"),
     Step("consume statistics of late groups", "brokerConsumeStats -n {ns} -b {b1} -l 1"),
-    Step("statistics", "statsAll -n {ns}"),
-    Step("statistics of a topic", "statsAll -n {ns} -t {topic}"),
-    Step("statistics of active topics", "statsAll -n {ns} -a"),
+    Step("statistics", "statsAll -n {ns}", (_RATES,)),
+    Step("statistics of a topic", "statsAll -n {ns} -t {topic}", (_RATES,)),
+    Step("statistics of active topics", "statsAll -n {ns} -a", (_RATES,)),
     Step("cold reads", "getColdDataFlowCtrInfo -n {ns} -b {b1}"),
     Step("cold reads of a cluster", "getColdDataFlowCtrInfo -n {ns} -c {cluster}"),
     Step("RocksDB to JSON", "rocksDBConfigToJson -n {ns} -c {cluster} -t topics"),
