@@ -186,6 +186,7 @@ class Replica:
             appender=OwnSends(self.put, host=config.store_host, now_ms=parts.wall_ms),
             standing=GateStanding(self.gate, config.set_key, lambda: self.status.place),
             about=about,
+            broker_id=lambda: self._registration.broker_id or 0,
             put_total=lambda: self.put.counters.appended,
             limits=self.put.delay_limits,
             now_ms=parts.now_ms,

@@ -16,7 +16,7 @@ Rule 4: a group needs no order to exist: it has RocketMQ's defaults from its fir
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rollcall_ha.broker.consuming.filters import Filter, make_filter
@@ -72,6 +72,8 @@ class Groups:
 
     def __init__(self, at: Around, log: ConsumerLog, settings: GroupSettings) -> None:
         self.table: GroupTable[RemotingConnection] = GroupTable()
+        self.producers: GroupTable[RemotingConnection] = GroupTable()
+        """Groups of producers, for RocketMQ's tools alone."""
         self._at = at
         self._log = log
         self._settings = settings
@@ -100,10 +102,16 @@ class Groups:
         beat = decode_heartbeat(frame.body)
         language = frame.language if frame.language in LANGUAGES else "OTHER"
         refusals = []
+
+        def member() -> Member:
+            return Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._at.now_ms())
+
+        for name in beat.producer_groups:
+            # Whatever the table says: a producer whose heartbeat is refused would look for another broker.
+            self.producers.hear(connection, name, member(), NO_FACTS)
         for consumer in beat.consumer_data_set or ():
-            member = Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._at.now_ms())
             group, has_subscriptions = consumer.group_name, not beat.without_sub
-            news = self.table.hear(connection, group, member, consumer.facts(), has_subscriptions=has_subscriptions)
+            news = self.table.hear(connection, group, member(), consumer.facts(), has_subscriptions=has_subscriptions)
             if isinstance(news, str):
                 refusals.append(news)
             elif news:
@@ -117,10 +125,12 @@ class Groups:
         group = _group_of(frame)
         if self.table.leave(connection, group):
             self._note_changed(group)
+        self.producers.leave(connection, (frame.ext_fields or {}).get("producerGroup", ""))
         return Reply()
 
     def disconnected(self, connection: RemotingConnection) -> None:
         """The link is closed."""
+        self.producers.close(connection)
         for group in self.table.close(connection):
             self._note_changed(group)
 
@@ -131,6 +141,7 @@ class Groups:
         if now_ms - self._expired_ms >= EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
             self._due.update(dict.fromkeys(self.table.expire(now_ms), True))
+            self.producers.expire(now_ms)
         if self.table.left is not None and now_ms - self._role_since_ms >= TAKEOVER_GRACE_MS and is_known:
             told = {name: self.facts(name).members for name in self._log.known.groups}
             self.table.left = None
@@ -288,15 +299,7 @@ class Groups:
         if not members:
             return Reply(ClientResult.CONSUMER_NOT_ONLINE, f"group {group[:255]!r} has no member at this broker")
         told = {
-            "connectionSet": [
-                {
-                    "clientAddr": link.peer,
-                    "clientId": each.client_id,
-                    "language": each.language,
-                    "version": each.version,
-                }
-                for link, each in members.items()
-            ],
+            "connectionSet": connection_set(members),
             "consumeFromWhere": facts.consume_from,
             "consumeType": facts.consume_type,
             "messageModel": facts.message_model,
@@ -355,6 +358,14 @@ class Groups:
         topic, queue_id = queue.topic, queue.queue_id
         holder, waiting = self._log.newest(group, lambda change: change.holders.get(topic, {}).get(queue_id))
         return holder or "", waiting is None
+
+
+def connection_set(members: Mapping[RemotingConnection, Member]) -> list[dict[str, object]]:
+    """RocketMQ's list of links."""
+    return [
+        {"clientAddr": link.peer, "clientId": each.client_id, "language": each.language, "version": each.version}
+        for link, each in members.items()
+    ]
 
 
 def _holders(queues: list[MessageQueue], client_id: str) -> GroupChange:

@@ -23,6 +23,7 @@ from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.pulls import Pulls
 from rollcall_ha.broker.consuming.queries import Queries
 from rollcall_ha.broker.consuming.reads_core import Place, gives_as_slave, next_reader
+from rollcall_ha.broker.consuming.relay import Relay
 from rollcall_ha.broker.consuming.send_back import SendBack
 from rollcall_ha.broker.consuming.tools import About, Tools
 from rollcall_ha.broker.consuming.topics import Topics
@@ -93,6 +94,7 @@ class ConsumerRoom:
         standing: GateStanding,
         limits: Limits,
         about: About,
+        broker_id: Callable[[], int],
         put_total: Callable[[], int],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
@@ -139,9 +141,11 @@ class ConsumerRoom:
             groups=groups,
             topics=topics,
             about=about,
+            history=lambda: (broker_id(), log.history, log.max_offset),
             put_total=put_total,
             pulled_total=lambda: self.pulls.messages,
         )
+        self._relay = Relay(at, groups)
         self._back = SendBack(at, limits=limits, absence=groups.absence, retry_times_max=self.retry_times_max)
         self.deliveries = Deliveries(at, folds=folds, limits=limits, now_ms=wall_ms)
 
@@ -157,6 +161,7 @@ class ConsumerRoom:
             self.topics,
             self._settings,
             self._tools,
+            self._relay,
             self.lags,
             self._back,
         )

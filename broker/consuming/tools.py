@@ -1,11 +1,13 @@
 """
-What RocketMQ's tools ask of a broker beside its topics and groups: codes 25, 26, 28, 208, 300 and 343.
+What RocketMQ's tools ask of a broker beside its topics and groups: codes 25, 26, 28, 204, 208, 300, 306, 316, 317,
+328, 329, 343 and 1007.
 
-Here: how far groups are, who consumes what, the broker's own figures. Not here: topics (``topics``), settings of groups
-(``group_settings``), members (``groups``).
+Here: how far groups are, who consumes and produces what, the broker's own figures. Not here: topics (``topics``),
+settings of groups (``group_settings``), members (``groups``).
 
 Rule 1: a figure that is not known is left out, or 0 where RocketMQ's tools parse it unguarded (docs/wire.md).
 Rule 2: rates are of samples that ``tick`` takes each ``SAMPLE_MS``: nothing is counted per message for them.
+Rule 3: an order for what the broker does by itself as soon as it is due is answered 0: nothing is left to do.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups
+from rollcall_ha.broker.consuming.groups import ROCKETMQ_VERSION, Groups, connection_set
 from rollcall_ha.broker.consuming.offsets_log import ConsumerLog
 from rollcall_ha.broker.consuming.reading import StoreTimes, copy_record
 from rollcall_ha.broker.consuming.replies import Reply, responder
@@ -24,8 +26,16 @@ from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import MessageQueue, encode
 from rollcall_ha.broker.protocol.record import RecordView
-from rollcall_ha.broker.protocol.topics import encode_queue_table, parse_group_name, parse_stats, parse_topic_name
+from rollcall_ha.broker.protocol.topics import (
+    TopicRow,
+    encode_queue_table,
+    parse_group_name,
+    parse_stats,
+    parse_topic_name,
+)
+from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
 
@@ -39,10 +49,19 @@ _IDLE: Final = dict.fromkeys(
         *(f"{pool}ThreadPoolQueue{what}" for pool in ("send", "pull", "ack") for what in ("Size", "HeadWaitTimeMills")),
         *("pageCacheLockTimeMills", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
         *("timerEnqueueTps", "timerDequeueTps"),
+        *(f"msg{what}Total{day}Morning" for what in ("Put", "Get") for day in ("Today", "Yesterday")),
     ),
     "0",
 )
-"""Of pools and a timer wheel, which are not here."""
+"""Of pools and a timer wheel, which are not here; and of totals at midnights: they count from the start."""
+
+
+_DONE_BY_ITSELF: Final = (
+    ClientCode.CLEAN_EXPIRED_CONSUME_QUEUES,
+    ClientCode.DELETE_EXPIRED_LOG,
+    ClientCode.CLEAN_UNUSED_TOPICS,
+)
+"""Rule 3: files go with the retention (``broker.retention``), and no topic has files without messages."""
 
 
 _Sample = tuple[int, int, int]
@@ -71,15 +90,17 @@ class Tools:
         groups: Groups,
         topics: Topics,
         about: About,
+        history: Callable[[], tuple[int, EpochHistory, LogOffset]],
         put_total: Callable[[], int],
         pulled_total: Callable[[], int],
     ) -> None:
-        """Totals are of messages, since the start."""
+        """``history``: this replica's id, its epochs, the end of its log. Totals are of messages, since the start."""
         self._at = at
         self._log = log
         self._groups = groups
         self._topics = topics
         self._about = about
+        self._history = history
         self._put_total = put_total
         self._pulled_total = pulled_total
         self._booted_at_ms = about.wall_ms()
@@ -92,6 +113,11 @@ class Tools:
             ClientCode.GET_BROKER_CONFIG: responder(self._show_config),
             ClientCode.GET_BROKER_RUNTIME_INFO: responder(self._describe),
             ClientCode.GET_CONSUME_STATS: responder(self._progress),
+            ClientCode.GET_BROKER_CONSUME_STATS: responder(self._progress_of_all),
+            ClientCode.GET_PRODUCER_CONNECTION_LIST: responder(self._producers_of),
+            ClientCode.GET_ALL_PRODUCERS: responder(self._all_producers),
+            ClientCode.GET_BROKER_EPOCHS: responder(self._show_epochs),
+            **dict.fromkeys(_DONE_BY_ITSELF, responder(lambda *_: Reply())),
             ClientCode.QUERY_GROUPS_OF_TOPIC: responder(self._groups_of),
             ClientCode.QUERY_TOPICS_OF_GROUP: responder(self._topics_of),
         }
@@ -118,7 +144,7 @@ class Tools:
         now, share = self._sample(), self._about.disk_share()
         table = {
             **_IDLE,
-            "brokerActive": "true",
+            "brokerActive": str(self._at.standing.is_master).lower(),
             "bootTimestamp": str(self._booted_at_ms),
             "brokerVersion": str(ROCKETMQ_VERSION),
             "brokerVersionDesc": "V5_3_3",
@@ -128,6 +154,8 @@ class Tools:
             "dispatchBehindBytes": str(self._at.folds.catch_up()),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
             "getTransferredTps": self._rates(now, 2),
+            "msgGetTotalTodayNow": str(now[2]),
+            "msgPutTotalTodayNow": str(now[1]),
             "putTps": self._rates(now, 1),
             "runtime": f"[ {(self._at.now_ms() - self._began_ms) // 1_000} s ]",
         }
@@ -143,6 +171,43 @@ class Tools:
         """Store time of the log's first record; -1: it has none."""
         record = copy_record(self._at.folds, self._at.folds.min_offset)
         return -1 if record is None else RecordView(memoryview(record)).stored_at_ms
+
+    def _show_epochs(self, _: RemotingConnection, __: Frame) -> Reply:
+        standing, (broker_id, history, end) = self._at.standing, self._history()
+        epochs = [
+            {"epoch": one.epoch, "startOffset": one.start_offset, "endOffset": history.end_of(one.epoch, end)}
+            for one in history.entries
+        ]
+        # As in routes, a master is 0.
+        own_id = 0 if standing.is_master else broker_id
+        whose = {"brokerId": own_id, "brokerName": standing.broker_name, "clusterName": standing.cluster}
+        return Reply(body=encode({**whose, "epochList": epochs, "maxOffset": end}))
+
+    # --- who produces what -------------------------------------------------------------------------------------------
+
+    def _producers_of(self, _: RemotingConnection, frame: Frame) -> Reply:
+        group = (frame.ext_fields or {}).get("producerGroup", "")
+        members = self._groups.producers.members(group)
+        if not members:
+            return Reply(ClientResult.SYSTEM_ERROR, f"the producer group[{group[:255]}] not exist")
+        return Reply(body=encode({"connectionSet": connection_set(members)}))
+
+    def _all_producers(self, _: RemotingConnection, __: Frame) -> Reply:
+        producers, wall_ms, now_ms = self._groups.producers, self._about.wall_ms(), self._at.now_ms()
+        told = {
+            name: [
+                {
+                    "clientId": each.client_id,
+                    "language": each.language,
+                    "lastUpdateTimestamp": wall_ms - now_ms + each.heard_ms,
+                    "remoteIP": f"/{link.peer}",
+                    "version": each.version,
+                }
+                for link, each in producers.members(name).items()
+            ]
+            for name in producers.names
+        }
+        return Reply(body=encode({"data": told}))
 
     # --- who consumes what -------------------------------------------------------------------------------------------
 
@@ -174,13 +239,41 @@ class Tools:
                 f"{len(rows)} topics of {group} have {queues} queues; {STATS_QUEUES_MAX} are told at once: name a topic"
             )
             return Reply(ClientResult.SYSTEM_ERROR, remark)
-        name, times = self._at.standing.broker_name, StoreTimes(self._at.folds, self._at.near_bytes)
-        told = [
+        times = StoreTimes(self._at.folds, self._at.near_bytes)
+        return Reply(
+            body=encode_queue_table(row for topic, own in rows for row in self._rows(group, topic, own, times))
+        )
+
+    def _progress_of_all(self, _: RemotingConnection, frame: Frame) -> Reply:
+        if busy := "" if self._log.follow() else "offsets are not all known yet; ask again in a moment":
+            return Reply(ClientResult.SYSTEM_BUSY, busy)
+        is_ordered = (frame.ext_fields or {}).get("isOrder") == "true"
+        found, queues = [], 0
+        for group, change in self._log.known.groups.items():
+            if not change.is_there:
+                continue
+            rows = [(topic, self._topics.existing(topic)) for topic in self._groups.read_topics(group)]
+            found.append((group, [(topic, row) for topic, row in rows if row and (row.order or not is_ordered)]))
+            queues += max(1, sum(row.read_queue_nums for _, row in found[-1][1]))
+            if queues > STATS_QUEUES_MAX:
+                remark = f"all groups have more than {STATS_QUEUES_MAX} queues; consumerProgress -g asks for one group"
+                return Reply(ClientResult.SYSTEM_ERROR, remark)
+        times, told, behind = StoreTimes(self._at.folds, self._at.near_bytes), [], 0
+        for group, topics in found:
+            tables = [self._rows(group, topic, row, times) for topic, row in topics]
+            behind += sum(row["brokerOffset"] - row["consumerOffset"] for table in tables for _, row in table)
+            told.append(b"{%b:[%b]}" % (encode(group), b",".join(map(encode_queue_table, tables))))
+        return Reply(body=b'{"consumeStatsList":[%b],"totalDiff":%d}' % (b",".join(told), behind))
+
+    def _rows(
+        self, group: str, topic: str, row: TopicRow, times: StoreTimes
+    ) -> list[tuple[MessageQueue, Mapping[str, int]]]:
+        """How far a group is in each queue of a topic. Raises ``OSError``, ``QueueDamaged``."""
+        name = self._at.standing.broker_name
+        return [
             (MessageQueue(name, queue_id, topic), self._progress_of(group, topic, queue_id, times))
-            for topic, row in rows
             for queue_id in range(row.read_queue_nums)
         ]
-        return Reply(body=encode_queue_table(told))
 
     def _progress_of(self, group: str, topic: str, queue_id: int, times: StoreTimes) -> dict[str, int]:
         """Raises ``OSError``, ``QueueDamaged``."""

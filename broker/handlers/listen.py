@@ -71,7 +71,9 @@ class ListenLink:
                 found.body.release()
                 return False
             sends.append(found)
-        elif not found.is_response:
+        elif found.is_response:
+            self._connection.take_answer(found)
+        else:
             self._others.append(found)
         return True
 

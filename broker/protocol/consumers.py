@@ -143,13 +143,26 @@ class ConsumerData(msgspec.Struct, rename="camel"):
         )
 
 
+class ProducerData(msgspec.Struct, rename="camel"):
+    """One group of producers of a heartbeat; a name that is none counts for nothing, as nothing depends on it."""
+
+    group_name: Any = None
+
+
 class Heartbeat(msgspec.Struct, rename="camel"):
-    """Body of 34, as far as it is about consumers."""
+    """Body of 34."""
 
     client_id: Name = msgspec.field(name="clientID")
+    producer_data_set: list[ProducerData] | None = None
     consumer_data_set: Annotated[list[ConsumerData], msgspec.Meta(max_length=GROUPS_PER_CLIENT_MAX)] | None = None
     without_sub: bool = False
     """Its subscriptions are those of the last one."""
+
+    @property
+    def producer_groups(self) -> list[str]:
+        """Names of its groups of producers."""
+        names = [each.group_name for each in (self.producer_data_set or ())[:GROUPS_PER_CLIENT_MAX]]
+        return [name for name in names if isinstance(name, str) and re.match(GROUP_PATTERN, name)]
 
 
 class Check(msgspec.Struct, rename="camel"):

@@ -212,11 +212,15 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         frame = decode_frame(part)
         if not frame.is_response:
             self._requests.append(frame)
-            return True
+        else:
+            self.take_answer(frame)
+        return True
+
+    def take_answer(self, frame: Frame) -> None:
+        """An answer goes to whoever waits for it in ``request``, or to nobody."""
         waiter = self._pending.pop(frame.opaque, None)
         if waiter is not None and not waiter.done():
             waiter.set_result(frame)
-        return True
 
     def end_batch(self) -> None:
         """All requests of one readable event at once (rule 1)."""

@@ -1,12 +1,12 @@
 """
 ``make prove PARTS=interop,interop-short,interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|short|signed|move|record|winners|ours [--side rocketmq|rollcall]
+    python -m tests.interop_java failovers|admin|brokers|all|short|signed|move|record|winners|ours [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
-under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
-each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
+under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``brokers``: what it says of our brokers
+beside RocketMQ's (``make prove PARTS=interop-admin``); ``all``: the first two; ``short``: a few of each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
 mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back;
 ``ours``: RocketMQ's clients for Java and Go beside ours at our brokers (``make interop-clients``);
 ``winners``: next masters that were master before in their process, beside those that were not (``--kills`` of each).
@@ -28,11 +28,12 @@ from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_go.build import GoUnavailableError, build
-from tests.interop_java import admin, compare, signed
+from tests.interop_java import admin, brokers, compare, signed
 from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
 from tests.interop_java.fleet import LIGHT_JVM, JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
+from tests.interop_java.mqadmin import Asked, to_stderr
 from tests.interop_java.ours import Ours, epochs_fell, our_fleet
 from tests.interop_java.sides import JavaSide, RollcallSide, rollcall_side, sides
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, Winners, table, winners_table
@@ -46,11 +47,11 @@ COUNTS: Counter[str] = Counter()
 """What this process did and found: the line RESULT."""
 
 
-def failovers(rocketmq: RocketMq, brokers: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
+def failovers(rocketmq: RocketMq, release: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
     """Faults and audit on one side; returns what did not hold."""
-    with sides(directory, rocketmq, side, brokers=brokers) as (controllers, java):
-        story = Story(controllers, java, plan, admin.to_stderr)
-        return _told(story, brokers.version, story.run)
+    with sides(directory, rocketmq, side, brokers=release) as (controllers, java):
+        story = Story(controllers, java, plan, to_stderr)
+        return _told(story, release.version, story.run)
 
 
 def _told(story: Story, version: str, run: Callable[[], Audit]) -> list[str]:
@@ -72,46 +73,69 @@ def _told(story: Story, version: str, run: Callable[[], Audit]) -> list[str]:
 
 def questions(rocketmq: RocketMq, directory: Path) -> list[str]:
     """mqadmin on both sides; returns what nothing explains."""
-    asked: dict[str, tuple[admin.Asked, ...]] = {}
+    asked: dict[str, tuple[Asked, ...]] = {}
     for side in (JavaSide.name, RollcallSide.name):
         with sides(directory / side, rocketmq, side) as (controllers, java):
-            admin.build(controllers, java, admin.to_stderr)
-            asked[side] = admin.interrogate(controllers, java, admin.to_stderr)
-    return _compared(rocketmq.version, asked[JavaSide.name], asked[RollcallSide.name])
+            admin.build(controllers, java, to_stderr)
+            asked[side] = admin.interrogate(controllers, java, to_stderr)
+    heading = "its own controllers and name server, then Rollcall's"
+    return _compared(rocketmq.version, heading, asked[JavaSide.name], asked[RollcallSide.name])
+
+
+def questions_of_brokers(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """mqadmin at RocketMQ's brokers and at ours; returns what nothing explains."""
+    asked: dict[str, tuple[Asked, ...]] = {}
+    for side in (JavaSide.name, RollcallSide.name):
+        with brokers.broker_sides(directory / side, rocketmq, side) as found:
+            brokers.build(found, to_stderr)
+            asked[side] = brokers.interrogate(found, to_stderr)
+    heading = "its own brokers, then Rollcall's"
+    wrong = _compared(
+        rocketmq.version, heading, asked[JavaSide.name], asked[RollcallSide.name], file=brokers.ALLOWED_FILE
+    )
+    print("\nLeft out:", *(f"  {command:<32} {why}" for command, why in brokers.LEFT_OUT.items()), sep="\n")
+    COUNTS.update(left_out=len(brokers.LEFT_OUT))
+    return wrong
 
 
 def record(rocketmq: RocketMq, directory: Path) -> list[str]:
     """Keep what the short form needs of what mqadmin says before RocketMQ's own controllers and name server."""
     with sides(directory, rocketmq, JavaSide.name) as (controllers, java):
-        admin.build(controllers, java, admin.to_stderr)
-        admin.record(admin.interrogate(controllers, java, admin.to_stderr, is_short=True))
+        admin.build(controllers, java, to_stderr)
+        admin.record(admin.interrogate(controllers, java, to_stderr, is_short=True))
     return []
 
 
-def _compared(version: str, theirs: Sequence[admin.Asked], ours: Sequence[admin.Asked]) -> list[str]:
-    compared = compare.compare(theirs, ours, compare.allowed())
-    print(f"\nmqadmin of RocketMQ {version}: its own controllers and name server, then Rollcall's\n")
+def _compared(
+    version: str, heading: str, theirs: Sequence[Asked], ours: Sequence[Asked], *, file: Path = compare.ALLOWED_FILE
+) -> list[str]:
+    compared = compare.compare(theirs, ours, compare.allowed(file))
+    print(f"\nmqadmin of RocketMQ {version}: {heading}\n")
     print(compare.report(compared))
     print(compare.summary(compared))
     names = {one.rollcall.command.split()[0] for one in compared}
     wrong = [f"mqadmin {one.rollcall.command}: {line}" for one in compared for line in one.unexplained]
-    COUNTS.update(
-        questions=len(compared), commands=len(names), explained=sum(bool(one.anchors) for one in compared), unexplained=len(wrong)
-    )  # fmt: skip
+    verdicts = Counter(one.verdict.partition(":")[0] for one in compared)
+    equal, explained, differing = (verdicts[word] for word in ("same", "explained", "DIFFERS"))
+    COUNTS.update(questions=len(compared), commands=len(names), equal=equal, explained=explained, unexplained=differing)
     if len(names) < COMMANDS_MIN:
         wrong.append(f"{len(names)} different commands, fewer than {COMMANDS_MIN}")
+    if not equal:
+        wrong.append("no question was answered the same")
     return wrong
 
 
 def short(rocketmq: RocketMq, directory: Path) -> list[str]:
     """One fleet before our controllers: some questions, compared with what was recorded, then some faults."""
     with sides(directory, rocketmq, RollcallSide.name) as (controllers, java):
-        admin.build(controllers, java, admin.to_stderr)
-        ours = admin.interrogate(controllers, java, admin.to_stderr, is_short=True)
+        admin.build(controllers, java, to_stderr)
+        ours = admin.interrogate(controllers, java, to_stderr, is_short=True)
         theirs = {asked.label: asked for asked in admin.recorded()}
-        wrong = _compared(rocketmq.version, [theirs[asked.label] for asked in ours], ours)
+        wrong = _compared(
+            rocketmq.version, "recorded, then before Rollcall's", [theirs[asked.label] for asked in ours], ours
+        )
         java.terminate("consumer")
-        story = Story(controllers, java, SHORT, admin.to_stderr)
+        story = Story(controllers, java, SHORT, to_stderr)
         story.start_clients()
         return wrong + _told(story, rocketmq.version, story.faults)
 
@@ -119,9 +143,9 @@ def short(rocketmq: RocketMq, directory: Path) -> list[str]:
 def signed_fleet(rocketmq: RocketMq, directory: Path) -> list[str]:
     """A fleet in which everything of RocketMQ's signs and speaks TLS; returns what did not hold."""
     with signed.signed_side(directory, rocketmq) as (controllers, java):
-        story = Story(controllers, java, dataclasses.replace(SHORT, kills=1, stops=0), admin.to_stderr)
+        story = Story(controllers, java, dataclasses.replace(SHORT, kills=1, stops=0), to_stderr)
         story.start_brokers()
-        wrong, asked = signed.interrogate(controllers, java, admin.to_stderr)
+        wrong, asked = signed.interrogate(controllers, java, to_stderr)
         COUNTS.update(asked_with_keys=asked, unexpected=len(wrong))
         story.start_clients()
         return wrong + _told(story, rocketmq.version, story.faults)
@@ -130,7 +154,7 @@ def signed_fleet(rocketmq: RocketMq, directory: Path) -> list[str]:
 def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
     """From RocketMQ's controllers to ours and back under load; returns what did not hold."""
     with JavaFleet(directory / "java", rocketmq) as java:
-        move = Move(java, directory, admin.to_stderr)
+        move = Move(java, directory, to_stderr)
         try:
             audit = move.run()
         finally:
@@ -150,7 +174,7 @@ def clients_at_ours(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str
         print(f"SKIPPED  the Go pair: {error}")
         COUNTS.update(skipped=1)
     with our_fleet(directory / "ours") as fleet, JavaFleet(directory / "java", rocketmq) as java:
-        run = Ours(fleet, java, go, plan, admin.to_stderr)
+        run = Ours(fleet, java, go, plan, to_stderr)
         try:
             counts = run.run()
         finally:
@@ -183,7 +207,7 @@ def warm_winners(rocketmq: RocketMq, directory: Path, kills: int) -> None:
         JavaFleet(directory / "java", rocketmq, jvm=LIGHT_JVM[2:]) as java,
         rollcall_side(directory / "rollcall") as side,
     ):
-        winners = Winners(side, java, admin.to_stderr)
+        winners = Winners(side, java, to_stderr)
         try:
             winners.run(kills)
         finally:
@@ -216,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.interop_java", description=(__doc__ or "").strip().splitlines()[0]
     )
-    whats = ("failovers", "admin", "all", "short", "signed", "move", "record", "winners", "ours")
+    whats = ("failovers", "admin", "brokers", "all", "short", "signed", "move", "record", "winners", "ours")
     parser.add_argument("what", choices=whats)
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
@@ -225,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="where data and logs are left; default: removed unless it fails")
     options = parser.parse_args(arguments)
     try:
-        rocketmq, brokers = obtain(), obtain(options.brokers)
+        rocketmq, release = obtain(), obtain(options.brokers)
     except JavaUnavailableError as error:
         print(f"SKIPPED  {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")
         return 0
@@ -236,9 +260,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong: list[str] = []
     try:
         if options.what in ("failovers", "all"):
-            wrong += failovers(rocketmq, brokers, directory / "failovers", options.side, plan)
+            wrong += failovers(rocketmq, release, directory / "failovers", options.side, plan)
         if options.what in ("admin", "all"):
             wrong += questions(rocketmq, directory / "admin")
+        if options.what == "brokers":
+            wrong += questions_of_brokers(rocketmq, directory / "brokers")
         if options.what == "short":
             wrong += short(rocketmq, directory / "short")
         if options.what in ("signed", "all"):

@@ -1,28 +1,24 @@
 """
-What RocketMQ's own admin tool says, put into words that can be compared: which commands, in which state, normalised.
+What mqadmin says of controllers and name servers: RocketMQ's brokers before its own and before ours.
 
-Here: the state that both sides are brought into, the commands, what of their output is noise. Not here: which
-differences are allowed (``allowed.toml``), the comparison (``compare``).
+Here: the state that both sides are brought into, the commands. Not here: how one is asked (``mqadmin``), which
+differences are allowed (``allowed.toml``), the comparison (``compare``), mqadmin at our own brokers (``brokers``).
 
-Rule 1: the same procedure on both sides, the same processes besides controllers and name service.
-Rule 2: noise is what differs between two runs on the same side: addresses, pids, times, rates, sizes. Nothing else is
-taken out; order of lines is not compared, because RocketMQ prints from hash maps.
+Rule: the same procedure on both sides, the same processes besides controllers and name service.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError, wait_until
 from tests.interop_java import asking
-from tests.interop_java.fleet import CLUSTER, SET, JavaFleet, Said
+from tests.interop_java.fleet import CLUSTER, SET, JavaFleet
+from tests.interop_java.mqadmin import LOAD, NUMBER, VALUES, Asked, Step, ask, ask_patiently, lines
 from tests.interop_java.sides import Side
 
 TOPIC = "orders"
@@ -34,32 +30,6 @@ BROKERS = ("b1", "b2", "b3")
 RECORDED_FILE = Path(__file__).resolve().parent / "recorded.json"
 DEADLINE_S = 180.0
 STUCK_S = 45.0
-TRIES_MAX = 4
-TIMEOUTS = ("RemotingTimeoutException", "RemotingConnectException", "RemotingSendRequestException")
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One command and what it printed."""
-
-    label: str
-    command: str
-    """As typed, with names in place of addresses."""
-    output: str
-    """Normalised."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    label: str
-    words: str
-    noise: tuple[tuple[str, str], ...] = ()
-    """(pattern, replacement) of this command alone."""
-
-
-_NUMBER = (r"(?<![\w<.-])-?\d+(?:\.\d+)?%?(?![\w>])", "<n>")
-_VALUES = (r"(?m)^(\s*[^=:\s][^=:]*[:=]).*$", r"\1 <value>")
-_LOAD = (r"(V\w+) .* (true|false)\b", r"\1 <load> \2")
 FRESH: tuple[Step, ...] = (
     Step("metadata", "getControllerMetaData -a {any}"),
     Step("set", "getSyncStateSet -a {any} -b {set}"),
@@ -67,33 +37,33 @@ FRESH: tuple[Step, ...] = (
     Step("unknown set", "getSyncStateSet -a {any} -b nobody"),
     Step("epochs", "getBrokerEpoch -n {ns} -b {set}", ((r"endOffset=?:?\s*\d+", "endOffset <n>"),)),
     Step("epochs of a cluster", "getBrokerEpoch -n {ns} -c {cluster}", ((r"endOffset=?:?\s*\d+", "endOffset <n>"),)),
-    Step("cluster", "clusterList -n {ns}", (_LOAD,)),
-    Step("broker", "brokerStatus -n {ns} -b {b1}", (_VALUES,)),
+    Step("cluster", "clusterList -n {ns}", (LOAD,)),
+    Step("broker", "brokerStatus -n {ns} -b {b1}", (VALUES,)),
     Step("topics", "topicList -n {ns}"),
     Step("topics of a cluster", "topicList -n {ns} -c"),
     Step("route", "topicRoute -n {ns} -t {topic}"),
     Step("route of nothing", "topicRoute -n {ns} -t nothing"),
     Step("route as a list", "topicRoute -n {ns} -t {topic} -l"),
-    Step("queues", "topicStatus -n {ns} -t {topic}", (_NUMBER,)),
+    Step("queues", "topicStatus -n {ns} -t {topic}", (NUMBER,)),
     Step("clusters of a topic", "topicClusterList -n {ns} -t {topic}"),
     Step("new topic", "updateTopic -n {ns} -c {cluster} -t {other} -r 2 -w 2"),
     Step("its route", "topicRoute -n {ns} -t {other}"),
     Step("group", "updateSubGroup -n {ns} -c {cluster} -g some-group"),
-    Step("progress", "consumerProgress -n {ns} -g {group}", (_NUMBER,)),
-    Step("progress of all", "consumerProgress -n {ns}", (_NUMBER,)),
+    Step("progress", "consumerProgress -n {ns} -g {group}", (NUMBER,)),
+    Step("progress of all", "consumerProgress -n {ns}", (NUMBER,)),
     Step("consumer's connections", "consumerConnection -n {ns} -g {group}"),
-    Step("consume statistics", "brokerConsumeStats -n {ns} -b {b1}", (_NUMBER,)),
-    Step("broker's settings", "getBrokerConfig -n {ns} -b {b1}", (_VALUES,)),
-    Step("high availability", "haStatus -n {ns} -c {cluster}", (_NUMBER,)),
-    Step("message by key", "queryMsgByKey -n {ns} -t {topic} -k key3", (_NUMBER,)),
+    Step("consume statistics", "brokerConsumeStats -n {ns} -b {b1}", (NUMBER,)),
+    Step("broker's settings", "getBrokerConfig -n {ns} -b {b1}", (VALUES,)),
+    Step("high availability", "haStatus -n {ns} -c {cluster}", (NUMBER,)),
+    Step("message by key", "queryMsgByKey -n {ns} -t {topic} -k key3", (NUMBER,)),
     Step("no write", "wipeWritePerm -n {ns} -b {set}"),
     Step("route without write", "topicRoute -n {ns} -t {topic}"),
     Step("write again", "addWritePerm -n {ns} -b {set}"),
     Step("route with write", "topicRoute -n {ns} -t {topic}"),
-    Step("name server's settings", "getNamesrvConfig -n {ns}", (_VALUES,)),
+    Step("name server's settings", "getNamesrvConfig -n {ns}", (VALUES,)),
     Step("key", "updateKvConfig -n {ns} -s space -k key -v value"),
     Step("no key", "deleteKvConfig -n {ns} -s space -k key"),
-    Step("controllers' settings", "getControllerConfig -a {all}", (_VALUES,)),
+    Step("controllers' settings", "getControllerConfig -a {all}", (VALUES,)),
     Step("a controller's new setting", "updateControllerConfig -a {all} -k enableElectUncleanMaster -v false"),
     Step("a forbidden setting", "updateControllerConfig -a {any} -k configStorePath -v x"),
     Step("election of the master", "electMaster -a {any} -b 1 -bn {set} -c {cluster}"),
@@ -112,9 +82,9 @@ ELECTED: tuple[Step, ...] = (
         "getBrokerEpoch -n {ns} -b {set}",
         ((r"endOffset=?:?\s*\d+", "endOffset <n>"), (r"startOffset=?:?\s*[1-9]\d*", "startOffset <n>")),
     ),
-    Step("cluster after an election", "clusterList -n {ns}", (_LOAD,)),
+    Step("cluster after an election", "clusterList -n {ns}", (LOAD,)),
     Step("route after an election", "topicRoute -n {ns} -t {topic}"),
-    Step("high availability after an election", "haStatus -n {ns} -c {cluster}", (_NUMBER,)),
+    Step("high availability after an election", "haStatus -n {ns} -c {cluster}", (NUMBER,)),
 )
 DEAD: tuple[Step, ...] = (
     Step("set with a dead one", "getSyncStateSet -a {any} -b {set}"),
@@ -149,7 +119,7 @@ def build(side: Side, java: JavaFleet, say: Callable[[str], object]) -> None:
             raise LauncherError(f"{key} was not sent; mqadmin said {said.output!r}")
     clients = java.directory / "clients"
     java.start_consumer(clients, namesrv=side.namesrv, topic=TOPIC)
-    wait_until(lambda: _lines(clients / "consumed.tsv") >= MESSAGES, deadline_s=DEADLINE_S, what="all to be consumed")
+    wait_until(lambda: lines(clients / "consumed.tsv") >= MESSAGES, deadline_s=DEADLINE_S, what="all to be consumed")
     # A consumer tells its offsets every 5 s; until then the broker does not know its group.
     wait_until(lambda: _is_told(java, side), deadline_s=DEADLINE_S, what="the consumer's offsets at the broker")
     say(f"{side.name}: three brokers in sync, {MESSAGES} messages consumed")
@@ -161,20 +131,20 @@ def interrogate(
     """Every command in every state; the fleet is not to be used afterwards."""
     asked: list[Asked] = []
 
-    def ask(steps: tuple[Step, ...]) -> None:
+    def ask_all(steps: tuple[Step, ...]) -> None:
         for step in steps:
             if is_short and step.label not in SHORT:
                 continue
-            asked.append(_ask(side, java, step))
+            asked.append(ask(java, step, _places(side, java), _WORDS, _aliases(side, java, step)))
             say(f"{side.name}: {asked[-1].command}  {asked[-1].seconds:.1f} s")
 
-    ask(FRESH)
+    ask_all(FRESH)
     if is_short:
         return tuple(asked)
-    ask(ELECTION)
+    ask_all(ELECTION)
     java.wait_route(side.namesrv, master=BROKERS[1], members=len(BROKERS))
     _wait_whole(side, java, say)
-    ask(ELECTED)
+    ask_all(ELECTED)
     java.kill(BROKERS[2])
 
     def is_out() -> bool:
@@ -182,7 +152,7 @@ def interrogate(
         return seen is not None and 3 not in seen.alive and 3 not in seen.in_sync
 
     wait_until(is_out, deadline_s=DEADLINE_S, what="broker 3 to be dead and out of the SyncStateSet")
-    ask(DEAD)
+    ask_all(DEAD)
     return tuple(asked)
 
 
@@ -231,26 +201,6 @@ def create_topic(java: JavaFleet, namesrv: str, topic: str) -> None:
     wait_until(lambda: asking.has_route(namesrv, topic), deadline_s=DEADLINE_S, what=f"a route of {topic}")
 
 
-def ask_patiently(java: JavaFleet, *words: str) -> Said:
-    """Again, a few times, while mqadmin's own timeout of some seconds was too short for this machine."""
-    for _ in range(TRIES_MAX - 1):
-        said = java.mqadmin(*words)
-        if not any(trouble in said.output for trouble in TIMEOUTS):
-            return said
-    return java.mqadmin(*words)
-
-
-def _ask(side: Side, java: JavaFleet, step: Step) -> Asked:
-    places = _places(side, java)
-    said = ask_patiently(java, *step.words.format(**places).split(" "))
-    return Asked(
-        label=step.label,
-        command=step.words.format(**{key: _WORDS.get(key, value) for key, value in places.items()}),
-        output=normalised(said.output, _aliases(side, java, step), step.noise),
-        seconds=said.seconds,
-    )
-
-
 _WORDS = {"any": "<controller>", "all": "<controllers>", "ns": "<namesrv>", "b1": "<b1>"}
 
 
@@ -282,36 +232,6 @@ def _aliases(side: Side, java: JavaFleet, step: Step) -> dict[str, str]:
     return found
 
 
-_COMMON_NOISE: tuple[tuple[str, str], ...] = (
-    (r"\d+\.\d+\.\d+\.\d+@\d+(#\d+)?", "<client>"),
-    (r"127\.0\.0\.1:\d+", "<peer>"),
-    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.:]\d+)?", "<time>"),
-    (r"\b1[67]\d{11}\b", "<ms>"),
-    (r"\b[0-9A-F]{32}\b", "<id>"),
-    (r"(?m)^\s*at [\w.$]+\(.*\)$", "<trace>"),
-    (r"(?m)^\s*\.\.\. \d+ more$", "<trace>"),
-)
-
-
-def normalised(text: str, aliases: Mapping[str, str], noise: tuple[tuple[str, str], ...] = ()) -> str:
-    """Output with what differs between two runs taken out, one space for many, no empty lines."""
-    for address in sorted(aliases, key=len, reverse=True):
-        text = text.replace(address, aliases[address])
-    for pattern, replacement in (*_COMMON_NOISE, *noise):
-        text = re.sub(pattern, replacement, text)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    traced = [line for line in lines if line]
-    return "\n".join(line for at, line in enumerate(traced) if line != "<trace>" or traced[at - 1] != "<trace>")
-
-
-def _lines(path: object) -> int:
-    try:
-        with open(str(path), "rb") as file:
-            return sum(1 for _ in file)
-    except FileNotFoundError:
-        return 0
-
-
 def record(asked: Sequence[Asked]) -> None:
     """Keep what was heard before RocketMQ's own, for comparisons that have no time to ask it."""
     RECORDED_FILE.write_bytes(msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n")
@@ -320,9 +240,3 @@ def record(asked: Sequence[Asked]) -> None:
 def recorded() -> tuple[Asked, ...]:
     """What ``record`` kept."""
     return msgspec.json.decode(RECORDED_FILE.read_bytes(), type=tuple[Asked, ...])
-
-
-def to_stderr(text: str) -> None:
-    """Progress."""
-    sys.stderr.write(f"    {text}\n")
-    sys.stderr.flush()

@@ -88,6 +88,7 @@ BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
 ADMIN_MAIN = "rollcall.interop.AdminShell"
 PRODUCER_MAIN = "rollcall.interop.LedgerProducer"
 CONSUMER_MAIN = "rollcall.interop.LedgerConsumer"
+SENDER_MAIN = "rollcall.interop.Sender"
 
 USERS_PROVIDER = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
 
@@ -271,6 +272,17 @@ class JavaFleet:
         words = (word for group in groups for word in group)
         return self._client(name, CONSUMER_MAIN, namesrv, topic, str(directory), str(seconds_max), *words)
 
+    def start_sender(
+        self, directory: Path, *, namesrv: str, group: str, topic: str, messages: Sequence[str], seconds_max: int = 3600
+    ) -> int:
+        """
+        Start a producer that sends ``messages``, KEY/TAG/QUEUE/LEVEL each, and stays connected; its name is its group's.
+
+        ``directory/ids.tsv`` has a line for each that is stored: key, unique id, id by place.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        return self._client(group, SENDER_MAIN, namesrv, group, topic, str(directory), str(seconds_max), *messages)
+
     def restart(self, name: str) -> int:
         """Start again, as it was, one that is down; returns its pid."""
         self.processes.forget(name)
@@ -436,9 +448,11 @@ class JavaFleet:
 
     # --- mqadmin -----------------------------------------------------------------------------------------------------
 
-    def mqadmin(self, *arguments: str, deadline_s: float = ADMIN_DEADLINE_S) -> Said:
+    def mqadmin(self, *arguments: str, deadline_s: float = ADMIN_DEADLINE_S, until: str = "") -> Said:
         """
         What one command of RocketMQ's own admin tool prints; all commands of a fleet share one Java process.
+
+        ``until``: a command that does not end by itself is ended, and that process with it, when it has printed this.
 
         ``log/mqadmin.log`` keeps every word of it.
 
@@ -454,9 +468,14 @@ class JavaFleet:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Some commands write files where they stand.
+                cwd=self.data("mqadmin"),
             )
         began = time.monotonic()
-        output = _converse(self._admin, "\t".join(arguments), deadline_s=deadline_s)
+        end = until.encode() or _END_OF_ANSWER
+        output = _converse(self._admin, "\t".join(arguments), end, deadline_s=deadline_s)
+        if until:
+            self._end_admin()
         with (self.processes.log / "mqadmin.log").open("a") as log:
             log.write(f"mqadmin {' '.join(arguments)}\n{output}\n")
         return Said(output=_LOG_LINES.sub("", output).strip(), seconds=time.monotonic() - began)
@@ -469,15 +488,15 @@ class JavaFleet:
         self._admin = None
 
 
-def _converse(process: subprocess.Popen[bytes], line: str, *, deadline_s: float) -> str:
-    """Write a line and read until the answer's end. Raises ``DeadlineError``, ``LauncherError``."""
+def _converse(process: subprocess.Popen[bytes], line: str, end: bytes, *, deadline_s: float) -> str:
+    """Write a line and read until ``end`` comes. Raises ``DeadlineError``, ``LauncherError``."""
     if process.stdin is None or process.stdout is None:
         raise LauncherError("the admin tool has no pipes")
     process.stdin.write(f"{line}\n".encode())
     process.stdin.flush()
     said = bytearray()
     deadline = time.monotonic() + deadline_s
-    while not said.endswith(_END_OF_ANSWER):
+    while end not in said:
         ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             raise DeadlineError(

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from tests.interop_java import asking
@@ -114,21 +115,30 @@ class RollcallSide(Side):
 
     name = "rollcall"
 
-    def __init__(self, directory: Path, *, is_signed: bool = False) -> None:
-        """Nothing is started yet. ``is_signed``: whoever comes has to sign, and to speak TLS."""
+    def __init__(self, directory: Path, *, is_signed: bool = False, sets: Mapping[str, int] | None = None) -> None:
+        """
+        Nothing is started yet.
+
+        ``is_signed``: whoever comes has to sign, and to speak TLS. ``sets``: our own brokers, with plain ports.
+        """
         self._directory = directory
         self._is_signed = is_signed
+        self._sets = dict(sets or {})
 
     def up(self) -> None:
-        """Found a fleet without brokers of its own, and start it."""
+        """Found a fleet and start it, its own brokers too if it has any."""
         self.found()
         self.start()
 
     def found(self) -> Fleet:
         """Found it."""
-        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, name_service=True, rocketmq=("127.0.0.1",))
+        layout = Layout(
+            name=CLUSTER, controllers=CONTROLLERS, sets=self._sets, name_service=True, rocketmq=("127.0.0.1",)
+        )
         if self._is_signed:
             layout = replace(layout, rocketmq=(), rocketmq_keys=True, rocketmq_tls="enforcing")
+        if self._sets:
+            layout = replace(layout, rocketmq=(), is_insecure=True)
         self.fleet = Fleet.create(self._directory, layout)
         self.controllers = ";".join(section.broker for section in self.fleet.file.controllers.values())
         self.namesrv = self.controllers
@@ -136,7 +146,7 @@ class RollcallSide(Side):
 
     def start(self) -> None:
         """Start it."""
-        self.fleet.up_controllers(deadline_s=START_DEADLINE_S)
+        self.fleet.up(deadline_s=START_DEADLINE_S)
         self.leader()
 
     def down(self) -> None:

@@ -19,9 +19,9 @@ from rollcall_ha.node.credentials import files_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials
 from tests.interop_java import asking
-from tests.interop_java.admin import ask_patiently
 from tests.interop_java.artifacts import RocketMq
 from tests.interop_java.fleet import CLUSTER, SET, JavaFleet, Keys
+from tests.interop_java.mqadmin import ask_patiently
 from tests.interop_java.sides import RollcallSide
 
 REFUSED = "CODE: 16"

@@ -79,6 +79,7 @@ PARTS = (
          _program("tests.chaos.false_handovers --minutes 10")),
     Part("starved", "forty busy processes a core: the controllers keep their leader, and find a killed master", 14,
          _program("tests.chaos.starved --minutes 10 --per-core 40")),
+    Part("interop-admin", "mqadmin at our brokers beside RocketMQ's: equal, or explained", 15, _program("tests.interop_java brokers"), JAVA),
     Part("console-bench", "what twenty consoles cost the leader of 1,000 sets, and one in Chromium", 15,
          _program("tests.perf.bench_console")),
     Part("bench", "what Rollcall claims about its speed, three runs", 20, _program("tests.perf")),

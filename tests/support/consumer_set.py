@@ -26,7 +26,9 @@ from rollcall_ha.broker.handlers.ports import Responder
 from rollcall_ha.broker.log.record import Draft, pack, record_bytes
 from rollcall_ha.broker.ports import Around
 from rollcall_ha.broker.protocol.topics import data_version
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame
@@ -179,6 +181,11 @@ class Member:
                 config={"brokerName": NAME},
                 disk_share=lambda: self.disk_share,
                 wall_ms=lambda: 1_700_000_000_000,
+            ),
+            history=lambda: (
+                2,
+                EpochHistory([EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0))]),
+                LogOffset(9),
             ),
             put_total=lambda: len(log.records),
             pulled_total=lambda: self.pulled,

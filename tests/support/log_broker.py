@@ -75,6 +75,7 @@ class LogBroker:
                 disk_share=lambda: None,
                 wall_ms=lambda: 1_700_000_000_001,
             ),
+            broker_id=lambda: 1,
             put_total=lambda: self.put.counters.appended,
             limits=self.put.delay_limits,
             now_ms=Parts().now_ms,

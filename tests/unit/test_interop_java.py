@@ -10,7 +10,7 @@ import pytest
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_go.build import GoUnavailableError, build
-from tests.interop_java import admin, asking, compare
+from tests.interop_java import admin, asking, brokers, compare, mqadmin
 from tests.interop_java.artifacts import VERSION, RocketMq
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
 from tests.interop_java.fleet import JavaFleet
@@ -18,8 +18,8 @@ from tests.interop_java.sides import RollcallSide
 from tests.interop_java.story import CONSUMER, EVERYTHING, KILL, LEADER, PRODUCER, STOP, Plan, Story
 
 
-def asked(output: str, label: str = "set") -> admin.Asked:
-    return admin.Asked(label=label, command="getSyncStateSet", output=output, seconds=0.1)
+def asked(output: str, label: str = "set") -> mqadmin.Asked:
+    return mqadmin.Asked(label=label, command="getSyncStateSet", output=output, seconds=0.1)
 
 
 def test_two_runs_on_one_side_have_the_same_normal_form() -> None:
@@ -28,12 +28,12 @@ def test_two_runs_on_one_side_have_the_same_normal_form() -> None:
     second = "#MasterAddr  127.0.0.1:11111\n\nat 2026-11-21 07:10:59,001 10.0.0.3@4#99\n\tat x.Y.z(Y.java:1)\n\tat x.Y.y(Y.java:2)"
 
     forms = {
-        admin.normalised(first, {"127.0.0.1:29701": "<b1>"}),
-        admin.normalised(second, {"127.0.0.1:11111": "<b1>"}),
+        mqadmin.normalised(first, {"127.0.0.1:29701": "<b1>"}),
+        mqadmin.normalised(second, {"127.0.0.1:11111": "<b1>"}),
     }
 
     assert forms == {"#MasterAddr <b1>\nat <time> <client>\n<trace>"}
-    assert admin.normalised("#MasterEpoch 2", {}) != admin.normalised("#MasterEpoch 3", {})
+    assert mqadmin.normalised("#MasterEpoch 2", {}) != mqadmin.normalised("#MasterEpoch 3", {})
 
 
 def test_the_order_of_lines_is_no_difference() -> None:
@@ -69,9 +69,42 @@ def test_sides_that_were_asked_different_things_are_not_compared() -> None:
 
 def test_every_allowed_difference_is_explained_in_the_document() -> None:
     """Raises if a heading of DIVERGENCE.md that an entry of allowed.toml points to is gone."""
-    labels = {step.label for step in (*admin.FRESH, *admin.ELECTION, *admin.ELECTED, *admin.DEAD)}
+    steps = {
+        compare.ALLOWED_FILE: (*admin.FRESH, *admin.ELECTION, *admin.ELECTED, *admin.DEAD),
+        brokers.ALLOWED_FILE: brokers.STEPS,
+    }
 
-    assert {label for entry in compare.allowed() for label in entry.labels} <= labels
+    for file, known in steps.items():
+        assert {label for entry in compare.allowed(file) for label in entry.labels} <= {step.label for step in known}
+
+
+def test_what_a_line_has_besides_is_explained_where_the_rest_is_there() -> None:
+    """RocketMQ's brokers add properties to each message: a row for whole lines would explain any message for any other."""
+    entry = compare.Allowed(labels=("set",), anchor="why", without=", TRACE_ON=true")
+
+    (one,) = compare.compare([asked("KEYS=a, TRACE_ON=true")], [asked("KEYS=a")], (entry,))
+    (twice,) = compare.compare([asked("KEYS=a, TRACE_ON=true")], [asked("KEYS=a\nKEYS=a")], (entry,))
+    (other,) = compare.compare([asked("KEYS=a, TRACE_ON=true")], [asked("KEYS=b")], (entry,))
+
+    assert one.verdict == "explained: why"
+    assert twice.unexplained == ("only rollcall: KEYS=a",)
+    assert len(other.unexplained) == 2
+
+
+def test_each_question_to_brokers_has_a_name_of_its_own() -> None:
+    """Two with one name share their explanations; one that is asked and left out is told wrongly."""
+    labels = [step.label for step in brokers.STEPS]
+
+    assert len(labels) == len(set(labels))
+    assert not {step.words.split()[0] for step in brokers.STEPS} & brokers.LEFT_OUT.keys()
+
+
+def test_commands_are_those_that_mqadmin_lists() -> None:
+    said = "The most commonly used mqadmin commands are:\n   updateTopic          Update or create topic.\n   topicRoute  Examine.\n\nSee 'mqadmin help'"
+
+    assert brokers.listed(said) == {"updateTopic", "topicRoute"}
+    with pytest.raises(LauncherError, match="lists no command"):
+        brokers.listed("usage")
 
 
 def test_the_short_form_asks_enough_commands() -> None:
@@ -103,6 +136,15 @@ def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
 
         with pytest.raises(LauncherError, match=f"{CONSUMER} has ended; the end of its log:\nsend request failed"):
             story.wait_acks(1)
+
+
+@pytest.mark.slow
+def test_a_side_that_signs_is_founded(tmp_path: Path) -> None:
+    """Its layout was changed as if it were a dataclass: the part ended with a TypeError before anything was started."""
+    section = RollcallSide(tmp_path, is_signed=True).found().file.rocketmq
+
+    assert section is not None
+    assert section.tls == "enforcing"
 
 
 def test_a_machine_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

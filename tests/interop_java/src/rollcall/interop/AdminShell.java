@@ -9,7 +9,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * mqadmin many times in one process: each line of standard input is one command line, its words separated by tabs.
  *
- * After what a command printed comes a line with the single character U+0004.
+ * An empty line is no word at all: mqadmin lists its commands then. After what a command printed comes a line with the single character U+0004.
  */
 public final class AdminShell {
     private AdminShell() {
@@ -20,7 +20,7 @@ public final class AdminShell {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             System.clearProperty(MixAll.NAMESRV_ADDR_PROPERTY);
             Commands.forget();
-            MQAdminStartup.main0(line.split("\t"), null);
+            MQAdminStartup.main0(line.isEmpty() ? new String[0] : line.split("\t"), null);
             System.err.flush();
             System.out.print("\n\u0004\n");
             System.out.flush();
