@@ -102,7 +102,7 @@ class Clients:
         self._create_topics()
         for name in sorted(self._programs):
             self._start(name)
-        self._until_at_work()
+        self.until_at_work()
         # One of each, then again: no fault meets a fleet that knows that fault only.
         rows = itertools.zip_longest(*([kind] * count for kind, count in self._plan.counts().items()))
         for kind in (kind for row in rows for kind in row if kind is not None):
@@ -213,7 +213,7 @@ class Clients:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def _until_at_work(self) -> None:
+    def until_at_work(self) -> None:
         """Each producer's messages are acknowledged, and each group has taken all that were until then."""
         producers = self.shared.producers.items()
         goals = {name: len(books.acked) + HEALTHY_ACKS for name, books in producers}
@@ -296,7 +296,7 @@ class Clients:
         brokers.wait_whole()
         strike.in_sync_s = time.monotonic() - repaired
         strike.epoch_after = self._epoch()
-        self._until_at_work()
+        self.until_at_work()
         stamps = {f"{name}-producer": books.stamps for name, books in self.shared.producers.items()}
         stamps |= {group.name: group.stamps for group in self.shared.groups}
         strike.gaps = {name: longest_gap_s(found, strike.at_ns) for name, found in stamps.items()}

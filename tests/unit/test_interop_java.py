@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
-from rollcall_ha.deploy.local.processes import LauncherError
+from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError
 from tests.interop_go.build import GoUnavailableError, build
-from tests.interop_java import admin, asking, compare
+from tests.interop_java import admin, asking, clients, compare
 from tests.interop_java.artifacts import VERSION, RocketMq
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
+from tests.interop_java.brokers import Brokers
+from tests.interop_java.clients import Clients
 from tests.interop_java.fleet import JavaFleet
 from tests.interop_java.sides import RollcallSide
 from tests.interop_java.story import CONSUMER, EVERYTHING, KILL, LEADER, PRODUCER, STOP, Plan, Story
@@ -103,6 +107,34 @@ def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
 
         with pytest.raises(LauncherError, match=f"{CONSUMER} has ended; the end of its log:\nsend request failed"):
             story.wait_acks(1)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_only_what_rocketmq_has_lost_is_no_longer_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """A run before its brokers would end at the first message that never comes, and nothing behind it would be counted."""
+    monkeypatch.setattr(clients, "HEALTHY_ACKS", 0)
+    monkeypatch.setattr(clients, "MISSED_S", 0.0)
+    brokers = cast("Brokers", SimpleNamespace(is_ours=is_ours, names="", resumed_deadline_s=0.5))
+    said: list[object] = []
+    with JavaFleet(tmp_path, RocketMq(version=VERSION, jars=tmp_path, classes=None)) as java:
+        for name in ("java-producer", "java-consumer", "python-producer", "python-consumer"):
+            java.processes.start(name, ["sleep", "60"])
+        run = Clients(brokers, java, None, Plan(kills=1, stops=0, leaders=0, restarts=0), said.append)
+        folder = tmp_path / "books" / "java"
+        folder.mkdir(parents=True)
+        (folder / LEDGER_FILE_NAME).write_bytes(line("java-shard0-run-000000000001", 1))
+
+        if is_ours:
+            with pytest.raises(DeadlineError, match="late: java-in-order, python-in-order"):
+                run.until_at_work()
+        else:
+            run.until_at_work()
+            run.until_at_work()
+
+    assert said == ([] if is_ours else ["missed, and no longer waited for: java-in-order 1, python-in-order 1"])
+    assert sum(map(len, run.shared.owed().values())) == 2
 
 
 def test_a_machine_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
