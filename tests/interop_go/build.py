@@ -1,7 +1,7 @@
 """
 RocketMQ's client for Go in a small program of ours, built from what Go's module proxy serves.
 
-Here: find Go, build. Not here: what the program does (``main.go``), who starts it (``tests.interop_java.ours``).
+Here: find Go, build. Not here: what the program does (``main.go``), who starts it (``tests.interop_java.clients``).
 Rule: what cannot be had is ``GoUnavailableError``, whose message says what was tried; callers skip and count.
 
 The client is the newest that the proxy has: its last release, 2.1.2 of 2023, takes a refusal of a message that it gives back

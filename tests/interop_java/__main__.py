@@ -1,7 +1,7 @@
 """
 ``make prove PARTS=interop,interop-short,interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|brokers|all|short|signed|move|record|winners|ours [--side rocketmq|rollcall]
+    python -m tests.interop_java failovers|admin|brokers|all|short|signed|move|record|winners|ours|clients [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
@@ -9,6 +9,8 @@ under faults; ``admin``: what mqadmin says beside what it says against RocketMQ'
 beside RocketMQ's (``make prove PARTS=interop-admin``); ``all``: the first two; ``short``: a few of each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
 mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back;
 ``ours``: RocketMQ's clients for Java and Go beside ours at our brokers (``make interop-clients``);
+``clients``: the same under fewer faults, and then before RocketMQ's brokers behind our controllers: tables of what differs.
+What RocketMQ's brokers lose or double is counted, and is no failure;
 ``winners``: next masters that were master before in their process, beside those that were not (``--kills`` of each).
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
@@ -24,17 +26,20 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_go.build import GoUnavailableError, build
-from tests.interop_java import admin, brokers, compare, signed
+from tests.interop_java import admin, admin_brokers, compare, signed
 from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
+from tests.interop_java.brokers import Brokers, java_brokers, our_brokers
+from tests.interop_java.clients import Clients, Outcome
+from tests.interop_java.differences import pauses, promises
 from tests.interop_java.fleet import LIGHT_JVM, JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
 from tests.interop_java.mqadmin import Asked, to_stderr
-from tests.interop_java.ours import Ours, epochs_fell, our_fleet
 from tests.interop_java.sides import JavaSide, RollcallSide, rollcall_side, sides
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, Winners, table, winners_table
 
@@ -42,6 +47,8 @@ LONG = Plan(kills=20, stops=5, leaders=5, restarts=1)
 SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
 """The short form's producer asks for routes each second: with RocketMQ's 30 s most of six minutes would be waiting."""
 OURS_SHORT = Plan(kills=1, stops=1, leaders=1, restarts=1, route_poll_ms=1000)
+BOTH = Plan(kills=6, stops=2, leaders=2, restarts=1)
+"""Before either brokers: RocketMQ's take a minute and more to be whole again, and clients that ask for routes each 30 s."""
 COMMANDS_MIN = 14
 COUNTS: Counter[str] = Counter()
 """What this process did and found: the line RESULT."""
@@ -65,9 +72,8 @@ def _told(story: Story, version: str, run: Callable[[], Audit]) -> list[str]:
     counted = {kind: sum(strike.kind == kind for strike in story.strikes) for kind in (KILL, STOP, LEADER, EVERYTHING)}
     print(f"{', '.join(f'{kind} {count}' for kind, count in counted.items())}; {time.monotonic() - began:.0f} s")
     COUNTS.update({"faults": sum(counted.values())})
-    plan = story.plan
-    wanted = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
-    wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted.items() if counted[kind] != count]
+    wanted = story.plan.counts().items()
+    wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted if counted[kind] != count]
     return wrong + _complaints(audit)
 
 
@@ -86,15 +92,15 @@ def questions_of_brokers(rocketmq: RocketMq, directory: Path) -> list[str]:
     """mqadmin at RocketMQ's brokers and at ours; returns what nothing explains."""
     asked: dict[str, tuple[Asked, ...]] = {}
     for side in (JavaSide.name, RollcallSide.name):
-        with brokers.broker_sides(directory / side, rocketmq, side) as found:
-            brokers.build(found, to_stderr)
-            asked[side] = brokers.interrogate(found, to_stderr)
+        with admin_brokers.broker_sides(directory / side, rocketmq, side) as found:
+            admin_brokers.build(found, to_stderr)
+            asked[side] = admin_brokers.interrogate(found, to_stderr)
     heading = "its own brokers, then Rollcall's"
     wrong = _compared(
-        rocketmq.version, heading, asked[JavaSide.name], asked[RollcallSide.name], file=brokers.ALLOWED_FILE
+        rocketmq.version, heading, asked[JavaSide.name], asked[RollcallSide.name], file=admin_brokers.ALLOWED_FILE
     )
-    print("\nLeft out:", *(f"  {command:<32} {why}" for command, why in brokers.LEFT_OUT.items()), sep="\n")
-    COUNTS.update(left_out=len(brokers.LEFT_OUT))
+    print("\nLeft out:", *(f"  {command:<32} {why}" for command, why in admin_brokers.LEFT_OUT.items()), sep="\n")
+    COUNTS.update(left_out=len(admin_brokers.LEFT_OUT))
     return wrong
 
 
@@ -167,37 +173,52 @@ def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
 
 def clients_at_ours(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str]:
     """RocketMQ's clients and ours share topics at our brokers under faults; returns what did not hold."""
-    go: Path | None = None
+    found = _share(our_brokers, rocketmq, directory, _go(directory), plan)
+    COUNTS.update(found.counts)
+    return found.wrong
+
+
+def clients_at_both(rocketmq: RocketMq, directory: Path, plan: Plan) -> list[str]:
+    """The same before our brokers and RocketMQ's, and what differs; returns what did not hold at ours, or never happened."""
+    go = _go(directory)
+    sides = [
+        _share(brokers, rocketmq, directory / brokers.__name__, go, plan) for brokers in (our_brokers, java_brokers)
+    ]
+    for found, prefix in zip(sides, ("", "rocketmq_"), strict=True):
+        COUNTS.update({prefix + name: count for name, count in found.counts.items()})
+    faults = ", ".join(f"{kind} {count}" for kind, count in plan.counts().items())
+    print(f"\nThe same clients and faults ({faults}) behind three controllers of Rollcall's\n")
+    print(promises({found.label: found.counts for found in sides}))
+    print(f"\n{pauses({found.label: found.strikes for found in sides})}")
+    return [f"{found.label}: {line}" for found in sides for line in found.wrong]
+
+
+def _go(directory: Path) -> Path | None:
     try:
-        go = build(directory)
+        return build(directory)
     except GoUnavailableError as error:
         print(f"SKIPPED  the Go pair: {error}")
         COUNTS.update(skipped=1)
-    with our_fleet(directory / "ours") as fleet, JavaFleet(directory / "java", rocketmq) as java:
-        run = Ours(fleet, java, go, plan, to_stderr)
+        return None
+
+
+def _share(
+    whose: Callable[[Path, RocketMq], AbstractContextManager[tuple[Brokers, JavaFleet]]],
+    rocketmq: RocketMq,
+    directory: Path,
+    go: Path | None,
+    plan: Plan,
+) -> Outcome:
+    with whose(directory, rocketmq) as (brokers, java):
+        run = Clients(brokers, java, go, plan, to_stderr)
         try:
-            counts = run.run()
+            found = run.run()
         finally:
-            print(
-                f"\nFaults of our brokers under clients of RocketMQ {rocketmq.version}, {'' if go is None else 'Go, '}and ours"
-            )
+            names = f"clients of RocketMQ {rocketmq.version}, {'' if go is None else 'Go, '}and ours"
+            print(f"\nFaults of {brokers.label} under {names}")
             print(table(run.strikes), flush=True)
-    print("  ".join(f"{name} {count:,}" for name, count in counts.items()))
-    struck = Counter(strike.kind for strike in run.strikes)
-    kinds = {"kills": KILL, "stops": STOP, "leaders": LEADER, "restarts": EVERYTHING}
-    counts |= {name: struck[kind] for name, kind in kinds.items()}
-    counts |= {"faults": len(run.strikes), "offsets_asked": run.offsets_asked, "offsets_fell": run.offsets_fell}
-    counts |= {"epochs_fell": epochs_fell(run.epochs), "go_started_again": run.started_again}
-    COUNTS.update(counts)
-    wrong = run.shared.wrong(counts)
-    wrong += [
-        f"{name}: {counts[name]} instead of {getattr(plan, name)}"
-        for name in kinds
-        if counts[name] != getattr(plan, name)
-    ]
-    if run.offsets_fell or not run.offsets_asked or counts["epochs_fell"]:
-        wrong.append(f"{run.offsets_fell} of {run.offsets_asked} offsets fell, and {counts['epochs_fell']} epochs")
-    return wrong
+    print("  ".join(f"{name} {count:,}" for name, count in found.counts.items()))
+    return found
 
 
 def warm_winners(rocketmq: RocketMq, directory: Path, kills: int) -> None:
@@ -240,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.interop_java", description=(__doc__ or "").strip().splitlines()[0]
     )
-    whats = ("failovers", "admin", "brokers", "all", "short", "signed", "move", "record", "winners", "ours")
+    whats = ("failovers", "admin", "brokers", "all", "short", "signed", "move", "record", "winners", "ours", "clients")
     parser.add_argument("what", choices=whats)
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
@@ -254,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"SKIPPED  {error}\nRESULT {json.dumps({'skipped_because': str(error)})}")
         return 0
     directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
-    plan = SHORT if options.few else LONG
+    plan = SHORT if options.few else BOTH if options.what == "clients" else LONG
+    if options.few and options.what in ("ours", "clients"):
+        plan = OURS_SHORT
     if options.kills is not None:
         plan = dataclasses.replace(plan, kills=options.kills)
     wrong: list[str] = []
@@ -274,7 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.what == "winners":
             warm_winners(rocketmq, directory / "winners", plan.kills)
         if options.what == "ours":
-            wrong += clients_at_ours(rocketmq, directory / "clients", OURS_SHORT if options.few else plan)
+            wrong += clients_at_ours(rocketmq, directory / "clients", plan)
+        if options.what == "clients":
+            wrong += clients_at_both(rocketmq, directory / "clients", plan)
         if options.what == "move":
             wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -85,10 +86,14 @@ class Books:
 
     def longest_gap_s(self, at_ns: int) -> float:
         """The longest time between two acknowledgements from a moment on; NaN: there are too few."""
-        stamps = self.stamps
-        gap = ledger.interruption(stamps[bisect.bisect_left(stamps, at_ns - BEFORE_NS) :], at_ns)
-        return gap.gap_ms / 1000 if gap is not None else float("nan")
+        return longest_gap_s(self.stamps, at_ns)
 
     def missing(self) -> set[str]:
         """Keys that were acknowledged and have not been consumed."""
         return set(self.acked.keys() - self.consumed.keys())
+
+
+def longest_gap_s(stamps: Sequence[int], at_ns: int) -> float:
+    """The longest time between two of these, which rise, from a moment on; NaN: there are too few."""
+    gap = ledger.interruption(stamps[bisect.bisect_left(stamps, at_ns - BEFORE_NS) :], at_ns)
+    return gap.gap_ms / 1000 if gap is not None else float("nan")

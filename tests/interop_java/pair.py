@@ -106,7 +106,7 @@ class Taker:
 async def produce(names: Sequence[str], arguments: Sequence[str], stop: asyncio.Event) -> None:
     """Several that send to one topic, and one that sends to the ordered one."""
     topic, ordered_topic, directory, senders, pause_ms = arguments
-    async with Producer(names, group="python-producer") as producer:
+    async with Producer(names, group="python-producer", topic=topic, set_name=SET) as producer:
         sender = Sender(producer, Path(directory), int(pause_ms) / 1000, stop)
         works = [sender.work(topic, kind_at) for _ in range(int(senders))]
         await asyncio.gather(*works, sender.work(ordered_topic, lambda number: f"shard{number % SHARDS}"))

@@ -57,6 +57,10 @@ class Plan:
     stuck_s: float | None = None
     """Who is not in sync so long after a repair is started again, and that is counted; None = the run fails later."""
 
+    def counts(self) -> dict[str, int]:
+        """By kind of fault."""
+        return {KILL: self.kills, STOP: self.stops, LEADER: self.leaders, EVERYTHING: self.restarts}
+
     def faults(self) -> list[str]:
         """In the order in which they strike: mixed, the restart of everything in the middle of the kills."""
         kinds = {STOP: self.stops, LEADER: self.leaders, EVERYTHING: self.restarts}
@@ -82,6 +86,8 @@ class Strike:
     """Until the controllers named another master, or until another controller led; None = not looked for."""
     gap_s: float = 0.0
     """Longest time between two acknowledgements, by the producer's own stamps."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """The same of each client of several, and between two messages of each group."""
     in_sync_s: float = 0.0
     """Until all replicas were in the SyncStateSet again, from the repair on."""
     started_again: int = 0

@@ -94,6 +94,8 @@ PARTS = (
          _program(f"tests.sim --seeds 100 --fresh 900 --drawn-from {SEED}")),
     Part("interop-clients", "clients of RocketMQ for Java and Go, and ours, share topics at our brokers: kills, stops, a restart of all", 16,
          _program("tests.interop_java ours"), JAVA),
+    Part("interop-clients-java", "the same clients and faults before our brokers and before RocketMQ's behind our controllers: what differs", 20,
+         _program("tests.interop_java clients"), JAVA),
     Part("interop", "real RocketMQ brokers, clients and mqadmin before our controllers", 30, _program("tests.interop_java all"), JAVA),
     Part("analytics-truth", "a million synthetic failovers through the pipeline, beside what really happened", 30,
          _program("tests.perf.analytics_truth")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -9,8 +11,10 @@ import msgspec
 from rollcall_ha.broker.log.record import Draft
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
-from tests.interop_java.groups import SCHEDULE_TOPIC, Group, Shared
+from tests.interop_java.differences import pauses, promises
+from tests.interop_java.groups import PROMISED, SCHEDULE_TOPIC, Group, Shared
 from tests.interop_java.keys import SHARDS, body_of, digest_of
+from tests.interop_java.story import KILL, Strike
 from tests.support.log_tools import append_all, draft, open_log, settle
 
 TOPIC, ORDERED = "ours", "ours-ordered"
@@ -167,7 +171,8 @@ def test_a_run_in_which_something_never_happened_fails(tmp_path: Path) -> None:
     world.acked(key("plain"), world.stored(key("plain")))
     world.taken(key("plain"))
 
-    wrong = world.shared.wrong(world.counts())
+    world.counts()
+    wrong = world.shared.absent()
 
     assert "plain took nothing of the kind again" in wrong
     assert "plain took nothing of the kind late" in wrong
@@ -193,3 +198,59 @@ def test_a_log_is_read_on_over_the_end_of_a_segment(tmp_path: Path) -> None:
 
     assert world.shared.log.read(tmp_path / "log")
     assert world.shared.log.places[TOPIC][key("plain", 200)] == [(TOPIC, 0, 200)]
+
+
+def test_a_log_without_a_confirm_offset_is_read_to_the_end_that_its_broker_tells(tmp_path: Path) -> None:
+    """RocketMQ's brokers write down seldom what is confirmed."""
+    world = World(tmp_path)
+    world.stored(key("plain"))
+    first_end = world.log.max_offset
+    world.stored(key("plain", 2))
+
+    assert not world.shared.log.read(tmp_path / "log", first_end)
+    assert list(world.shared.log.places[TOPIC]) == [key("plain")]
+
+    assert world.shared.log.read(tmp_path / "log", world.log.max_offset)
+    assert list(world.shared.log.places[TOPIC]) == [key("plain"), key("plain", 2)]
+
+
+def test_a_delayed_message_that_comes_late_is_counted_and_is_no_failure(tmp_path: Path) -> None:
+    """A second behind its time is late; the way back to a group has another time."""
+    world = World(tmp_path)
+    for number, waited_ms in enumerate((2_000, 2_001, 4_500)):
+        world.acked(key("late1", number))
+        world.stored(key("late1", number), waited_ms=waited_ms)
+    world.stored(key("late1", 1), "%RETRY%plain", waited_ms=20_000)
+    counts = world.counts()
+
+    assert (counts["delayed_late"], counts["delayed_late_ms_max"], counts["delayed_early"]) == (2, 3_500, 0)
+    assert not {"delayed_late", "delayed_late_ms_max"} & set(PROMISED)
+
+
+def test_a_dead_letter_that_is_missing_is_told_apart_from_what_no_group_was_given(tmp_path: Path) -> None:
+    """One that is not where its producer was told is counted, whether it is given or not."""
+    world = World(tmp_path)
+    for number, kind in enumerate(("plain", "dead")):
+        world.acked(key(kind), world.stored(key(kind)) + number)
+    counts = world.counts()
+
+    assert (counts["lost"], counts["unburied"], counts["misplaced"]) == (2, 1, 1)
+    assert {"lost", "misplaced"} <= set(PROMISED)
+
+
+def test_the_tables_of_differences_have_a_column_for_each_side_and_a_row_for_each_client() -> None:
+    strikes = [
+        Strike(number=number, kind=KILL, victim="b1", at_ns=0, epoch_before=1, gaps={"java-producer": gap_s, "go-push": math.nan})
+        for number, gap_s in enumerate((1.0, 3.0, 8.0))
+    ]  # fmt: skip
+    counts = Counter[str](acked=1_000, misplaced=3)
+
+    promised = promises({"ours": counts, "theirs": Counter[str]()}).splitlines()
+    assert promised[0] == "| promise | ours | theirs |"
+    assert "| acknowledged | 1,000 | 0 |" in promised
+    assert any(line.endswith("| 3 of 1,000 | 0 of 0 |") for line in promised)
+
+    assert pauses({"ours": strikes, "theirs": strikes[:1]}).splitlines()[2:] == [
+        "| java-producer | 3.0/8.0, 1.0/1.0 | -, - | -, - | -, - |",
+        "| go-push | -, - | -, - | -, - | -, - |",
+    ]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
-from rollcall_ha.deploy.local.processes import LauncherError
+from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError
 from tests.interop_go.build import GoUnavailableError, build
-from tests.interop_java import admin, asking, brokers, compare, mqadmin
+from tests.interop_java import admin, admin_brokers, asking, clients, compare, mqadmin
 from tests.interop_java.artifacts import VERSION, RocketMq
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
+from tests.interop_java.brokers import Brokers
+from tests.interop_java.clients import Clients
 from tests.interop_java.fleet import JavaFleet
 from tests.interop_java.sides import RollcallSide
 from tests.interop_java.story import CONSUMER, EVERYTHING, KILL, LEADER, PRODUCER, STOP, Plan, Story
@@ -71,7 +75,7 @@ def test_every_allowed_difference_is_explained_in_the_document() -> None:
     """Raises if a heading of DIVERGENCE.md that an entry of allowed.toml points to is gone."""
     steps = {
         compare.ALLOWED_FILE: (*admin.FRESH, *admin.ELECTION, *admin.ELECTED, *admin.DEAD),
-        brokers.ALLOWED_FILE: brokers.STEPS,
+        admin_brokers.ALLOWED_FILE: admin_brokers.STEPS,
     }
 
     for file, known in steps.items():
@@ -93,18 +97,18 @@ def test_what_a_line_has_besides_is_explained_where_the_rest_is_there() -> None:
 
 def test_each_question_to_brokers_has_a_name_of_its_own() -> None:
     """Two with one name share their explanations; one that is asked and left out is told wrongly."""
-    labels = [step.label for step in brokers.STEPS]
+    labels = [step.label for step in admin_brokers.STEPS]
 
     assert len(labels) == len(set(labels))
-    assert not {step.words.split()[0] for step in brokers.STEPS} & brokers.LEFT_OUT.keys()
+    assert not {step.words.split()[0] for step in admin_brokers.STEPS} & admin_brokers.LEFT_OUT.keys()
 
 
 def test_commands_are_those_that_mqadmin_lists() -> None:
     said = "The most commonly used mqadmin commands are:\n   updateTopic          Update or create topic.\n   topicRoute  Examine.\n\nSee 'mqadmin help'"
 
-    assert brokers.listed(said) == {"updateTopic", "topicRoute"}
+    assert admin_brokers.listed(said) == {"updateTopic", "topicRoute"}
     with pytest.raises(LauncherError, match="lists no command"):
-        brokers.listed("usage")
+        admin_brokers.listed("usage")
 
 
 def test_the_short_form_asks_enough_commands() -> None:
@@ -145,6 +149,34 @@ def test_a_side_that_signs_is_founded(tmp_path: Path) -> None:
 
     assert section is not None
     assert section.tls == "enforcing"
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_only_what_rocketmq_has_lost_is_no_longer_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """A run before its brokers would end at the first message that never comes, and nothing behind it would be counted."""
+    monkeypatch.setattr(clients, "HEALTHY_ACKS", 0)
+    monkeypatch.setattr(clients, "MISSED_S", 0.0)
+    brokers = cast("Brokers", SimpleNamespace(is_ours=is_ours, names="", resumed_deadline_s=0.5))
+    said: list[object] = []
+    with JavaFleet(tmp_path, RocketMq(version=VERSION, jars=tmp_path, classes=None)) as java:
+        for name in ("java-producer", "java-consumer", "python-producer", "python-consumer"):
+            java.processes.start(name, ["sleep", "60"])
+        run = Clients(brokers, java, None, Plan(kills=1, stops=0, leaders=0, restarts=0), said.append)
+        folder = tmp_path / "books" / "java"
+        folder.mkdir(parents=True)
+        (folder / LEDGER_FILE_NAME).write_bytes(line("java-shard0-run-000000000001", 1))
+
+        if is_ours:
+            with pytest.raises(DeadlineError, match="late: java-in-order, python-in-order"):
+                run.until_at_work()
+        else:
+            run.until_at_work()
+            run.until_at_work()
+
+    assert said == ([] if is_ours else ["missed, and no longer waited for: java-in-order 1, python-in-order 1"])
+    assert sum(map(len, run.shared.owed().values())) == 2
 
 
 def test_a_machine_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

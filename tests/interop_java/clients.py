@@ -1,13 +1,15 @@
 """
-RocketMQ's clients for Java and Go, and ours, that share topics at our brokers, while these are killed and stopped.
+RocketMQ's clients for Java and Go, and ours, that share topics at one set of brokers, while these are killed and stopped.
 
-Here: the programs, the faults, what must hold after each. Not here: who is asked to run it (``__main__``), the judgement of what
-they wrote (``groups``), the programs themselves (``src``, ``tests/interop_go``, ``pair``).
+Here: the programs, the faults, what must hold after each. Not here: who is asked to run it (``__main__``), whose brokers these are
+(``brokers``), the judgement of what clients wrote (``groups``), the programs themselves (``src``, ``tests/interop_go``, ``pair``).
 
 Rule 1: a fault strikes a whole fleet, with every producer and group at work since the fault before.
-Rule 2: the groups' offsets are asked for at the master before and behind each fault: none may be lower.
-Rule 3: clients find brokers by asking the brokers themselves for routes (105): their ports are plain here.
+Rule 2: the groups' offsets are asked for at the master before each fault, at the next one as soon as there is one, and again when
+all are at work: none may be lower.
+Rule 3: clients ask for routes (105) at plain ports.
 Rule 4: clients have their own defaults; Java's look for routes more often in the short form.
+Rule 5: what RocketMQ's brokers lose is counted and no longer waited for: the run goes on.
 """
 
 from __future__ import annotations
@@ -15,17 +17,19 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from rollcall_ha.broker.protocol.codes import ClientCode
-from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError, python_module, wait_until
 from rollcall_ha.node.remoting.asking import BlockingLink
-from tests.interop_java.books import Books
+from tests.interop_java.books import Books, longest_gap_s
+from tests.interop_java.brokers import Brokers
 from tests.interop_java.fleet import JavaFleet
-from tests.interop_java.groups import Group, Shared
+from tests.interop_java.groups import PROMISED, Group, Log, Shared
 from tests.interop_java.keys import BODY_BYTES
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Plan, Strike
 
@@ -35,30 +39,47 @@ SENDERS, PAUSE_MS = 2, 40
 """Of each producer, besides the one that sends in order."""
 HEALTHY_ACKS = 60
 """Of each producer."""
-RESUMED_DEADLINE_S = 120.0
-HEALED_DEADLINE_S = 60.0
+READ_DEADLINE_S = 60.0
 ENDED_DEADLINE_S = 75.0
 """The last refused message comes again after 30 s at the latest."""
+MISSED_S = 75.0
+"""Behind as long a wait in which none of them came, messages are missed: Go's client asks a dead master for 30 s, and for routes
+every 30 s."""
 STOPPED_S = 4.0
-"""A hang of the master: longer than the fast preset waits for a silent one."""
+"""A hang of the master: longer than the controllers wait for a silent one."""
 SQL = "KEYS IS NOT NULL AND KEYS <> 'nobody'"
 TAGS = "even || odd"
 
 
-class Ours:
-    """One run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one run found."""
+
+    label: str
+    """Whose brokers."""
+    counts: dict[str, int]
+    strikes: list[Strike]
+    wrong: list[str]
+    """What did not hold at our brokers, or never happened."""
+
+
+class Clients:
+    """One run before one set of brokers."""
 
     def __init__(
-        self, fleet: Fleet, java: JavaFleet, go: Path | None, plan: Plan, say: Callable[[str], object]
+        self, brokers: Brokers, java: JavaFleet, go: Path | None, plan: Plan, say: Callable[[str], object]
     ) -> None:
         """``go``: the program of ``tests.interop_go``; None: there is none here."""
         self.strikes: list[Strike] = []
         self.epochs: list[int] = []
-        self.offsets_fell = self.offsets_asked = self.started_again = 0
-        self._fleet, self._java, self._go, self._plan, self._say = fleet, java, go, plan, say
-        self._key = fleet.set_keys()[0]
+        self.offsets_asked = self.offsets_fell = 0
+        """When all were at work again."""
+        self.offsets_asked_at_once = self.offsets_fell_at_once = 0
+        self.started_again = 0
+        self._brokers, self._java, self._go, self._plan, self._say = brokers, java, go, plan, say
         self._folder = java.directory / "books"
-        self._names = ";".join(fleet.file.broker(name).listen for name in fleet.brokers)
+        self._missed: set[tuple[str, str]] = set()
+        """(group, key) that are no longer waited for (rule 5)."""
         languages = ("java", *(() if go is None else ("go",)), "python")
         self._programs = {f"{language}-{role}": language for language in languages for role in ("producer", "consumer")}
         self.shared = Shared(
@@ -76,16 +97,14 @@ class Ours:
         plain = ("java-by-tag", "java-by-sql") if language == "java" else (f"{language}-push",)
         return [group(name, TOPIC) for name in plain] + [group(f"{language}-in-order", ORDERED_TOPIC)]
 
-    def run(self) -> dict[str, int]:
-        """What was counted. Raises ``LauncherError``: something did not come back in time."""
+    def run(self) -> Outcome:
+        """Everything. Raises ``LauncherError``: something did not come back in time."""
         self._create_topics()
         for name in sorted(self._programs):
             self._start(name)
-        self._until_at_work()
-        plan = self._plan
-        faults = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
+        self.until_at_work()
         # One of each, then again: no fault meets a fleet that knows that fault only.
-        rows = itertools.zip_longest(*([kind] * count for kind, count in faults.items()))
+        rows = itertools.zip_longest(*([kind] * count for kind, count in self._plan.counts().items()))
         for kind in (kind for row in rows for kind in row if kind is not None):
             self._strike(kind)
         self._stop(*(name for name in self._programs if name.endswith("producer")))
@@ -101,10 +120,36 @@ class Ours:
             with suppress(DeadlineError):
                 self._until_all_taken()
         self._stop(*(name for name in self._programs if name.endswith("consumer")))
-        wait_until(self._read_log, deadline_s=HEALED_DEADLINE_S, what="all of the log to be confirmed")
+        # Anew: the part that a later master does not have would count as kept.
+        self.shared.log = Log()
+        wait_until(self._read_log, deadline_s=READ_DEADLINE_S, what="all of the log to be confirmed")
         for name, keys in self.shared.owed().items():
             self._say(f"{name} misses {len(keys)}: {', '.join(sorted(keys)[:5])}")
-        return self.shared.counts([strike.at_ns for strike in self.strikes])
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        counts = self.shared.counts([strike.at_ns for strike in self.strikes])
+        struck = Counter(strike.kind for strike in self.strikes)
+        counts |= {
+            "kills": struck[KILL],
+            "stops": struck[STOP],
+            "leaders": struck[LEADER],
+            "restarts": struck[EVERYTHING],
+        }
+        counts |= {"faults": len(self.strikes), "offsets_asked": self.offsets_asked, "offsets_fell": self.offsets_fell}
+        counts |= {
+            "offsets_asked_at_once": self.offsets_asked_at_once,
+            "offsets_fell_at_once": self.offsets_fell_at_once,
+        }
+        fell = sum(later < sooner for sooner, later in itertools.pairwise(self.epochs))
+        counts |= {"epochs_fell": fell, "go_started_again": self.started_again}
+        wanted = self._plan.counts().items()
+        wrong = self.shared.absent()
+        wrong += [f"{kind}: {struck[kind]} instead of {count}" for kind, count in wanted if struck[kind] != count]
+        wrong += [f"{name} is 0" for name in ("offsets_asked", "offsets_asked_at_once") if not counts[name]]
+        never = (*PROMISED, "offsets_fell", "offsets_fell_at_once") if self._brokers.is_ours else ()
+        wrong += [f"{name} is {counts[name]}, not 0" for name in (*never, "epochs_fell") if counts[name]]
+        return Outcome(label=self._brokers.label, counts=counts, strikes=self.strikes, wrong=wrong)
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
@@ -119,6 +164,7 @@ class Ours:
                 answer = link.ask(ClientCode.UPDATE_AND_CREATE_TOPIC, fields)
                 if answer.code != 0:
                     raise LauncherError(f"topic {topic}: {answer.code} {answer.remark}")
+        self._brokers.wait_made((TOPIC, ORDERED_TOPIC), QUEUES)
 
     def _start(self, name: str) -> None:
         language, _, role = name.partition("-")
@@ -129,7 +175,7 @@ class Ours:
         books.mkdir(parents=True, exist_ok=True)
         groups = [group.name for group in self.shared.groups if group.name.startswith(language)]
         verb = "produce" if role == "producer" else "consume"
-        common = [verb, self._names, TOPIC, ORDERED_TOPIC, str(books)]
+        common = [verb, self._brokers.names, TOPIC, ORDERED_TOPIC, str(books)]
         load = [str(SENDERS), str(PAUSE_MS)]
         if language == "go":
             load.insert(1, str(BODY_BYTES))
@@ -144,7 +190,7 @@ class Ours:
         if name == "java-producer":
             self._java.start_producer(
                 self._folder / "java",
-                namesrv=self._names,
+                namesrv=self._brokers.names,
                 topic=TOPIC,
                 ordered_topic=ORDERED_TOPIC,
                 threads=SENDERS,
@@ -159,7 +205,7 @@ class Ours:
             ("java-by-sql", TOPIC, "sql", SQL),
             ("java-in-order", ORDERED_TOPIC, "ordered", "*"),
         ]
-        self._java.start_consumer(self._folder, namesrv=self._names, topic=TOPIC, name=name, groups=groups)
+        self._java.start_consumer(self._folder, namesrv=self._brokers.names, topic=TOPIC, name=name, groups=groups)
 
     def _stop(self, *names: str) -> None:
         self._java.require_running(*names)
@@ -167,14 +213,27 @@ class Ours:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def _until_at_work(self) -> None:
+    def until_at_work(self) -> None:
         """Each producer's messages are acknowledged, and each group has taken all that were until then."""
         producers = self.shared.producers.items()
         goals = {name: len(books.acked) + HEALTHY_ACKS for name, books in producers}
         self._wait_for(lambda: [name for name, books in producers if len(books.acked) < goals[name]])
         # Not what was owed at the beginning: while nobody could send that is nothing, and a group that hangs owes nothing.
         before = self.shared.owed_soon()
-        self._wait_for(lambda: [group.name for group, keys in before if keys & group.owed])
+        left_before, since = -1, 0.0
+
+        def lagging() -> list[str]:
+            nonlocal left_before, since
+            waits = {(group.name, key) for group, keys in before for key in keys & group.owed} - self._missed
+            if len(waits) != left_before:
+                left_before, since = len(waits), time.monotonic()
+            elif not self._brokers.is_ours and time.monotonic() - since > MISSED_S:
+                self._missed |= waits
+                self._say(f"missed, and no longer waited for: {_summary(waits)}")
+                return []
+            return sorted({name for name, _ in waits})
+
+        self._wait_for(lagging)
 
     def _wait_for(self, lagging: Callable[[], list[str]]) -> None:
         """Raises ``LauncherError``: a program has ended, or somebody lags for too long."""
@@ -187,7 +246,7 @@ class Ours:
 
         self._java.require_running(*self._programs)
         try:
-            wait_until(is_none, deadline_s=RESUMED_DEADLINE_S, what="all to be at work")
+            wait_until(is_none, deadline_s=self._brokers.resumed_deadline_s, what="all to be at work")
         except DeadlineError as error:
             self._java.require_running(*self._programs)
             raise DeadlineError(f"{error}; late: {', '.join(late)}") from None
@@ -205,66 +264,77 @@ class Ours:
 
     def _read_log(self) -> bool:
         """Whether to its end."""
-        return self.shared.log.read(self._fleet.data(self._fleet.master(self._key)))
+        return self._brokers.read_log(self.shared.log)
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def _strike(self, kind: str) -> None:
-        fleet, before = self._fleet, self._offsets()
-        epoch, master = self._epoch(), fleet.master(self._key)
+        brokers, before = self._brokers, self._offsets()
+        epoch, master = self._epoch(), brokers.master()
         strike = Strike(
             number=len(self.strikes) + 1, kind=kind, victim=master, at_ns=time.monotonic_ns(), epoch_before=epoch
         )
         self.strikes.append(strike)
         if kind == KILL:
-            fleet.kill(master)
+            brokers.kill(master)
         elif kind == STOP:
-            fleet.stop(master)
+            brokers.hang(master, is_hanging=True)
             time.sleep(STOPPED_S)
-            fleet.cont(master)
+            brokers.hang(master, is_hanging=False)
         elif kind == LEADER:
-            strike.victim = fleet.leader()
-            fleet.kill(strike.victim)
+            strike.victim = brokers.fleet.leader()
+            brokers.kill(strike.victim)
         else:
             strike.victim = "all"
-            for name in (*fleet.brokers, *fleet.controllers):
-                fleet.kill(name)
-        for name in (*fleet.controllers, *fleet.brokers):
-            if fleet.pid(name) is None:
-                fleet.restart(name)
+            for name in (*brokers.replicas, *brokers.fleet.controllers):
+                brokers.kill(name)
+        brokers.start_dead()
         repaired = time.monotonic()
-        fleet.leader(deadline_s=HEALED_DEADLINE_S)
-        fleet.wait_redundant(self._key, deadline_s=HEALED_DEADLINE_S)
+        if kind in (KILL, EVERYTHING):
+            brokers.wait_elected(epoch)
+        self._compare_at_once(before)
+        brokers.wait_whole()
         strike.in_sync_s = time.monotonic() - repaired
         strike.epoch_after = self._epoch()
-        self._until_at_work()
-        gaps = {name: books.longest_gap_s(strike.at_ns) for name, books in self.shared.producers.items()}
-        strike.gap_s = max(gaps.values())
+        self.until_at_work()
+        stamps = {f"{name}-producer": books.stamps for name, books in self.shared.producers.items()}
+        stamps |= {group.name: group.stamps for group in self.shared.groups}
+        strike.gaps = {name: longest_gap_s(found, strike.at_ns) for name, found in stamps.items()}
+        strike.gap_s = max(gap for name, gap in strike.gaps.items() if name.endswith("producer"))
         after = self._offsets()
         self.offsets_asked += len(before)
         self.offsets_fell += sum(after.get(place, -1) < offset for place, offset in before.items())
         self._say(
-            f"{strike.number}. {kind} ({strike.victim}): gaps {', '.join(f'{name} {gap:.2f} s' for name, gap in gaps.items())}, "
+            f"{strike.number}. {kind} ({strike.victim}): gaps {', '.join(f'{name} {gap:.2f} s' for name, gap in strike.gaps.items())}, "
             f"masterEpoch {epoch} -> {strike.epoch_after}, at work again after {(time.monotonic_ns() - strike.at_ns) / 1e9:.0f} s"
         )
 
+    def _compare_at_once(self, before: dict[tuple[str, int], int]) -> None:
+        """Whoever does not answer, or is not ready to, has told nothing."""
+        with suppress(OSError):
+            told = self._offsets(absent=-1)
+            self.offsets_asked_at_once += len(told.keys() & before.keys())
+            self.offsets_fell_at_once += sum(told.get(place, offset) < offset for place, offset in before.items())
+
     def _epoch(self) -> int:
-        self.epochs.append(self._fleet.client().set(self._key).set.view.master_epoch)
+        self.epochs.append(self._brokers.epoch())
         return self.epochs[-1]
 
     def _at_master(self) -> BlockingLink:
-        return BlockingLink(self._fleet.file.broker(self._fleet.master(self._key)).listen)
+        return BlockingLink(self._brokers.address(self._brokers.master()))
 
-    def _offsets(self) -> dict[tuple[str, int], int]:
-        """Acknowledged offsets by group and queue, as clients would ask the master."""
+    def _offsets(self, *, absent: int | None = None) -> dict[tuple[str, int], int]:
+        """Acknowledged offsets by group and queue, as clients would ask the master; ``absent``: where it has none."""
         places = [(group, queue_id) for group in self.shared.groups for queue_id in range(QUEUES)]
         with self._at_master() as link:
             answers = link.ask_all([_offset_question(group, queue_id) for group, queue_id in places])
-        return {
-            (group.name, queue_id): int((answer.ext_fields or {})["offset"])
-            for (group, queue_id), answer in zip(places, answers, strict=True)
-            if answer.code == 0
-        }
+        found: dict[tuple[str, int], int] = {}
+        for (group, queue_id), answer in zip(places, answers, strict=True):
+            if answer.code == 0:
+                found[group.name, queue_id] = int((answer.ext_fields or {})["offset"])
+            elif answer.code == ClientResult.QUERY_NOT_FOUND and absent is not None:
+                found[group.name, queue_id] = absent
+        return found
 
 
 def _offset_question(group: Group, queue_id: int) -> tuple[int, dict[str, object], bytes]:
@@ -272,14 +342,6 @@ def _offset_question(group: Group, queue_id: int) -> tuple[int, dict[str, object
     return ClientCode.QUERY_CONSUMER_OFFSET, fields, b""
 
 
-def epochs_fell(epochs: Sequence[int]) -> int:
-    """How often a masterEpoch was seen lower than before."""
-    return sum(later < sooner for sooner, later in itertools.pairwise(epochs))
-
-
-@contextmanager
-def our_fleet(directory: Path) -> Iterator[Fleet]:
-    """Three controllers and three brokers with plain ports, up."""
-    with Fleet.create(directory, Layout(name="ours", is_insecure=True)) as fleet:
-        fleet.up()
-        yield fleet
+def _summary(waits: Iterable[tuple[str, str]]) -> str:
+    """How many of each group."""
+    return ", ".join(f"{name} {count}" for name, count in Counter(name for name, _ in waits).most_common())
