@@ -372,7 +372,8 @@ class Oracle:
         self.counts.add("epochs entered")
         start = event.start_offset
         assert start is not None, "our own brokers say where their epoch begins"
-        lost = facts.lacking(self._disk_of(key, event.broker_id))
+        disk = self._disk_of(key, event.broker_id)
+        lost = facts.lacking(disk)
         facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
         kind = facts.elections[event.master_epoch].kind
         is_forgiven, facts.may_lose = kind is ElectionKind.UNCLEAN or facts.may_lose, False
@@ -389,6 +390,11 @@ class Oracle:
             self.counts.add("acknowledged messages lost in unclean elections")
             facts.forgiven[acked.value] = facts.acked.pop(acked.value)
         if is_forgiven:
+            # Its tail has a try of before, which was never acknowledged; the one that was went with the other log.
+            ends = {record.value: record.end for record in disk.records()}
+            for acked in [one for one in facts.acked.values() if one.end and ends.get(one.value, one.end) != one.end]:
+                self.counts.add("acknowledged messages at another place after unclean elections")
+                facts.forgiven[acked.value] = facts.acked.pop(acked.value)
             facts.forgave[event.master_epoch] = None
             facts.released = {epoch: min(released, start) for epoch, released in facts.released.items()}
         self._grade_holds(facts, event.master_epoch)
