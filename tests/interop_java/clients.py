@@ -344,4 +344,4 @@ def _offset_question(group: Group, queue_id: int) -> tuple[int, dict[str, object
 
 def _summary(waits: Iterable[tuple[str, str]]) -> str:
     """How many of each group."""
-    return ", ".join(f"{name} {count}" for name, count in Counter(name for name, _ in waits).most_common())
+    return ", ".join(f"{name} {count}" for name, count in Counter(sorted(name for name, _ in waits)).most_common())
