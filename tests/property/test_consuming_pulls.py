@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ WORDS = st.sampled_from(
 PROPERTIES = st.binary(max_size=30) | st.sampled_from([b"a\x015\x02b\x01x\x02", b"a\x01\x02b\x01true\x02"])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(words=st.lists(WORDS, max_size=14), properties=PROPERTIES, glue=st.sampled_from([" ", ""]))
 def test_any_text_is_an_expression_that_answers_or_is_refused(words: list[str], properties: bytes, glue: str) -> None:

@@ -59,6 +59,7 @@ def ranked_by(candidate: CandidateVerdict) -> tuple[int, int, int]:
     return (-1 if epoch is None else epoch, -1 if end is None else end, candidate.priority)
 
 
+@pytest.mark.slow
 @LAW
 @given(lives())
 def test_random_lives_keep_every_invariant(life: list[list[Step]]) -> None:
@@ -75,6 +76,7 @@ def test_random_lives_from_nothing_keep_every_invariant(life: list[list[Step]]) 
     live(Fleet(), life)
 
 
+@pytest.mark.slow
 @LAW
 @given(lives(20))
 def test_the_events_of_a_set_rebuild_its_state(life: list[list[Step]]) -> None:
@@ -108,6 +110,7 @@ def test_a_state_survives_its_snapshot(life: list[list[Step]]) -> None:
     assert decode_state(encode_state(fleet.state)) == fleet.state
 
 
+@pytest.mark.slow
 @LAW
 @given(lives(15), lives(15))
 def test_evolve_is_total(life: list[list[Step]], other: list[list[Step]]) -> None:

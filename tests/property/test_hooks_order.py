@@ -11,6 +11,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ class World:
         assert not any(self.desk.waiting.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_each_event_arrives_at_least_once_and_in_order_per_set(steps: list[tuple[object, ...]]) -> None:

@@ -182,6 +182,7 @@ def test_a_lake_that_is_written_for_months_does_not_remember_every_version(tmp_p
     assert lake._files == {}
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_committed_without_a_snapshot_is_undone(tmp_path: Path) -> None:
     """Its first table was committed, the second was not; a table that no snapshot knew is empty again."""
     lake = Lake(tmp_path)
@@ -247,6 +248,7 @@ def test_a_layer_knows_the_files_that_it_was_built_from(tmp_path: Path) -> None:
         assert writer.built("silver") == built != {EVENTS.path: writer.files(EVENTS)}
 
 
+@pytest.mark.slow
 def test_duckdb_and_pandas_read_one_snapshot_with_its_comments(tmp_path: Path) -> None:
     """By what the page shows: the versions of the newest snapshot, then the tables; nothing of ours is asked."""
     lake = Lake(tmp_path)
@@ -478,6 +480,7 @@ def test_a_lake_of_another_form_is_refused_but_for_gold(tmp_path: Path, monkeypa
         pass
 
 
+@pytest.mark.slow
 def test_the_snapshots_have_a_row_per_table(tmp_path: Path) -> None:
     """Unique by their key, with the moment of the run."""
     lake = Lake(tmp_path)

@@ -116,6 +116,7 @@ def test_no_line_is_an_order_that_was_not_meant() -> None:
     assert "\\&.toml is read; C:\\en is not." in page
 
 
+@pytest.mark.slow
 def test_the_command_writes_them(tmp_path: Path) -> None:
     """All files, the same bytes each time."""
     first = CliRunner().invoke(app, ["man", str(tmp_path / "a")])

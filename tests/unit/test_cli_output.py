@@ -215,6 +215,7 @@ def test_every_command_keeps_printing_where_characters_are_lacking() -> None:
     assert (shown, json.loads(document)) == ("\\u8ba2\\u5355", {"n": "订单"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("status", "--controllers", "127.0.0.1:1")])
 def test_a_closed_standard_output_is_no_traceback(arguments: tuple[str, ...]) -> None:
     done = rollcall(*arguments, redirect=">&-")
@@ -271,6 +272,7 @@ def test_a_narrow_terminal_shows_the_columns_that_matter(width: int, titles: lis
     assert max(map(len, lines[:3])) <= max(width, 30)
 
 
+@pytest.mark.slow
 @settings(derandomize=True)
 @given(
     width=st.integers(20, 220),

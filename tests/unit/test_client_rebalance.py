@@ -32,6 +32,7 @@ BROKERS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [

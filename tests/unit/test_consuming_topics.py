@@ -172,6 +172,7 @@ def test_all_topics_are_told_again_and_a_rebuild_from_there_knows_them(world: Sm
     assert (known.groups["g"].settings.retry_max_times, offset(client.query())) == (3, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "refused", "remark"),
     [

@@ -242,6 +242,7 @@ def test_all_look_again_when_their_answer_may_have_changed() -> None:
     play(story)
 
 
+@pytest.mark.slow
 def test_who_waits_costs_nothing_until_something_comes() -> None:
     """10,000 pulls at 10,000 queues: not one turn of the loop in 14 s."""
 
@@ -258,6 +259,7 @@ def test_who_waits_costs_nothing_until_something_comes() -> None:
     play(story)
 
 
+@pytest.mark.slow
 def test_what_a_busy_queue_leaves_behind_is_little() -> None:
     """Held and woken 20,000 times within the wait of one: a timer or an entry for each would be kept for 15 s."""
 

@@ -148,6 +148,7 @@ def pods() -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", KUBERNETES)
 def test_every_manifest_is_one_by_the_schemas_of_kubernetes(release: str) -> None:
     assert len(manifests()) > 10

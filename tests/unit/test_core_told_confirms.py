@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -80,6 +81,7 @@ WORDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, max_size=6))
 def test_r7_what_is_kept_of_many_words_rules_out_the_logs_that_one_of_them_rules_out(words: list[Positions]) -> None:
     """In whatever order they come."""

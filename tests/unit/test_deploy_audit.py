@@ -106,6 +106,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.M
     assert peaks[1] - peaks[0] < 900 * 100, "a record is kept: each takes 1,000 bytes"
 
 
+@pytest.mark.slow
 def test_self_test_finds_each_fault_by_the_command_alone(fleet: Path) -> None:
     """The program runs without anything of ours on its path, and notices every fault that it makes."""
     path = Path(audit.__file__)

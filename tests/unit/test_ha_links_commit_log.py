@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.controller.contract.ids import FlushMode
@@ -63,6 +65,7 @@ def close(*logs: LogOnDisk) -> None:
         log.close(is_clean=False)
 
 
+@pytest.mark.slow
 def test_an_empty_slave_never_followed_a_log_that_begins_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     """S29: the entry of its first byte starts below that byte; the log refused it, and the link came back for ever."""
     master = opened(tmp_path / "master")

@@ -260,6 +260,7 @@ def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, Mapp
     small.close()
 
 
+@pytest.mark.slow
 def test_a_listener_s_fault_never_stops_a_reign_from_opening(logs: tuple[MappedLog, MappedLog]) -> None:
     """It went up through the link into the role change; now it costs the link, and the slave comes back."""
 

@@ -189,6 +189,7 @@ def test_a_command_that_fails_says_why_with_the_end_of_its_output() -> None:
     assert len(outcome.reason) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["sleep 1000", "yes", "sleep 1000 & sleep 1000"])
 def test_a_command_that_does_not_end_is_killed_with_all_that_it_started(script: str, tmp_path: Path) -> None:
     pid = tmp_path / "pid"

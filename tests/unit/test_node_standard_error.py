@@ -104,6 +104,7 @@ def test_lines_that_were_dropped_are_told_by_the_next_one_that_is_written(
     assert os.read(pipe[0], 1000) == b"fir\ndropped 2: No space left on device\nthird\nfourth\n"
 
 
+@pytest.mark.slow
 def test_a_descriptor_that_somebody_made_non_blocking_loses_no_line(pipe: tuple[int, int]) -> None:
     """Whoever shares the terminal may have done so (ssh, node)."""
     fcntl.fcntl(pipe[1], fcntl.F_SETFL, os.O_NONBLOCK)
@@ -119,6 +120,7 @@ def test_a_descriptor_that_somebody_made_non_blocking_loses_no_line(pipe: tuple[
     assert bytes(got) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "seen"),
     [("'\\udcff'", "udcff"), ("1 << 70", str(1 << 70)), ("type('T', (), {'__str__': lambda s: 1 / 0})()", "T object")],
@@ -137,6 +139,7 @@ def test_lines_of_other_threads_say_their_process_too() -> None:
     assert json.loads(line)["process"] == "c1"
 
 
+@pytest.mark.slow
 def test_the_last_line_before_the_end_is_written() -> None:
     assert json.loads(ran(f"{CONFIGURED}log.info('last')"))["event"] == "last"
 

@@ -7,9 +7,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from rollcall_ha.node.telemetry import LoopLag, Telemetry
 
 
+@pytest.mark.slow
 def test_a_log_line_is_one_json_object_with_process_component_and_utc_time() -> None:
     """As an operator's log shipper reads it; secrets are whatever the caller passes, so callers pass none."""
     program = (

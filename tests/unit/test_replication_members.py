@@ -249,6 +249,7 @@ def test_a_member_that_slept_hears_a_leader_that_it_does_not_know(monkeypatch: p
     assert changed.group.ours("c3").ids[-1] == "after"
 
 
+@pytest.mark.slow
 def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lagged behind the removal of c2, and heeded its request; it refused its leader's older term, for ever."""
     changed = Changed(monkeypatch)

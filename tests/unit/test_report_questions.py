@@ -148,6 +148,7 @@ def test_what_is_not_known_is_counted() -> None:
     assert "failovers without a serving master yet: 1 (1.17 min in all)" in words
 
 
+@pytest.mark.slow
 def test_a_replica_costs_what_its_losses_cost() -> None:
     """Per hour as the master: up to the loss, the cleaning, or the fleet's last event. One that never served has no rate."""
     reign = {**SET, "lost_at": None, "ended_at": None, "broker_id": 1, "served_at": instant(0)}
@@ -188,6 +189,7 @@ def test_a_replica_costs_what_its_losses_cost() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_longest_phase_is_told_by_cause() -> None:
     """Days and clusters are summed; the cause with most failovers comes first."""
     days = [

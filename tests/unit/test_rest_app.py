@@ -81,6 +81,7 @@ async def test_a_follower_passes_requests_on_to_the_leader(group: Group) -> None
     assert (missing.status_code, problem_of(missing).detail) == (404, "set demo/x-y does not exist")
 
 
+@pytest.mark.slow
 @played(names=NAMES)
 async def test_two_controllers_that_take_each_other_for_the_leader_end_after_one_hop(
     group: Group, monkeypatch: pytest.MonkeyPatch

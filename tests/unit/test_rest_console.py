@@ -33,6 +33,7 @@ async def test_nobody_needs_a_right_for_the_page_and_everybody_for_what_it_shows
         assert (await leader.http.get(path)).status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["missing.js", "..%2Fserver.py", "%2e%2e/server.py", "app.js%00.html", "__init__.py"])
 @played_led(is_insecure=False)
 async def test_no_path_reaches_another_file(leader: Controller, name: str) -> None:

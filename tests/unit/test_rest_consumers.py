@@ -165,6 +165,7 @@ async def test_a_group_s_settings_are_told_and_changed_by_rest(leader: Controlle
         assert wrong.status_code == 422
 
 
+@pytest.mark.slow
 @played_led()
 async def test_a_set_that_does_not_answer_is_named_beside_those_that_do(leader: Controller) -> None:
     async with serving(leader):

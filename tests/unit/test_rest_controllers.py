@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.runtime_controller import NAMES, Group, played, recorded
 
 SEAT = {"name": "c4", "raft": "127.0.0.1:9001", "broker": "127.0.0.1:9002", "rest": "127.0.0.1:9003"}
@@ -17,6 +19,7 @@ async def _ordered(group: Group, name: str) -> list[tuple[str, str, str, str]]:
     ]
 
 
+@pytest.mark.slow
 @played(names=NAMES)
 async def test_a_controller_is_added_and_removed_on_record_and_a_dry_run_changes_nothing(group: Group) -> None:
     """S68 for members of the controllers; any controller takes the order, the leader carries it out."""

@@ -55,6 +55,7 @@ def _epoch(leader: Controller) -> int:
     return found.master_epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content_type",
     [
@@ -91,6 +92,7 @@ async def test_json_with_parameters_is_json(leader: Controller) -> None:
     assert _epoch(leader) == before + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [
@@ -227,6 +229,7 @@ def _example(path: str) -> str:
     return path.replace("{cluster}", "demo").replace("{set}", "broker-a").replace("{epoch}", "1")
 
 
+@pytest.mark.slow
 @played()
 async def test_every_operation_refuses_as_the_document_says(leader: Controller) -> None:
     """A route that is added without these refusals, or without their lines in the document, fails here."""

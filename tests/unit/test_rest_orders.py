@@ -111,6 +111,7 @@ async def test_a_pause_is_shown_with_its_set_previewed_and_ended(group: Group) -
     assert (late.status_code, problem_of(late).code) == (422, "INVALID_ARGUMENT")
 
 
+@pytest.mark.slow
 @played(names=NAMES)
 async def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing(group: Group) -> None:
     """S68 for transfers; a lost answer is asked for again of the new leader, under the same request id."""
@@ -137,6 +138,7 @@ async def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_n
     assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
 
 
+@pytest.mark.slow
 @played(names=NAMES)
 async def test_settings_are_previewed_applied_and_taken_back_and_a_slip_is_named(group: Group) -> None:
     """S68 for settings; what is refused names both values, what is unknown the keys that there are."""

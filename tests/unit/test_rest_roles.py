@@ -302,6 +302,7 @@ def test_a_broker_speaks_for_its_own_set_and_its_own_replica(tmp_path: Path) -> 
     _run(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_any_answer(tmp_path: Path) -> None:
     """Register codes, digests of codes and of tokens: every GET route, read by an admin."""
 

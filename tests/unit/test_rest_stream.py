@@ -305,6 +305,7 @@ async def test_the_first_frames_come_without_waiting_for_more(leader: Controller
     assert len(_events(heard)) == len(set(_events(heard))) == total
 
 
+@pytest.mark.slow
 def test_followers_answer_listeners_from_their_own_record(tmp_path: Path) -> None:
     """Followers answer from their own record: nothing of a stream passes through the leader."""
 

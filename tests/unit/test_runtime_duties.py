@@ -190,6 +190,7 @@ def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
     assert 3_000_000 <= elected.detection.last_heartbeat_age_us <= (world.now_ms - silent_from_ms) * 1000
 
 
+@pytest.mark.slow
 def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time() -> None:
     """S32: no close, no refusal; whenever it was last heard, after the timeout and within one scan of it."""
     for offset_ms in range(100):
