@@ -39,7 +39,7 @@ lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still
 check: $(STAMP)  ## format, lint, types, import arrows, fast tests: a minute on two cores
 	@deploy/check.sh $(BIN) fast
 
-test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation, fleets, Spark, the console, pages; up to 20 on two cores
+test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation, fleets, Spark, the console, pages; 12 on two cores
 	@$(MAKE) --no-print-directory setup
 	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
 
