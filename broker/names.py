@@ -1,5 +1,6 @@
 """
-What this broker tells the controllers' name services: that it is there, and its topics; and what it asks them.
+The links of this broker to the controllers' name services: it tells them that it is there, and its topics, and asks
+them for routes.
 
 Here: when they are told, the links to them, routes over all sets. Not here: what they answer
 (``api.rocketmq.names``), the topics (``broker.consuming.topics``), the session with the leading controller

@@ -158,7 +158,7 @@ def delete_topic(name: NameArgument, *, order: OperatorOptions, of_sets: SetsOpt
 
 
 class GroupOptions(Frozen):
-    """What a group may be told to have."""
+    """The settings of a group that an order changes."""
 
     retries: Annotated[int | None, typer.Option(min=0, help="Refused once more, a message is a dead letter.")] = None
     consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="Whether it gets messages.")] = None
@@ -173,7 +173,7 @@ class GroupOptions(Frozen):
 @takes_order(yes=False, repeats=False)
 @takes("wanted", GroupOptions)
 def change_group(name: NameArgument, *, order: OperatorOptions, wanted: GroupOptions) -> None:
-    """Change a group's settings. What is not named stays."""
+    """Change a group's settings. Those that are not named stay."""
     asked = told.ChangeGroup(
         group=name,
         retries_max=wanted.retries,

@@ -103,6 +103,7 @@ fast() {
     begin unit "${pytest[@]}" -n "$workers" --dist loadgroup ${memory[@]+"${memory[@]}"} "${unit[@]}"
     begin arrows "$bin/lint-imports"
     settle
+    [ "${#memory[@]}" = 0 ] || rm -rf "$in_memory" # what follows needs the memory
 }
 
 all() {

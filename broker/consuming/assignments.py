@@ -38,6 +38,8 @@ from rollcall_ha.node.remoting.frame import Frame
 ROUTE_MS: Final = 1_000
 ROUTES_MAX: Final = 1_000
 """Topics whose routes are kept, or asked for, at a time."""
+QUESTIONS_MAX: Final = 10_000
+"""That wait for a route."""
 STRATEGIES: Final[Mapping[str, Strategy]] = {"AVG": average, "AVG_BY_CIRCLE": average_by_circle}
 
 Queues = Mapping[str, int]
@@ -54,6 +56,7 @@ class Assignments:
         self._at = at
         self._groups, self._topics, self._follow = groups, topics, follow
         self._found: dict[str, asyncio.Task[Queues | None]] = {}
+        self._waiting = 0
 
     def responders(self) -> dict[int, Responder]:
         return {
@@ -71,6 +74,11 @@ class Assignments:
             own = {} if row is None or not row.may_read else {self._at.standing.broker_name: row.read_queue_nums}
             return self._share(asked, own)
         task = self._found.get(asked.topic)
+        if task is not None and task.done():
+            return self._share(asked, _queues_of(task))
+        # Beyond the limits nothing is told (rule 1): a client that asks on and on would fill the memory with questions.
+        if self._waiting >= QUESTIONS_MAX:
+            return self._share(asked, None)
         if task is None:
             if len(self._found) >= ROUTES_MAX:
                 return self._share(asked, None)
@@ -78,9 +86,11 @@ class Assignments:
             task = self._found[asked.topic] = loop.create_task(self.routes(asked.topic))
             loop.call_later(ROUTE_MS / 1000, self._found.pop, asked.topic)
         request = kept(frame)
+        self._waiting += 1
 
         def told(done: asyncio.Task[Queues | None]) -> None:
-            self._share(asked, None if done.cancelled() else done.result()).give(connection, request)
+            self._waiting -= 1
+            self._share(asked, _queues_of(done)).give(connection, request)
 
         task.add_done_callback(told)
         return None
@@ -104,3 +114,7 @@ class Assignments:
             return Reply()
         remark = f"mode {asked.mode} of {asked.consumer_group} for {asked.topic}: POP is not served; groups pull"
         return Reply(ClientResult.SYSTEM_ERROR, remark)
+
+
+def _queues_of(done: asyncio.Task[Queues | None]) -> Queues | None:
+    return None if done.cancelled() else done.result()

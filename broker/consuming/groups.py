@@ -107,7 +107,7 @@ class Groups:
             return Member(beat.client_id, language, frame.version & 0x7FFFFFFF, self._at.now_ms())
 
         for name in beat.producer_groups:
-            # Whatever the table says: a producer whose heartbeat is refused would look for another broker.
+            # The table's refusal is left unsaid: a producer whose heartbeat is refused would look for another broker.
             self.producers.hear(connection, name, member(), NO_FACTS)
         for consumer in beat.consumer_data_set or ():
             group, has_subscriptions = consumer.group_name, not beat.without_sub
@@ -253,11 +253,10 @@ class Groups:
         return Refused(ClientResult.NO_PERMISSION, remark)
 
     def settings_of(self, group: str) -> GroupRow:
-        """Those that count."""
+        """The settings in force: those of the newest order, RocketMQ's defaults without one."""
         return self._settings.of(group)
 
     def slow_reader(self, group: str) -> int:
-        """As ``pulls.Subscriptions`` says."""
         return self._settings.of(group).which_broker_when_consume_slowly
 
     def filter_of(self, group: str, topic: str, sub_version: int) -> Filter | Refused:

@@ -28,7 +28,7 @@ class Place(Frozen):
     """0: it has none yet."""
     is_slave: bool = False
     is_member: bool = False
-    """Of the SyncStateSet."""
+    """Whether the SyncStateSet has it."""
     has_confirm: bool = False
     """Whether it knows of anything in its log that it is confirmed."""
 

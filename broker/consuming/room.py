@@ -49,7 +49,7 @@ class GateStanding:
 
     def __init__(self, gate: Gate, set_key: SetKey, place: Callable[[], Place]) -> None:
         self.slave_reads = False
-        """Live (docs/settings.md)."""
+        """Whether the live setting of this name is 1 (docs/settings.md)."""
         self._gate = gate
         self._place = place
         self.broker_name = str(set_key.name)

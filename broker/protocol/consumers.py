@@ -150,7 +150,7 @@ class ProducerData(msgspec.Struct, rename="camel"):
 
 
 class Heartbeat(msgspec.Struct, rename="camel"):
-    """Body of 34."""
+    """Body of 34: the groups of one client."""
 
     client_id: Name = msgspec.field(name="clientID")
     producer_data_set: list[ProducerData] | None = None
@@ -188,7 +188,7 @@ class LockRequest(msgspec.Struct, rename="camel"):
 
 
 class AssignmentQuestion(msgspec.Struct, rename="camel"):
-    """Body of 400."""
+    """Body of 400: a member asks which queues of a topic it is to read."""
 
     client_id: Name
     consumer_group: GroupName
@@ -198,7 +198,7 @@ class AssignmentQuestion(msgspec.Struct, rename="camel"):
 
 
 class RequestMode(msgspec.Struct, rename="camel"):
-    """Body of 401."""
+    """Body of 401: an order that a group pulls, or has messages popped for it."""
 
     consumer_group: GroupName
     topic: Name

@@ -139,7 +139,7 @@ class TopicAnswer(Joined, kw_only=True):
 
 
 class GroupSettings(Value):
-    """What the brokers of one set keep of a group by order; RocketMQ's defaults without one."""
+    """A group's settings, as the brokers of one set keep them by order; RocketMQ's defaults without one."""
 
     set_key: SetKey
     retries_max: int
@@ -227,7 +227,7 @@ class DeleteTopic(BrokerOrder, kw_only=True):
 
 
 class ChangeGroup(BrokerOrder, kw_only=True):
-    """What is None stays; as of ``GroupSettings``."""
+    """A setting that is None stays. Names and meanings are those of ``GroupSettings``."""
 
     group: str
     retries_max: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] | None = None

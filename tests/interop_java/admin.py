@@ -1,5 +1,5 @@
 """
-What mqadmin says of controllers and name servers: RocketMQ's brokers before its own and before ours.
+The questions to mqadmin about controllers and name servers: RocketMQ's brokers before its own and before ours.
 
 Here: the state that both sides are brought into, the commands. Not here: how one is asked (``mqadmin``), which
 differences are allowed (``allowed.toml``), the comparison (``compare``), mqadmin at our own brokers (``brokers``).

@@ -1,5 +1,5 @@
 """
-What mqadmin says of brokers, topics, groups and messages: RocketMQ's brokers behind its own controllers, and ours behind ours.
+The questions to mqadmin about brokers, topics, groups and messages: RocketMQ's behind its own controllers, and ours.
 
 Here: both sets, the state that they are brought into, the commands, those that are left out and why. Not here: how one is asked
 (``mqadmin``), which differences are allowed (``allowed_brokers.toml``), the comparison (``compare``).

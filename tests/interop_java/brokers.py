@@ -95,7 +95,7 @@ class OurBrokers(Brokers):
     healed_deadline_s, resumed_deadline_s = 120.0, 120.0
 
     def __init__(self, fleet: Fleet) -> None:
-        """``fleet`` is up."""
+        """``fleet`` has started, and its set serves."""
         self.fleet, self.replicas = fleet, fleet.brokers
         self.names = ";".join(map(self.address, fleet.brokers))
         self._key = fleet.set_key(SET)
@@ -132,7 +132,6 @@ class OurBrokers(Brokers):
         """At once: they are in the log."""
 
     def read_log(self, log: Log) -> bool:
-        """What is confirmed."""
         return log.read(self.fleet.data(self.master()))
 
 

@@ -53,10 +53,10 @@ TAGS = "even || odd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run found."""
+    """The counts and faults of one run."""
 
     label: str
-    """Whose brokers."""
+    """The brokers' name in the tables."""
     counts: dict[str, int]
     strikes: list[Strike]
     wrong: list[str]

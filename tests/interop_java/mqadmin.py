@@ -37,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     """As typed, with names in place of addresses."""
     output: str
-    """Normalised."""
+    """Without noise, its lines in one order."""
     seconds: float
 
 
@@ -130,6 +130,6 @@ def lines(path: object) -> int:
 
 
 def to_stderr(text: str) -> None:
-    """Progress."""
+    """A line about how far a run is."""
     sys.stderr.write(f"    {text}\n")
     sys.stderr.flush()

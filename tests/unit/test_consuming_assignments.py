@@ -97,6 +97,23 @@ class Routes:
         return self.queues
 
 
+def test_a_client_that_asks_on_and_on_is_told_nothing_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its questions would wait for the route by the million."""
+    monkeypatch.setattr(assignments, "QUESTIONS_MAX", 2)
+
+    async def story(_: SimLoop) -> None:
+        small, first, second = a_set()
+        routes = small.master.assignments.routes = Routes({"a": 3})
+        assert [ask(first), ask(first)] == [None, None]
+        assert share_of(ask(second)) is None
+        routes.may_answer.set()
+        await asyncio.sleep(0.1)
+        assert share_of(ask(second)) == [("a", 2)], "the route is known, and none waits"
+        assert len(routes.asked) == 1
+
+    play(story)
+
+
 def test_queues_of_all_sets_are_shared_by_a_route_that_is_asked_for_once_a_second() -> None:
     async def story(_: SimLoop) -> None:
         small, first, second = a_set()

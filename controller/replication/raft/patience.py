@@ -8,9 +8,9 @@ Rule 2: one late turn says nothing, nor do two that are ``PAIR_MS_MAX`` apart, n
 machine is as fast as it was.
 Rule 3: it waits longer at once, and shorter again by one step for each ``CALM_MS`` under a leader whom a majority
 follows.
-Rule 4: calm has to last. Who must wait longer again within ``CALM_MS_MAX`` of a step down needs twice the calm for the
-next one, ``CALM_MS_MAX`` at most. Else, on a machine that starves for a second in each twenty, all have calmed down
-before each such second, and elect in it.
+Rule 4: calm has to last. A member that must wait longer again within ``CALM_MS_MAX`` of a step down needs twice the
+calm for the next one, ``CALM_MS_MAX`` at most. Else, on a machine that starves for a second in each twenty, all have
+calmed down before each such second, and elect in it.
 """
 
 from __future__ import annotations
