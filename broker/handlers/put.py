@@ -30,7 +30,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, TRANSACTION_BITS, Draft, record_bytes
 from rollcall_ha.broker.log.values import IndexBehindError
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
-from rollcall_ha.broker.protocol.delays import DELAY, SCHEDULE_TOPIC, TIMER_NAMES, DelayError, level_of
+from rollcall_ha.broker.protocol.delays import DELAY, DELIVERED, SCHEDULE_TOPIC, TIMER_NAMES, DelayError, level_of
 from rollcall_ha.broker.protocol.properties import without
 from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError
 from rollcall_ha.broker.protocol.send import (
@@ -43,7 +43,7 @@ from rollcall_ha.broker.protocol.send import (
     put_unknown,
 )
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
-from rollcall_ha.broker.protocol.topics import OWN, QUEUE_COUNT, TopicRow
+from rollcall_ha.broker.protocol.topics import OWN, QUEUE_COUNT, RETRY_PREFIX, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.epoch.model import LogOffset
@@ -52,7 +52,6 @@ from rollcall_ha.node.remoting.frame import HeaderForm
 
 _OWN: Final = OWN.encode()
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_NOT_SERVED_MARKS: Final = (b"TIMER_", b"TRAN_MSG\x01", b"POP_CK\x01")
 _NOT_SERVED: Final = re.compile(rb"(?:\A|\x02)(%b|TRAN_MSG(?=\x01true)|POP_CK)\x01" % b"|".join(TIMER_NAMES))
 _VERDICT_REFUSALS: Final = {
     SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,
@@ -148,6 +147,8 @@ class PutPath:
         """Without messages until a delayed one of this epoch is delivered: each counts as if it had them."""
         self._rows: dict[str, TopicRow] = {}
         """Topics of the batch that is being put."""
+        self._open_queues: dict[tuple[str, int], bytes] = {}
+        """Queues with messages that take those of this batch, too: nothing is asked twice of one."""
         self.topics: Topics
         """Which there are; set, as the next one, by who makes the room of consumers."""
         self.retry_times_max: Callable[[str], int]
@@ -317,6 +318,7 @@ class PutPath:
         waiting = _Waiting(sink, [], [])
         self._born_host = sink.peer_host
         self._rows.clear()
+        self._open_queues.clear()
         start = self._log.max_offset
         appended = self.counters.appended
         try:
@@ -411,7 +413,9 @@ class PutPath:
                 SendRefusal.ILLEGAL,
                 f"a body of {len(request.body)} bytes; {self._limits.body_bytes_max} are allowed",
             )
-        properties = cleaned(fields.b, fields.i.encode())
+        properties, is_retry = fields.i.encode(), fields.b.startswith(RETRY_PREFIX)
+        if is_retry or DELIVERED in properties:
+            properties = cleaned(fields.b, properties)
         found = find_stamp(properties)
         queue_id = fields.e if fields.e >= 0 else self._pick_queue(fields.b)
         stamp = None
@@ -429,7 +433,7 @@ class PutPath:
                 return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
         draft = self._draft(request, request.body, properties, queue_id, stamp)
         target: tuple[bytes, int] | None = None
-        if is_dead_letter(fields.b, fields.j, fields.l, self.retry_times_max):
+        if is_retry and is_dead_letter(fields.b, fields.j, fields.l, self.retry_times_max):
             draft = dead_letter(draft)
             self.counters.dead_letters += 1
         elif DELAY in properties and (level := level_of(properties)):
@@ -492,24 +496,7 @@ class PutPath:
         if reason := _why_not_served(fields.f, properties):
             raise SendError(reason)
         host = self._born_host
-        topic, queues = fields.b.encode(), self._log.queues
-        # Groups would have the offsets that any client says.
-        if topic.startswith(_OWN):
-            raise SendError(f"topic {fields.b!r} is the brokers' own; send to one without {OWN}")
-        if topic == SCHEDULE_TOPIC:
-            refusal = f"topic {fields.b} is the brokers' own; send to another one with property DELAY"
-            raise _TopicRefusedError(SendRefusal.NO_PERMISSION, refusal)
-        self._require_queue(fields.b, queue_id)
-        # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
-        # replicas.
-        awaited = self._awaited_queues
-        is_full = len(queues) + len(awaited) >= self._limits.queues_max
-        if is_full and not queues.has(topic, queue_id) and (topic, queue_id) not in awaited:
-            raise SendError(
-                f"{len(queues)} queues have messages and {len(awaited)} await delayed ones, "
-                f"{self._limits.queues_max} are allowed: no new one for topic {fields.b!r}, queue {queue_id}; "
-                "use one that is there"
-            )
+        topic = self._open_queues.get((fields.b, queue_id)) or self._topic_of(fields.b, queue_id)
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
         return Draft(
@@ -524,6 +511,28 @@ class PutPath:
             reconsume_times=fields.j,
             stamp=stamp,
         )
+
+    def _topic_of(self, name: str, queue_id: int) -> bytes:
+        """The topic of a queue that takes messages. Raises ``SendError``, ``_TopicRefusedError``."""
+        topic, queues, awaited = name.encode(), self._log.queues, self._awaited_queues
+        # Groups would have the offsets that any client says.
+        if topic.startswith(_OWN):
+            raise SendError(f"topic {name!r} is the brokers' own; send to one without {OWN}")
+        if topic == SCHEDULE_TOPIC:
+            refusal = f"topic {name} is the brokers' own; send to another one with property DELAY"
+            raise _TopicRefusedError(SendRefusal.NO_PERMISSION, refusal)
+        self._require_queue(name, queue_id)
+        if queues.has(topic, queue_id) or (topic, queue_id) in awaited:
+            self._open_queues[name, queue_id] = topic
+        # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
+        # replicas.
+        elif len(queues) + len(awaited) >= self._limits.queues_max:
+            raise SendError(
+                f"{len(queues)} queues have messages and {len(awaited)} await delayed ones, "
+                f"{self._limits.queues_max} are allowed: no new one for topic {name!r}, queue {queue_id}; "
+                "use one that is there"
+            )
+        return topic
 
     def _row(self, topic: str) -> TopicRow | None:
         """The topic; asked once for a batch."""
@@ -575,7 +584,10 @@ def _why_not_served(sys_flag: int, properties: bytes) -> str:
     """
     if sys_flag & TRANSACTION_BITS:
         return f"system flag {sys_flag:#x}: transactions are not served"
-    if any(mark in properties for mark in _NOT_SERVED_MARKS) and (found := _NOT_SERVED.search(properties)) is not None:
+    # In front of the pattern, which costs more than all else here: nearly no message has one of them.
+    if not (b"TIMER_" in properties or b"TRAN_MSG\x01" in properties or b"POP_CK\x01" in properties):
+        return ""
+    if (found := _NOT_SERVED.search(properties)) is not None:
         return f"property {found[1].decode()}: timed and transactional messages and POP are not served; DELAY is"
     return ""
 

@@ -379,6 +379,7 @@ class CommitLog:
             raise IndexBehindError(
                 f"the log ends at {self._max}, whole records at {self._whole}, index at {self._index.offset} (R19)"
             )
+        self._index.note_boundary(self._max)
         self._stored_at_ms = stored_at_ms
 
     def ensure_room(self, length: int) -> None:
@@ -442,7 +443,6 @@ class CommitLog:
         # and never be in the log.
         if draft.stamp is not None:
             self._index.producers.fold(draft.stamp, offset)
-        self._index.note_boundary(offset)
         self._max = LogOffset(offset + total)
         return offset, queue_offset
 

@@ -48,7 +48,8 @@ class LogReader:
         segment = self.segment_of(start)
         if segment is None:
             raise LookupError(f"the log has no byte {start}")
-        self._read_ahead(segment, start)
+        if end - start > budget_bytes:
+            self._read_ahead(segment, start, end)
         at, limit = start - segment.base, min(end - segment.base, segment.size)
         starts: list[int] = []
         stop = walk(segment.view, at, min(at + budget_bytes, limit), starts)
@@ -62,14 +63,16 @@ class LogReader:
             del starts[-1]
         return segment, starts, segment.base + stop
 
-    def _read_ahead(self, segment: LogSegment, start: int) -> None:
+    def _read_ahead(self, segment: LogSegment, start: int, end: int) -> None:
         if not start <= self._told_to <= start + READ_AHEAD_BYTES:
             self._told_to = start  # another place than before
         elif self._told_to > start + READ_AHEAD_BYTES // 2:
             return
-        at = self._told_to
-        os.posix_fadvise(segment.fd, at - segment.base, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-        self._told_to = min(at + READ_AHEAD_BYTES, segment.end)
+        # Not beyond what is written: the kernel would make pages of nothing, 8 MiB at a time, while the loop waits.
+        at, stop = self._told_to, min(self._told_to + READ_AHEAD_BYTES, end, segment.end)
+        if stop > at:
+            os.posix_fadvise(segment.fd, at - segment.base, stop - at, os.POSIX_FADV_WILLNEED)
+            self._told_to = stop
 
     def segment_of(self, offset: int) -> LogSegment | None:
         """The segment that ``offset`` lies in; None: none that is there."""

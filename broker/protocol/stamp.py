@@ -8,11 +8,14 @@ Java producers do not set it, and Java readers see one more property.
 from __future__ import annotations
 
 import re
+from binascii import unhexlify
 from typing import Final
 
 STAMP_PROPERTY: Final = "ROLLCALL_SEQ"
 _MARK: Final = b"ROLLCALL_SEQ\x01"
-_STAMP: Final = re.compile(rb"(?:\A|\x02)ROLLCALL_SEQ\x01([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})(?:\x02|\Z)")
+_END: Final = 2
+"""Ends a property."""
+_STAMP: Final = re.compile(rb"ROLLCALL_SEQ\x01([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})(?:\x02|\Z)")
 
 
 class StampError(ValueError):
@@ -25,16 +28,20 @@ def find_stamp(properties: bytes) -> tuple[bytes, int, int] | None:
 
     Raises ``StampError`` for a stamp that cannot be read: such a message is refused, never sent without protection.
     """
-    if _MARK not in properties:
+    is_here, at = False, properties.find(_MARK)
+    while at >= 0:
+        # Not within the value, or at the end of the name, of another property.
+        if at == 0 or properties[at - 1] == _END:
+            if (found := _STAMP.match(properties, at)) is not None:
+                producer_id, producer_epoch, sequence = found.groups()
+                return unhexlify(producer_id), int(producer_epoch), int(sequence)
+            is_here = True
+        at = properties.find(_MARK, at + 1)
+    if not is_here:
         return None
-    found = _STAMP.search(properties)
-    if found is None:
-        if not properties.startswith(_MARK) and b"\x02" + _MARK not in properties:
-            return None
-        raise StampError(
-            f"{STAMP_PROPERTY} is not 32 hex digits, epoch and sequence with colons between: {properties[:99]!r}"
-        )
-    return bytes.fromhex(found[1].decode("ascii")), int(found[2]), int(found[3])
+    raise StampError(
+        f"{STAMP_PROPERTY} is not 32 hex digits, epoch and sequence with colons between: {properties[:99]!r}"
+    )
 
 
 def format_stamp(producer_id: bytes, producer_epoch: int, sequence: int) -> str:

@@ -606,6 +606,22 @@ def test_a_cold_log_is_read_ahead_wherever_a_reader_begins(tmp_path: Path, monke
     crash(log)
 
 
+def test_no_page_is_read_ahead_behind_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would make 8 MiB of empty pages in front of each hot run, and the loop would wait for them."""
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, at, length, _advice: told.append((at, length)))
+    log = open_log(tmp_path)
+    append_all(log, *(draft(b"x" * 100) for _ in range(60)))
+    end = log.whole_offset
+    log.reader.run(0, end, end)
+    assert told == []  # one run takes all: nothing is left to be read ahead
+    log.reader.run(0, end, 1_000)
+    log.reader.run(0, end, 1_000)
+    # A length of 0 would mean "to the end of the file".
+    assert told == [(0, end)]
+    crash(log)
+
+
 def test_readers_are_told_when_confirm_reaches_the_start_of_the_own_epoch(tmp_path: Path) -> None:
     """R19: until then a new master does not know how far the one before had confirmed; those it held look again."""
 
