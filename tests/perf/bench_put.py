@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import operator
 import secrets
 import struct
 import sys
@@ -40,7 +41,7 @@ BUSY_MAX = 1_000
 _BUSY = 2
 PRODUCER_EPOCH = 0
 _WORDS = struct.Struct(">iI")
-_OPAQUE, _SEQUENCE = 1_111_111_111, 1_222_222_222
+_OPAQUE, _SEQUENCE, _QUEUE = 1_111_111_111, 1_222_222_222, 1_333_333_333
 
 
 class _Answer(msgspec.Struct):
@@ -58,28 +59,48 @@ class Told(msgspec.Struct, frozen=True):
     p99_ms: float
 
 
-def frame_maker(body: bytes) -> Callable[[int, int], bytes]:
-    """(opaque, sequence) -> a frame as the producer writes it."""
+class Target(msgspec.Struct, frozen=True):
+    """Where messages go: to each queue of each topic in turn."""
+
+    topics: tuple[str, ...] = (TOPIC,)
+    queues: range = range(3, 4)
+
+    @property
+    def all(self) -> tuple[tuple[str, int], ...]:
+        """Topic and queue id of each."""
+        return tuple((topic, queue_id) for topic in self.topics for queue_id in self.queues)
+
+
+def frame_maker(body: bytes, target: Target = Target()) -> Callable[[int, int], bytes]:  # noqa: B008 (it is frozen)
+    """(opaque, sequence) -> a frame as the producer writes it, to the queue whose turn it is by ``sequence``."""
     stamp = format_stamp(secrets.token_bytes(16), PRODUCER_EPOCH, _SEQUENCE)
-    frame = encode_send(
-        opaque=_OPAQUE,
-        group="perf",
-        topic=TOPIC,
-        queue_id=3,
-        born_at_ms=time.time_ns() // 1_000_000,
-        properties=f"{STAMP_PROPERTY}\x01{stamp}\x02",
-        body=body,
-    )
-    _, length = _WORDS.unpack_from(frame)
-    header = frame[8 : 8 + length]
-    if header.count(b"%d" % _OPAQUE) != 1 or header.count(b"%d" % _SEQUENCE) != 1:
-        raise RuntimeError(f"a header of another form: {header!r}")
-    pattern = header.replace(b"%", b"%%").replace(b"%d" % _OPAQUE, b"%d").replace(b"%d" % _SEQUENCE, b"%d")
-    in_order = header.index(b"%d" % _OPAQUE) < header.index(b"%d" % _SEQUENCE)
-    pack, body_length = _WORDS.pack, len(body)
+    patterns: list[tuple[bytes, Callable[[tuple[int, int, int]], tuple[int, ...]]]] = []
+    for topic in target.topics:
+        frame = encode_send(
+            opaque=_OPAQUE,
+            group="perf",
+            topic=topic,
+            queue_id=_QUEUE,
+            born_at_ms=time.time_ns() // 1_000_000,
+            properties=f"{STAMP_PROPERTY}\x01{stamp}\x02",
+            body=body,
+        )
+        _, length = _WORDS.unpack_from(frame)
+        header = frame[8 : 8 + length]
+        marks = [b"%d" % mark for mark in (_OPAQUE, _SEQUENCE, _QUEUE)]
+        if any(header.count(mark) != 1 for mark in marks):
+            raise RuntimeError(f"a header of another form: {header!r}")
+        pattern = header.replace(b"%", b"%%")
+        for mark in marks:
+            pattern = pattern.replace(mark, b"%d")
+        order = sorted(range(3), key=[header.index(mark) for mark in marks].__getitem__)
+        patterns.append((pattern, operator.itemgetter(*order)))
+    pack, body_length, topics, queues = _WORDS.pack, len(body), len(patterns), target.queues
 
     def make(opaque: int, sequence: int) -> bytes:
-        text = pattern % ((opaque, sequence) if in_order else (sequence, opaque))
+        turn, which = divmod(sequence, topics)
+        pattern, ordered = patterns[which]
+        text = pattern % ordered((opaque, sequence, queues[turn % len(queues)]))
         return pack(4 + len(text) + body_length, len(text)) + text + body
 
     return make
@@ -88,9 +109,11 @@ def frame_maker(body: bytes) -> Callable[[int, int], bytes]:
 class _Client(asyncio.Protocol):
     """Keeps ``in_flight`` sends open until ``end``; takes the time of those that began after the warm-up."""
 
-    def __init__(self, in_flight: int, body_bytes: int, seconds: float, done: asyncio.Future[Told]) -> None:
+    def __init__(
+        self, in_flight: int, body_bytes: int, seconds: float, target: Target, done: asyncio.Future[Told]
+    ) -> None:
         self._in_flight = in_flight
-        self._make = frame_maker(b"x" * body_bytes)
+        self._make = frame_maker(b"x" * body_bytes, target)
         self._seconds = seconds
         self._done = done
         self._decode = msgspec.json.Decoder(_Answer).decode
@@ -163,7 +186,13 @@ class _Client(asyncio.Protocol):
 
 
 def _run(
-    directory: Path | None, address: str, in_flight: int, body_bytes: int, seconds: float, pipe: Connection
+    directory: Path | None,
+    address: str,
+    in_flight: int,
+    body_bytes: int,
+    seconds: float,
+    target: Target,
+    pipe: Connection,
 ) -> None:
     sys.setswitchinterval(0.0005)
     credentials = credentials_in_fleet(directory)
@@ -174,7 +203,7 @@ def _run(
         done: asyncio.Future[Told] = loop.create_future()
         host, port = split_address(address)
         transport, _ = await loop.create_connection(
-            lambda: _Client(in_flight, body_bytes, seconds, done), host, port, ssl=tls
+            lambda: _Client(in_flight, body_bytes, seconds, target, done), host, port, ssl=tls
         )
         try:
             return await done
@@ -193,11 +222,18 @@ def put(fleet: Fleet, in_flight: int, body_bytes: int, seconds: float) -> tuple[
 
 
 def put_at(
-    address: str, pids: list[int], in_flight: int, body_bytes: int, seconds: float, *, directory: Path | None = None
+    address: str,
+    pids: list[int],
+    in_flight: int,
+    body_bytes: int,
+    seconds: float,
+    *,
+    directory: Path | None = None,
+    target: Target = Target(),  # noqa: B008 (it is frozen)
 ) -> tuple[Told, float]:
     """The same at a master whoever it is; ``pids``: whose CPU counts; ``directory``: of a fleet of ours."""
     ours, theirs = multiprocessing.Pipe()
-    arguments = (directory, address, in_flight, body_bytes, seconds, theirs)
+    arguments = (directory, address, in_flight, body_bytes, seconds, target, theirs)
     process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
     before = cpu_s(pids)
     process.start()

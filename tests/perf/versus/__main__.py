@@ -28,7 +28,7 @@ from tests.interop_java.artifacts import JavaUnavailableError, RocketMq, obtain
 from tests.perf.machine import ROOT, describe
 from tests.perf.results import Run
 from tests.perf.section import Context, Section, print_failed, run_section, write_report
-from tests.perf.versus import controllers, fleets
+from tests.perf.versus import controllers, fleets, messages
 from tests.perf.versus.rows import SIDES, Report, gather, markdown, text
 
 SECTIONS: tuple[Section, ...] = (
@@ -37,6 +37,7 @@ SECTIONS: tuple[Section, ...] = (
     *controllers.SETS,
     fleets.PUT,
     fleets.CATCH_UP,
+    *messages.MESSAGES,
 )
 RUNS = 3
 

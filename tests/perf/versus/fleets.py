@@ -83,7 +83,7 @@ def _recorded(side: Side, story: Story, context: Context) -> dict[str, float]:
 
 
 @contextmanager
-def _java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
+def java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
     with sides(context.directory, context.rocketmq, JavaSide.name, jvm=()) as (side, java):
         for name in BROKERS:
             java.start_broker(name, controllers=side.controllers, namesrv=side.namesrv)
@@ -95,7 +95,7 @@ def _java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
 
 
 @contextmanager
-def _our_brokers(context: Context) -> Iterator[Fleet]:
+def our_brokers(context: Context) -> Iterator[Fleet]:
     with Fleet.create(context.directory / "fleet", Layout(name="versus", rocketmq=("127.0.0.1",))) as fleet:
         fleet.up()
         yield fleet
@@ -117,12 +117,12 @@ def _shapes(context: Context, address: str, pids: list[int], directory: Path | N
 def run_put(context: Context) -> dict[str, float]:
     """Every shape, one after the other."""
     if context.side == JavaSide.name:
-        with _java_brokers(context) as (side, java):
+        with java_brokers(context) as (side, java):
             seen = java.wait_in_sync(side.controllers, len(BROKERS))
             pids = [pid for name in BROKERS if (pid := java.processes.pid(name)) is not None]
             bench_put.put_at(seen.master_address or "", pids, 16, KIB, 5.0)
             return _shapes(context, seen.master_address or "", pids)
-    with _our_brokers(context) as fleet:
+    with our_brokers(context) as fleet:
         master = fleet.file.broker(fleet.master(fleet.set_keys()[0])).listen
         pids = [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None]
         return _shapes(context, master, pids, fleet.directory)
@@ -134,13 +134,13 @@ def run_put(context: Context) -> dict[str, float]:
 def run_catch_up(context: Context) -> dict[str, float]:
     """A slave whose directory was removed, from its start until it is in the SyncStateSet again."""
     if context.side != JavaSide.name:
-        with _our_brokers(context) as fleet:
+        with our_brokers(context) as fleet:
             files = bench_catch_up.fill(fleet, FILL_MIB)
             limit = bench_catch_up.raw_mib_per_s(files, context.directory / "raw")
             began = time.monotonic()
             mib, seconds = bench_catch_up.catch_up(fleet)
             return _of_limit(mib / seconds, limit) | {"back_s": time.monotonic() - began}
-    with _java_brokers(context) as (side, java):
+    with java_brokers(context) as (side, java):
         seen = java.wait_in_sync(side.controllers, len(BROKERS))
         master = java.name_of(seen.master_address or "")
         pids = [pid for name in BROKERS if (pid := java.processes.pid(name)) is not None]
