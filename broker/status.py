@@ -29,7 +29,7 @@ from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Positions
+from rollcall_ha.controller.contract.values import EPOCHS_TOLD_MAX, Positions
 from rollcall_ha.epoch.model import NO_EPOCH, LogOffset
 from rollcall_ha.ha.catch_up import CatchUpPacer
 from rollcall_ha.node.telemetry import get_logger
@@ -91,12 +91,13 @@ class ReplicaReporter:
         end = LogOffset(0) if not log.history and log.max_offset == log.min_offset else log.whole_offset
         confirm = min(log.confirm_offset, end)
         confirmed = log.history.find_by_offset(LogOffset(confirm - 1)) if confirm > 0 else None
+        later = () if confirmed is None else (one.epoch for one in log.history.entries if one.epoch >= confirmed.epoch)
         return Positions(
             last_epoch=log.history.last_epoch,
             max_offset=end,
             confirm_offset=confirm,
             released=log.released_offset,
-            confirm_epoch=UNSET if confirmed is None else confirmed.epoch,
+            confirm_epochs=UNSET if confirmed is None else tuple(later)[:-1][-EPOCHS_TOLD_MAX:],
         )
 
     @property

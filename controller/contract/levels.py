@@ -32,7 +32,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {NoteConfirms: 2}
 EVENTS_SINCE: dict[type[Event], int] = {ConfirmsNoted: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Evidence: {"confirmed": 2},
-    Positions: {"confirm_epoch": 2},
+    Positions: {"confirm_epochs": 2},
     ReplicaEvidence: {"confirmed_before": 2},
     Settings: {
         "ack_timeout_ms": 2,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
-from typing import TypeVar, dataclass_transform
+from typing import Annotated, Final, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -57,6 +57,11 @@ def _shared_fields(source: type[msgspec.Struct], kind: type[msgspec.Struct]) -> 
     return tuple(name for name in kind.__struct_fields__ if name in source.__struct_fields__)
 
 
+EPOCHS_TOLD_MAX: Final = 16
+EpochsTold = Annotated[tuple[MasterEpoch, ...], msgspec.Meta(max_length=EPOCHS_TOLD_MAX)]
+"""Of more the newest: what is left out is taken as not there."""
+
+
 class Positions(Value):
     """The ends of a replica's log, by its own word."""
 
@@ -66,8 +71,12 @@ class Positions(Value):
     confirm_offset: LogOffset
     released: LogOffset = LogOffset(0)
     """Highest end that it acknowledged to a producer as a master, from its checkpoint: fact 4 of a proof."""
-    confirm_epoch: MasterEpoch | UnsetType = UNSET
-    """The epoch in which the last confirmed byte lies; UNSET = the replica does not say, or nothing is confirmed."""
+    confirm_epochs: EpochsTold | UnsetType = UNSET
+    """
+    Rising: the epoch of its log in which its last confirmed byte lies, and those behind it, without ``last_epoch``.
+
+    UNSET = the replica does not say, or nothing is confirmed.
+    """
 
 
 class CleanMark(Value):
@@ -260,8 +269,8 @@ class ToldConfirm(Value):
 
     log_epoch: MasterEpoch
     """In which the log of its teller ends."""
-    byte_epoch: MasterEpoch
-    """In which the last confirmed byte lies; ``log_epoch`` if the teller does not say."""
+    epochs: EpochsTold
+    """As ``Positions.confirm_epochs``; empty if the teller does not say."""
     offset: LogOffset
 
 

@@ -146,8 +146,8 @@ def confirmed_after(recovery: Recovery, holds: Positions) -> tuple[ToldConfirm, 
     known = () if recovery.confirmed is UNSET else recovery.confirmed
     # Never beyond the teller's own end, as outside of a recovery: every honest replica would lack it.
     offset = min(holds.confirm_offset, holds.max_offset)
-    byte_epoch = holds.last_epoch if holds.confirm_epoch is UNSET else min(holds.confirm_epoch, holds.last_epoch)
-    told = ToldConfirm(log_epoch=holds.last_epoch, byte_epoch=byte_epoch, offset=offset)
+    epochs = () if holds.confirm_epochs is UNSET else holds.confirm_epochs
+    told = ToldConfirm(log_epoch=holds.last_epoch, epochs=epochs, offset=offset)
     # Of a log without a confirmed byte nothing is asked: as a word of epoch 4 it would rule out each log of epoch 3.
     if offset <= 0 or any(_implies(one, told) for one in known):
         return known
@@ -155,21 +155,22 @@ def confirmed_after(recovery: Recovery, holds: Positions) -> tuple[ToldConfirm, 
     if len(kept) <= CONFIRMS_MAX:
         return kept
     last = max(kept, key=lambda one: (one.log_epoch, one.offset))
-    return (replace(last, byte_epoch=last.log_epoch),)
+    return (replace(last, epochs=()),)
 
 
 def _implies(told: ToldConfirm, other: ToldConfirm) -> bool:
     """Whether each log that has what ``told`` confirms has what ``other`` confirms."""
     is_behind = (told.log_epoch, told.offset) >= (other.log_epoch, other.offset)
-    return is_behind and _has(other, told.byte_epoch, told.offset)
+    return is_behind and all(_has(other, epoch, told.offset) for epoch in told.epochs)
 
 
 def _has(told: ToldConfirm, last_epoch: MasterEpoch, end: LogOffset) -> bool:
     """Whether a log that ends in ``last_epoch`` at ``end`` has the confirmed bytes, by what is known of it."""
     # 900 confirmed bytes of epoch 4 are more than any log of epoch 3 can hold. But master 2 entered epoch 4 at 900 and
     # died with it before it wrote a byte: all that is confirmed lies in epoch 3, and a member that ends there at 900
-    # has it. Of a log that ends in between nothing is known: its master may have been one whom nobody followed.
-    return (last_epoch, end) >= (told.log_epoch, told.offset) or (last_epoch == told.byte_epoch and end >= told.offset)
+    # has it. So has one that ends in an epoch between the two which the teller's log has, too: both have what its one
+    # master had. Of any other one in between nothing is known: its master may have been one whom nobody followed.
+    return (last_epoch, end) >= (told.log_epoch, told.offset) or (last_epoch in told.epochs and end >= told.offset)
 
 
 def lacks_confirmed(set_state: SetState, replica: ReplicaState | None, holds: Positions | ReplicaEvidence) -> str:

@@ -91,7 +91,7 @@ _STATE = (
 STEPS: tuple[Step, ...] = (
     # Topics.
     Step("topics", "topicList -n {ns}"),
-    Step("topics of a cluster", "topicList -n {ns} -c"),
+    Step("topics of a cluster", "topicList -n {ns} -c", shows="shipping"),
     Step("route", "topicRoute -n {ns} -t {topic}"),
     Step("route as a list", "topicRoute -n {ns} -t {topic} -l"),
     Step("route of nothing", "topicRoute -n {ns} -t nothing"),

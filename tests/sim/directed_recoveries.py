@@ -53,10 +53,10 @@ def branch_between_a_confirm_and_its_teller() -> None:
     at 700, and nobody followed its master. A and C have left since.
     """
     fleet = Fleet().serving()
-    holds = positions(1_000, epoch=4, confirm=900, confirm_epoch=1)
+    holds = positions(1_000, epoch=4, confirm=900, confirm_epochs=(1,))
     for member in (A, C):
         _report(fleet, member, 2, holds, 5, B)
-    _report(fleet, B, 2, positions(950, epoch=3, confirm=700, confirm_epoch=1), 5, B)
+    _report(fleet, B, 2, positions(950, epoch=3, confirm=700, confirm_epochs=(1,)), 5, B)
     fleet.elect()
     must(fleet.set.master != B, f"R7: {B} is elected with 700 bytes of epoch 1, 900 of them were acked")
 

@@ -411,7 +411,9 @@ SETS: tuple[Mutation, ...] = (
         name="R7-branch-in-between",
         what="a log of an epoch between that of a confirmed byte and that of its teller's log is taken to have the byte",
         target="rollcall_ha.controller.core.recovery:_has",
-        mutate=lambda _original: lambda told, epoch, end: (epoch, end) >= (told.byte_epoch, told.offset),
+        mutate=lambda _original: (
+            lambda told, epoch, end: (epoch, end) >= (min((*told.epochs, told.log_epoch)), told.offset)
+        ),
         case="branch-between-a-confirm-and-its-teller",
         tests=(
             "tests/unit/test_core_told_confirms.py::test_r7_a_log_that_ends_in_an_epoch_in_between_has_nothing_of_what_was_confirmed",

@@ -78,15 +78,15 @@ E = TypeVar("E")
 
 
 def positions(
-    end: int, *, epoch: int = 1, confirm: int = 0, released: int = 0, confirm_epoch: int | None = None
+    end: int, *, epoch: int = 1, confirm: int = 0, released: int = 0, confirm_epochs: tuple[int, ...] | None = None
 ) -> Positions:
-    """What a replica holds; it does not say in which epoch its last confirmed byte lies, but for ``confirm_epoch``."""
+    """What a replica holds; it does not say in which epochs its last confirmed byte is, but for ``confirm_epochs``."""
     return Positions(
         last_epoch=MasterEpoch(epoch),
         max_offset=LogOffset(end),
         confirm_offset=LogOffset(confirm),
         released=LogOffset(released),
-        confirm_epoch=UNSET if confirm_epoch is None else MasterEpoch(confirm_epoch),
+        confirm_epochs=UNSET if confirm_epochs is None else tuple(map(MasterEpoch, confirm_epochs)),
     )
 
 

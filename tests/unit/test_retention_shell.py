@@ -502,17 +502,21 @@ def test_a_log_that_is_to_begin_late_has_no_end_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("confirm", "begins", "of"), [(900, 0, 1), (901, 0, 4), (1_400, 0, 4), (0, 0, UNSET), (5, 10, UNSET)]
+    ("confirm", "begins", "of"),
+    [(900, 0, (1,)), (901, 0, ()), (1_400, 0, ()), (0, 0, UNSET), (5, 10, UNSET), (600, 0, (1,)), (300, 0, (0, 1))],
 )
-def test_a_confirm_is_told_with_the_epoch_of_its_last_byte(confirm: int, begins: int, of: object) -> None:
+def test_a_confirm_is_told_with_the_epochs_of_the_log_from_its_last_byte_on(
+    confirm: int, begins: int, of: object
+) -> None:
     """Epoch 4 began at 900: of a member that ends there in epoch 1 nothing is missing (R7)."""
+    entries = ((1, begins), (4, 900)) if confirm != 300 else ((0, 0), (1, 500), (4, 900))
     history = EpochHistory(
-        EpochEntry(epoch=MasterEpoch(epoch), start_offset=LogOffset(start)) for epoch, start in ((1, begins), (4, 900))
+        EpochEntry(epoch=MasterEpoch(epoch), start_offset=LogOffset(start)) for epoch, start in entries
     )
     log = SimpleNamespace(history=history, min_offset=0, max_offset=1_000, whole_offset=1_000)
     log.confirm_offset, log.released_offset = confirm, 0
     positions: Any = ReplicaReporter.positions
-    assert positions.fget(SimpleNamespace(_log=log)).confirm_epoch == of
+    assert positions.fget(SimpleNamespace(_log=log)).confirm_epochs == of
 
 
 def test_a_stop_in_the_turn_in_which_a_segment_was_made_was_never_heard(
