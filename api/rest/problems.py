@@ -24,6 +24,7 @@ from rollcall_ha.controller.runtime.queries import NotFound
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+_MEANWHILE = "retry after a second; over REST a read with ?consistency=local is answered meanwhile"
 
 
 def _respond(
@@ -88,7 +89,7 @@ def no_authority(
     """Another controller leads: 307 to ``location``. No leader is known: 503. Nothing was executed."""
     detail = authority.reason or "this controller does not answer with authority"
     if location is None:
-        hint = "retry after a second; read with consistency=local meanwhile"
+        hint = _MEANWHILE
         title = "No controller leads"
         return _respond("NO_LEADER", 503, title=title, detail=detail, hint=hint, request_id=request_id, leader=leader)
     # 307, never 302: with 302 a client repeats a POST as a GET, and the election is not asked for at all.
@@ -112,7 +113,7 @@ def outcome_unknown(request_id: RequestId, reason: str) -> Response:
 
 def no_answer(leader: str, reason: str) -> Response:
     """A read that was passed on to the leader, without an answer."""
-    hint = "retry after a second; read with consistency=local meanwhile"
+    hint = _MEANWHILE
     return _respond("NO_ANSWER", 503, title="The leader gave no answer", detail=reason, hint=hint, leader=leader)
 
 

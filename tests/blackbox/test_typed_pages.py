@@ -34,7 +34,7 @@ ELSEWHERE = ("rollcall certs issue c4",)
 """First lines of blocks that need a fourth machine: tests/cluster/test_controller_members.py."""
 OTHERWISE = {
     # Addresses of the page, and of this fleet; the host that is worked on is that of replica 2.
-    r"m1:9873,m2:9873,m3:9873|s1:9873": "$CONTROLLERS",
+    r"m1:9200,m2:9200,m3:9200|s1:9200": "$CONTROLLERS",
     r"10\.0\.0\.5": "$HOST",
     r"(?<=retry )ID": "--all",
     # The number in the name of a file of events is that of its first entry.
