@@ -350,7 +350,7 @@ def _with_living_master(case: _Case) -> _Case:
     raise Refusal(
         RefusalCode.MASTER_STILL_EXISTS,
         f"replica {master} is alive and {state} in epoch {set_state.master_epoch}",
-        "to move the master name another replica: rollcall switchover SET --to ID (RocketMQ's: rollcall elect SET --to ID)",
+        "name the replica that is to be master: rollcall switchover SET --to ID (RocketMQ's: elect SET --to ID)",
         current=master,
     )
 
