@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.evolve import evolve_all
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.settings import settings_in_force
@@ -178,6 +179,8 @@ class PolicyJudge:
     def __init__(self, kernel: Kernel) -> None:
         self._counts = kernel.counts
         self._sets: dict[SetKey, _Seen] = {}
+        self._entry: list[EventRecord] = []
+        """Events of the entry that is being judged, so far."""
 
     def forget(self) -> None:
         """The controllers have lost their memory, and count from the beginning."""
@@ -190,6 +193,8 @@ class PolicyJudge:
     def applied(self, before: FleetState, record: EventRecord) -> None:
         """``before``: of the whole entry. Raises ``Violation``."""
         event = record.event
+        if self._entry and (self._entry[0].term, self._entry[0].index) != (record.term, record.index):
+            self._entry.clear()
         if isinstance(event, SettingsApplied):
             for seen in self._sets.values():
                 seen.failovers.clear()
@@ -199,6 +204,7 @@ class PolicyJudge:
             self._ordered(before, record.set_key, record.stamped_at_ms, event)
         elif record.set_key is not None and isinstance(event, MasterElected):
             self._elected(before, record.set_key, record, event)
+        self._entry.append(record)
 
     def _of(self, key: SetKey) -> _Seen:
         return self._sets.setdefault(key, _Seen())
@@ -232,7 +238,11 @@ class PolicyJudge:
 
     def _failed_over(self, before: FleetState, key: SetKey, record: EventRecord, event: MasterElected) -> None:
         """Never more often by one cause than the policy allows, but by a person's word."""
-        applied, outage = settings_in_force(before), before.sets[key].outage if key in before.sets else None
+        applied, outage = settings_in_force(before), None
+        if key in before.sets:
+            # Its cause may be new in this very entry: writes were stopped, and then its process died.
+            told = [one for one in self._entry if one.set_key == key]
+            outage = evolve_all(before.sets[key], told, stepped_ms=before.stepped_ms).outage
         if event.verdict.kind is not ElectionKind.FAILOVER or outage is None or is_by_word(record.requested_by):
             return
         if applied is None or not applied.settings.flap_failovers or not self._has_true_stamps:
