@@ -71,8 +71,8 @@ _LONG_FACTS = frozenset(
 
 
 BROKER_FACTS = frozenset(
-    {"brokerId", "brokerIds", "remaining", "master", "target", "winner", "syncStateSet", "awaitedReports", "named"}
-)
+    ("brokerId", "brokerIds", "remaining", "master", "target", "winner", "syncStateSet", "previousSet", "importedSet")
+) | {"awaitedReports"}
 """Facts of events that are ids of brokers."""
 
 

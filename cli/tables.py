@@ -541,7 +541,17 @@ def history_report(page: HistoryPage) -> Report:
     lines += [(row.ordered_at_ms, _switchover_row(row, columns, page.names)) for row in undone]
     # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
     rows = tuple(row for _, row in sorted(lines, key=lambda line: -line[0]))
-    leaving = ("UNEXPLAINED", "BY", "FIRST ACK", *reversed(list(PHASE_GROUPS)), "CUT", "PROOF", "WAITED")
+    leaving = (
+        "UNEXPLAINED",
+        "BY",
+        "FIRST ACK",
+        *reversed(list(PHASE_GROUPS)),
+        "CUT",
+        "PROOF",
+        "WAITED",
+        "KIND",
+        "LOST",
+    )
     table = Table(columns=columns, rows=rows, leaving=leaving, cut="CAUSE")
     footers: list[str | Table] = []
     if page.next_before is not None:
@@ -579,9 +589,9 @@ def _history_row(row: HistoryRow, names: Names) -> tuple[str, ...]:
 
 
 def _way(origin: BrokerId | None, to: BrokerId, names: Names) -> str:
-    """From master to master; for programs ``1->2``."""
-    first = broker_cell(origin, names)
-    return output.Figure(f"{first}->{label(to, names)}", f"{'none' if origin is None else origin}->{to}")
+    """From master to master; for programs ``1->2``. Two labels would leave no room for what it cost."""
+    first, raw = ("none", "none") if origin is None else (word(origin, names), str(origin))
+    return output.Figure(f"{first}->{word(to, names)}", f"{raw}->{to}")
 
 
 def spans_of(row: HistoryRow) -> dict[Phase, int | None]:
@@ -619,7 +629,7 @@ def _stop_row(stop: WriteStop, columns: Iterable[Column], names: Names) -> tuple
         "WHEN": output.utc(stop.began_at_ms),
         "KIND": "writes-stopped",
         "CAUSE": f"{stop.reason}: {stop.detail}" if stop.detail else str(stop.reason),
-        "FROM->TO": broker_cell(stop.broker_id, names),
+        "FROM->TO": output.Figure(word(stop.broker_id, names), stop.broker_id),
         "TOTAL": output.NOT_APPLICABLE if stop.stopped_us is None else output.duration_us(stop.stopped_us),
         "PROOF": STOP_ENDS.get(stop.end, str(stop.end)),
         "BY": output.Figure(f"broker:{label(stop.broker_id, names)}", f"broker:{stop.broker_id}"),

@@ -63,7 +63,7 @@ def scope_words(scope: MaintenanceScope, names: Names) -> str:
     return scope.host or f"{scope.set_key}:{label(scope.broker_id or 0, names)}"
 
 
-_TOLD = re.compile(r"\b(broker|replica|master) (\d+)(?![\d.:])")
+_TOLD = re.compile(r"\b(broker|replica|master) (\d+)\b(?![.,:]\d)")
 
 
 def in_words(text: str, names: Names) -> str:
