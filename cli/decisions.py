@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
-from rollcall_ha.cli.tables import caller_text, event_table, outage, read_line, spans_of
+from rollcall_ha.cli.records import caller_text, event_table
+from rollcall_ha.cli.tables import outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
+from rollcall_ha.controller.contract.labels import Names, in_words, label, labels, names_of
 from rollcall_ha.controller.contract.problems import MASTER_MISSED_WORDS
 from rollcall_ha.controller.contract.replies import Elected, SwitchoverAnswer
 from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
@@ -22,71 +24,76 @@ from rollcall_ha.controller.contract.verdicts import (
 )
 from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem, SetStatus
 
-_CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
+_CANDIDATE_COLUMNS = output.columns(
+    "RANK", "NAME?", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON"
+)
 
 
-def candidate_table(verdict: Verdict) -> Table:
+def candidate_table(verdict: Verdict, names: Names) -> Table:
     """Every replica of the set with its reason, the winner first, the excluded last."""
     order = list(CandidateOutcome)
     ranked = sorted(
         verdict.candidates,
         key=lambda found: (found.rank is None, found.rank or 0, order.index(found.outcome), found.broker_id),
     )
-    return Table(columns=_CANDIDATE_COLUMNS, rows=tuple(_candidate_row(found) for found in ranked))
+    return Table(columns=_CANDIDATE_COLUMNS, rows=tuple(_candidate_row(found, names) for found in ranked))
 
 
-def _candidate_row(found: CandidateVerdict) -> tuple[str, ...]:
+def _candidate_row(found: CandidateVerdict, names: Names) -> tuple[str, ...]:
     return (
         output.NOT_APPLICABLE if found.rank is None else str(found.rank),
+        names.get(found.broker_id, ""),
         str(found.broker_id),
         str(found.outcome),
         output.number(found.last_epoch),
         output.number(found.max_offset),
         output.age_ms(found.heartbeat_age_ms),
         str(found.priority),
-        found.reason,
+        in_words(found.reason, names),
     )
 
 
-def change_line(verdict: Verdict) -> str:
+def change_line(verdict: Verdict, names: Names) -> str:
     """``masterEpoch 7 -> 8, SyncStateSet {1,2} -> {2}, SyncStateSetEpoch 12 -> 13``."""
     return (
         f"masterEpoch {verdict.previous_epoch} -> {verdict.master_epoch}, "
-        f"SyncStateSet {output.id_set(verdict.previous_set)} -> {output.id_set(verdict.sync_state_set)}, "
+        f"SyncStateSet {labels(verdict.previous_set, names)} -> {labels(verdict.sync_state_set, names)}, "
         f"SyncStateSetEpoch {verdict.previous_set_epoch} -> {verdict.sync_state_set_epoch}"
     )
 
 
 def preview_report(preview: ElectionPreview) -> Report:
-    verdict = preview.verdict
+    verdict, names = preview.verdict, preview.names
     ages = [found.heartbeat_age_ms for found in verdict.candidates if found.heartbeat_age_ms is not None]
     oldest = f", oldest heartbeat {output.age_ms(max(ages))}" if ages else ""
     evidence = f"Policy {verdict.policy}, evidence at index {output.number(preview.freshness.index)}{oldest}."
-    parts: list[str | Table] = [evidence, candidate_table(verdict)]
-    parts.append(f"Then: {change_line(verdict)}.  Loss: {_loss_forecast(preview)}.")
-    first = f"Would elect broker {verdict.winner}."
+    parts: list[str | Table] = [evidence, candidate_table(verdict, names)]
+    parts.append(f"Then: {change_line(verdict, names)}.  Loss: {_loss_forecast(preview)}.")
+    winner = "nobody" if verdict.winner is None else f"broker {label(verdict.winner, names)}"
+    first = f"Would elect {winner}."
     return Report(document=preview, verdict=first, read=read_line(preview.freshness), parts=tuple(parts))
 
 
 def clean_preview_report(preview: OrderPreview) -> Report:
     """What ``clean`` would forget, and what the set would be then."""
-    lines = []
+    lines, names = [], preview.names
     for event in preview.events:
         if isinstance(event, ReplicasCleaned):
-            master = "no master" if event.master is None else f"master {event.master}"
+            master = "no master" if event.master is None else f"master {label(event.master, names)}"
             lines.append(
-                f"Would forget replicas {output.id_set(event.broker_ids)}; {output.id_set(event.remaining)} remain, "
-                f"with {master}, masterEpoch {event.master_epoch}, SyncStateSet {output.id_set(event.sync_state_set)}."
+                f"Would forget replicas {labels(event.broker_ids, names)}; {labels(event.remaining, names)} remain, "
+                f"with {master}, masterEpoch {event.master_epoch}, SyncStateSet {labels(event.sync_state_set, names)}."
             )
     return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
 
 
 def switchover_preview_report(preview: OrderPreview) -> Report:
     """What ``switchover`` would order."""
+    names = preview.names
     lines = [
-        f"Would switch over from broker {event.master} to {event.target} in masterEpoch {event.master_epoch}: it is "
-        f"{output.size(event.lag_bytes)} behind; not done within {event.deadline_ms:,} ms, broker {event.master} "
-        "serves again."
+        f"Would switch over from broker {label(event.master, names)} to {label(event.target, names)} in masterEpoch "
+        f"{event.master_epoch}: it is {output.size(event.lag_bytes)} behind; not done within {event.deadline_ms:,} ms, "
+        f"broker {label(event.master, names)} serves again."
         for event in preview.events
         if isinstance(event, SwitchoverOrdered)
     ]
@@ -95,7 +102,8 @@ def switchover_preview_report(preview: OrderPreview) -> Report:
 
 def switchover_report(answer: SwitchoverAnswer) -> Report:
     """``switchover``, at its end."""
-    row, name = answer.row, answer.view.set_key.name
+    row, name, names = answer.row, answer.view.set_key.name, names_of(answer.view.members)
+    old, new = label(row.from_master, names), label(row.to_master, names)
     rows = [
         ("order to election", row.elected_ms),
         ("order to entered", row.entered_ms),
@@ -106,13 +114,13 @@ def switchover_report(answer: SwitchoverAnswer) -> Report:
     table = Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(shown))
     follow = f"Next: rollcall history {name}"
     if row.end is SwitchoverEnd.DONE:
-        first = f"OK  broker {row.to_master} is master of {name} in masterEpoch {row.epoch}, no more {row.from_master}"
+        first = f"OK  broker {new} is master of {name} in masterEpoch {row.epoch}, no more {old}"
         return Report(document=answer, verdict=first, mood=Mood.GOOD, parts=(table, follow))
     if row.end is None:
-        first = f"GOES ON  {name} switches over from broker {row.from_master} to {row.to_master}"
+        first = f"GOES ON  {name} switches over from broker {old} to {new}"
         return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
-    master = "no master" if answer.view.master is None else f"broker {answer.view.master}"
-    first = f"NOT DONE  {row.end}: {row.reason}; {name} has {master}"
+    master = "no master" if answer.view.master is None else f"broker {label(answer.view.master, names)}"
+    first = f"NOT DONE  {row.end}: {in_words(row.reason, names)}; {name} has {master}"
     return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
 
 
@@ -126,15 +134,16 @@ def _loss_forecast(preview: ElectionPreview) -> str:
 
 def elected_report(answer: Elected) -> Report:
     """``elect``, ``elect --unclean`` and ``bootstrap``, done."""
-    verdict = answer.verdict
+    verdict, names = answer.verdict, names_of(answer.view.members)
     name = answer.view.set_key.name
     epoch = verdict.master_epoch
-    first = f"OK  broker {verdict.winner} is master of {name} in masterEpoch {epoch}"
+    winner = "nobody" if verdict.winner is None else f"broker {label(verdict.winner, names)}"
+    first = f"OK  {winner} is master of {name} in masterEpoch {epoch}"
     follow = f"Next: rollcall explain {name} {epoch}"
     read = f"applied at index {output.number(answer.view.index)}"
-    parts = (f"Then: {change_line(verdict)}.", candidate_table(verdict), follow)
-    names = (str(answer.view.set_key),)
-    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts, names=names)
+    parts = (f"Then: {change_line(verdict, names)}.", candidate_table(verdict, names), follow)
+    taken = (str(answer.view.set_key),)
+    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts, names=taken)
 
 
 def refusal_report(problem: Problem) -> Report:
@@ -144,19 +153,23 @@ def refusal_report(problem: Problem) -> Report:
     if told := "; ".join(f"{name} {value}" for name, value in values if value is not None):
         parts.append(told)
     if problem.verdict is not None and problem.verdict.candidates:
-        parts.append(candidate_table(problem.verdict))
+        parts.append(candidate_table(problem.verdict, problem.names))
+    elif problem.names:
+        # The reason may have ids without a word before them, and both values are ids.
+        parts.append("Brokers: " + labels(sorted(problem.names), problem.names)[1:-1])
     if problem.hint:
-        parts.append(f"What to do: {problem.hint}")
-    first = f"REFUSED  {problem.code}: {problem.detail}"
+        parts.append(f"What to do: {in_words(problem.hint, problem.names)}")
+    first = f"REFUSED  {problem.code}: {in_words(problem.detail, problem.names)}"
     return Report(document=problem, verdict=first, mood=Mood.BAD, parts=tuple(parts))
 
 
 def explanation_report(found: Explanation, now: SetStatus | None = None) -> Report:
     """``explain SET EPOCH``: the decision record, from its own events; ``now``: the set, if no epoch was asked for."""
-    row = found.row
+    row, names = found.row, found.names
     name = found.set_key.name
-    origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
-    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, from {origin} to broker {row.to_master}: {row.cause}"
+    origin = "nobody" if row.from_master is None else f"broker {label(row.from_master, names)}"
+    way = f"from {origin} to broker {label(row.to_master, names)}"
+    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, {way}: {in_words(row.cause, names)}"
     parts: list[str | Table] = [
         f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {found.election.ref}."
     ]
@@ -165,13 +178,13 @@ def explanation_report(found: Explanation, now: SetStatus | None = None) -> Repo
         parts.insert(0, f"NOW  {MASTER_MISSED_WORDS}; rollcall status says for how long.")
     event = found.election.event
     if isinstance(event, MasterElected):
-        parts += _election_parts(event)
+        parts += _election_parts(event, names)
     parts += _phase_parts(found)
     parts += _loss_parts(found.loss)
     if found.invariants:
         rules = Table(columns=output.columns("INVARIANTS"), rows=tuple((line,) for line in found.invariants))
         parts.append(rules)
-    parts.append(event_table(found.events))
+    parts.append(event_table(found.events, {str(found.set_key): names}))
     return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
 
 
@@ -183,10 +196,11 @@ def _caller(record: EventRecord) -> str:
     return f"{caller} ({caller.proved_by} {caller.serial}{f', from {caller.address}' if caller.address else ''})"
 
 
-def _election_parts(event: MasterElected) -> list[str | Table]:
+def _election_parts(event: MasterElected, names: Names) -> list[str | Table]:
     evidence = event.evidence
     rows = tuple(
         (
+            names.get(replica.broker_id, ""),
             str(replica.broker_id),
             str(replica.incarnation)[:8],
             str(replica.session_ordinal),
@@ -200,7 +214,16 @@ def _election_parts(event: MasterElected) -> list[str | Table]:
         for replica in evidence.replicas
     )
     columns = output.columns(
-        ">BROKER", "INCARNATION", ">SESSION", ">HEARD", "READY", ">EPOCH", ">MAX OFFSET", ">CONFIRM", ">RELEASED"
+        "NAME?",
+        ">BROKER",
+        "INCARNATION",
+        ">SESSION",
+        ">HEARD",
+        "READY",
+        ">EPOCH",
+        ">MAX OFFSET",
+        ">CONFIRM",
+        ">RELEASED",
     )
     against = (
         f"Evidence, read at index {output.number(evidence.read_at_index)}, against masterEpoch {evidence.master_epoch} "
@@ -209,10 +232,10 @@ def _election_parts(event: MasterElected) -> list[str | Table]:
     reason = [f"Reason given: {event.reason}"] if event.reason else []
     return [
         *reason,
-        f"Then: {change_line(event.verdict)}.",
+        f"Then: {change_line(event.verdict, names)}.",
         against,
         Table(columns=columns, rows=rows),
-        candidate_table(event.verdict),
+        candidate_table(event.verdict, names),
     ]
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from rollcall_ha.cli import output
 from rollcall_ha.cli.probing import Looked, PortState
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.labels import in_words, label, labels, names_of, word
 from rollcall_ha.controller.contract.problems import (
     LEAD_CHANGES_MAX,
     LEAD_WINDOW_MS,
@@ -258,12 +259,14 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
         if view.condition is Condition.CLEANED:
             continue
         key, expected = str(view.set_key), view.configuration.expected_replicas
-        in_sync = f"in sync {output.id_set(view.sync_state_set)} of {expected}"
+        names = names_of(view.members)
+        in_sync = f"in sync {labels(view.sync_state_set, names)} of {expected}"
         if view.condition is not Condition.SERVING:
-            master = "no master" if view.master is None else f"master {view.master}"
+            master = "no master" if view.master is None else f"master {label(view.master, names)}"
+            reason = in_words(view.condition_reason, names) or "no reason is told"
             yield _critical(
                 subject=key,
-                found=f"{master}, {view.condition}: {view.condition_reason or 'no reason is told'}; {in_sync}",
+                found=f"{master}, {view.condition}: {reason}; {in_sync}",
                 expected="a master that serves",
                 remedy=f"start its brokers; rollcall explain {key} tells why nobody was elected",
             )
@@ -279,7 +282,7 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
         for one in status.refused:
             if one.broker_id is not None and one.broker_id not in gone:
                 yield _warning(
-                    subject=f"{key} broker {one.broker_id}",
+                    subject=f"{key} broker {label(one.broker_id, names)}",
                     found=f"a process at {one.host} asks under this id and is refused: {one}",
                     expected="one process for each id, and no id that was cleaned",
                     remedy=one.hint,
@@ -289,16 +292,17 @@ def _sets(sets: Iterable[SetStatus]) -> Iterator[Finding]:
             if not replica.is_alive:
                 heard = f"last heard {output.age_ms(replica.seen_age_ms)} ago at {replica.address}"
                 refused = refusal and f"a process at {refusal.host} runs and is refused: {refusal}"
-                remedy = f"start it; an id that never comes back: rollcall clean {key} --broker {replica.broker_id}"
+                again = word(replica.broker_id, names)
+                remedy = f"start it; an id that never comes back: rollcall clean {key} --broker {again}"
                 yield _warning(
-                    subject=f"{key} broker {replica.broker_id}",
+                    subject=f"{key} broker {label(replica.broker_id, names)}",
                     found=f"gone; {refused or heard}",
                     expected=f"{expected} replicas in sync; the set has {len(view.sync_state_set)}",
                     remedy=refusal.hint if refusal else remedy,
                 )
             elif not (replica.is_in_sync or replica.is_learner):
                 yield _warning(
-                    subject=f"{key} broker {replica.broker_id}",
+                    subject=f"{key} broker {label(replica.broker_id, names)}",
                     found=f"alive and not in sync, {output.size(replica.lag_bytes)} behind",
                     expected="in the SyncStateSet",
                     remedy=f"wait while it catches up: rollcall wait {key} --until in-sync; then read its log",

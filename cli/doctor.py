@@ -34,6 +34,7 @@ from rollcall_ha.cli.probing import Looked, Port
 from rollcall_ha.client.client import Client, Reached
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.client.identity import Identity, IdentityError
+from rollcall_ha.controller.contract.labels import names_of, word
 from rollcall_ha.controller.contract.problems import Severity
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import Value
@@ -199,7 +200,7 @@ def _ports(document: FleetFile) -> tuple[Port, ...]:
 def _told_ports(
     controllers: Sequence[ControllerFacts], sets: Sequence[SetStatus], identity: Identity
 ) -> tuple[Port, ...]:
-    """Without a fleet file: what the controllers tell of themselves and of replicas; their names are not known."""
+    """Without a fleet file: what the controllers tell of themselves and of replicas."""
     is_tls = identity.authority is not None
     told: dict[tuple[str, str], str] = {}
     for one in controllers:
@@ -214,8 +215,11 @@ def _told_ports(
         }
     for status in sets:
         if status.view.condition is not Condition.CLEANED:
+            names = names_of(status.view.members)
             for replica in status.replicas:
-                node = f"{status.view.set_key.name}-{replica.broker_id}"
+                # Without a name, or with one of two ids, by the set: the older address would be overwritten.
+                is_named = word(replica.broker_id, names) != str(replica.broker_id)
+                node = names[replica.broker_id] if is_named else f"{status.view.set_key.name}-{replica.broker_id}"
                 told |= {(node, "listen"): replica.address, (node, "ha"): replica.ha_address}
     ports = []
     for (node, kind), address in told.items():

@@ -210,15 +210,17 @@ DRY_RUN = "Print the plan and what each order would be answered."
 @takes_order(dry_run=DRY_RUN, repeats=False)
 @takes("options", BatchOptions)
 def drain(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="The host of replicas' addresses: 10.0.0.5.")],
+    what: Annotated[
+        str, typer.Argument(metavar="HOST|BROKER", help="The host of replicas' addresses: 10.0.0.5; or one's name.")
+    ],
     *,
     order: OperatorOptions,
     options: BatchOptions,
 ) -> None:
-    """Move every master off a host, by switchovers. Some sets at a time; Ctrl-C stops it."""
+    """Move every master off a host or broker, by switchovers. Some sets at a time; Ctrl-C stops it."""
     from rollcall_ha.cli import moving
 
-    moving.drain(host, order, options)
+    moving.drain(what, order, options)
 
 
 @app.command(rich_help_panel=Panel.MAINTAIN)

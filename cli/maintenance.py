@@ -1,11 +1,8 @@
 """
 The commands ``rollcall maintenance``: begin, end, list.
 
-Here: which replica or host a word means, the orders and their answers. Not here: what a maintenance does
+Here: the orders and their answers. Not here: which replica or host a word means (``brokers``), what a maintenance does
 (``controller.core.maintenance``), moving masters away (``moving``).
-
-Rule: a word with a number behind its last colon is a replica, ``broker-a:2``; any other is a host. An IPv6 address has
-more than one colon.
 """
 
 from __future__ import annotations
@@ -16,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
+from rollcall_ha.cli.brokers import brokers_of, scope_of
 from rollcall_ha.cli.options import LastingOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import give
 from rollcall_ha.cli.output import Format, Report, Table, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import BeginMaintenance, EndMaintenance
+from rollcall_ha.controller.contract.labels import scope_words
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -29,7 +28,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 WhatArgument = Annotated[
-    str, typer.Argument(metavar="REPLICA|HOST", help="broker-a:2, or the host of replicas' addresses: 10.0.0.5.")
+    str,
+    typer.Argument(
+        metavar="REPLICA|HOST", help="broker-a:broker-a-2, broker-a:2, or the host of replicas' addresses: 10.0.0.5."
+    ),
 ]
 _COLUMNS = output.columns("OF", "UNTIL", "SINCE", "BY", "REASON?")
 
@@ -51,6 +53,7 @@ def begin(
     until = output.utc(expires_at_ms)
     with context.client(order.form) as asking:
         scope = scope_of(asking, what)
+        told = _words(asking, scope)
 
         def hints() -> tuple[str, ...]:
             masters = masters_in(asking.sets(), scope)
@@ -63,8 +66,8 @@ def begin(
             asking,
             order,
             BeginMaintenance(scope=scope, expires_at_ms=expires_at_ms, spends_last=spend_last, reason=order.reason),
-            would=f"Would keep {scope} out until {until}.",
-            done=f"{scope} is in maintenance until {until}: elected by word only, and not missed",
+            would=f"Would keep {told} out until {until}.",
+            done=f"{told} is in maintenance until {until}: elected by word only, and not missed",
             hints=hints,
         )
 
@@ -75,7 +78,8 @@ def end(what: WhatArgument, *, order: OperatorOptions) -> None:
     """End a maintenance before its time."""
     with context.client(order.form) as asking:
         scope = scope_of(asking, what)
-        would, done = f"Would end the maintenance of {scope}.", f"{scope} is elected and expected again"
+        told = _words(asking, scope)
+        would, done = f"Would end the maintenance of {told}.", f"{told} is elected and expected again"
         give(asking, order, EndMaintenance(scope=scope, reason=order.reason), would=would, done=done)
 
 
@@ -85,41 +89,35 @@ def show(form: OutputOption = Format.TABLE) -> None:
     with context.client(form) as asking:
         found = asking.maintenances()
         rows = tuple(
-            (str(one.scope), output.utc(one.expires_at_ms), output.utc(one.begun_at_ms), one.begun_by, one.reason)
+            (
+                scope_words(one.scope, found.names.get(str(one.scope.set_key), {})),
+                output.utc(one.expires_at_ms),
+                output.utc(one.begun_at_ms),
+                one.begun_by,
+                one.reason,
+            )
             for one in found.maintenances
         )
         count = len(rows)
         verdict = f"{count} maintenance{'' if count == 1 else 's'} in force"
-        names = tuple(row[0] for row in rows)
+        names = tuple(str(one.scope) for one in found.maintenances)
         parts = (Table(columns=_COLUMNS, rows=rows),) if rows else ()
         print_report(
             Report(document=found, verdict=verdict, read=read_line(found.freshness), parts=parts, names=names), form
         )
 
 
-def scope_of(asking: Client, what: str) -> MaintenanceScope:
-    """The replica or host that a word means (the rule above). Raises ``ClientError``, ``typer.Exit``: no such set."""
-    from rollcall_ha.controller.contract.ids import BrokerId
-    from rollcall_ha.controller.contract.values import MaintenanceScope
-
-    name, _, number = what.rpartition(":")
-    if name and ":" not in name and number.isdecimal():
-        return MaintenanceScope(set_key=context.set_key(asking, name), broker_id=BrokerId(int(number)))
-    return MaintenanceScope(host=what.strip("[]"))
+def _words(asking: Client, scope: MaintenanceScope) -> str:
+    return scope_words(scope, {} if scope.set_key is None else brokers_of(asking, str(scope.set_key)).names)
 
 
 def masters_in(page: SetPage, scope: MaintenanceScope) -> list[str]:
     """The sets whose master is in ``scope``."""
-    from rollcall_ha.controller.contract.values import host_of
+    from rollcall_ha.cli.plans import is_in
 
     return [
         str(status.view.set_key)
         for status in page.sets
         for one in status.replicas
-        if one.is_master
-        and (
-            host_of(one.address) == scope.host
-            if scope.host
-            else (status.view.set_key, one.broker_id) == (scope.set_key, scope.broker_id)
-        )
+        if one.is_master and is_in(scope, status, one)
     ]

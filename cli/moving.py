@@ -29,10 +29,12 @@ import typer
 from msgspec.structs import replace
 
 from rollcall_ha.cli import context, output
+from rollcall_ha.cli.brokers import brokers_of, scope_of
 from rollcall_ha.cli.options import BatchOptions, OperatorOptions
 from rollcall_ha.cli.orders import confirm, may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.controller.contract.commands import OrderSwitchover
+from rollcall_ha.controller.contract.labels import label, scope_words
 from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
 from rollcall_ha.node.terminal import harmless
 
@@ -94,16 +96,18 @@ class Batch(Value):
         return tuple(one for one in self.moved if one.outcome not in (Outcome.DONE, Outcome.ELSEWHERE))
 
 
-def drain(host: str, order: OperatorOptions, options: BatchOptions) -> None:
-    """Move every master that is on ``host`` elsewhere."""
+def drain(what: str, order: OperatorOptions, options: BatchOptions) -> None:
+    """Move every master that is on a host elsewhere, or the mastership of one broker."""
     from rollcall_ha.cli.plans import plan_drain
 
-    host = host.strip("[]")
+    with context.client(order.form) as asking:
+        scope = scope_of(asking, what)
+        names = {} if scope.set_key is None else brokers_of(asking, str(scope.set_key)).names
 
     def plan(sets: list[SetStatus]) -> Plan:
-        return plan_drain(sets, host, budget_least=options.budget_least)
+        return plan_drain(sets, scope, budget_least=options.budget_least)
 
-    _run(f"drain {host}", plan, order, options, host=host)
+    _run(f"drain {scope_words(scope, names)}", plan, order, options, host=scope.host)
 
 
 def rebalance(order: OperatorOptions, options: BatchOptions) -> None:
@@ -130,7 +134,7 @@ def _run(
         hosts = {host_of(one.address) for status in sets for one in status.replicas}
         if host and host not in hosts:
             known = ", ".join(sorted(hosts)[:20]) or "none"
-            told = f"rollcall: no replica has an address on host {host}; hosts: {known}"
+            told = f"rollcall: no replica has an address on host {host}, nor is it the name of one; hosts: {known}"
             raise fail(told, CommandExit.WRONG_USE)
         plan = plan_of(list(sets))
         if order.is_dry_run:
@@ -206,7 +210,8 @@ class Runner:
             self._ended += 1
             number = self._ended
         told = f": {reason}" if reason else ""
-        way = f"broker {move.master} -> {move.to}, {move.from_host} -> {move.to_host}"
+        brokers = f"broker {label(move.master, move.names)} -> {label(move.to, move.names)}"
+        way = f"{brokers}, {move.from_host} -> {move.to_host}"
         self._say(f"[{number}/{total}] {move.set_key}: {way}: {outcome}{told} ({took_ms:,} ms)")
         return Moved(set_key=move.set_key, outcome=outcome, reason=reason, took_ms=took_ms, to_host=move.to_host)
 
@@ -236,11 +241,12 @@ class Runner:
         from rollcall_ha.cli.plans import heirs, why_not
 
         if (status.view.master, status.view.master_epoch) != (move.master, move.master_epoch):
-            return f"its master is {status.view.master} in masterEpoch {status.view.master_epoch} now"
+            master = "nobody" if status.view.master is None else label(status.view.master, move.names)
+            return f"its master is {master} in masterEpoch {status.view.master_epoch} now"
         if reason := why_not(status, budget_least=self._options.budget_least):
             return reason
         is_able = move.to in {one.broker_id for one in heirs(status)}
-        return "" if is_able else f"broker {move.to} may not be elected any more"
+        return "" if is_able else f"broker {label(move.to, move.names)} may not be elected any more"
 
     def _order(self, move: Move) -> tuple[Outcome, str]:
         """Raises ``ClientError``."""
@@ -336,7 +342,7 @@ def _asked(asking: Client, plan: Plan, options: BatchOptions) -> dict[SetKey, st
     return found
 
 
-_PLAN_COLUMNS = output.columns("SET", ">MASTER", ">EPOCH", ">TO", "FROM HOST", "TO HOST", "ANSWER?")
+_PLAN_COLUMNS = output.columns("SET", "MASTER", ">EPOCH", "TO", "FROM HOST", "TO HOST", "ANSWER?")
 _LEFT_COLUMNS = output.columns("SET", "STAYS, BECAUSE")
 
 
@@ -344,9 +350,9 @@ def _plan_report(what: str, plan: Plan, answers: dict[SetKey, str]) -> Report:
     rows = tuple(
         (
             str(move.set_key),
-            str(move.master),
+            output.Figure(label(move.master, move.names), move.master),
             str(move.master_epoch),
-            str(move.to),
+            output.Figure(label(move.to, move.names), move.to),
             move.from_host,
             move.to_host,
             answers.get(move.set_key, ""),

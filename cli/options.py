@@ -20,7 +20,7 @@ import typer
 
 from rollcall_ha.cli.output import Format
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
+from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
 from rollcall_ha.controller.contract.values import Frozen
 
 FLEET_FILE = Path("rollcall.toml")
@@ -37,6 +37,11 @@ PassphraseOption = Annotated[
     Path | None, typer.Option("--passphrase-file", metavar="FILE", help="Passphrase of the encrypted backup.")
 ]
 LagOption = Annotated[int, typer.Option("--max-lag", metavar="BYTES", help="Refuse a target that is further behind.")]
+
+
+def BrokerOption(help: str, *flags: str) -> Any:  # noqa: A002, N802 - as typer's
+    """An option that takes a broker; ``cli.brokers`` makes an id of it."""
+    return typer.Option(*flags, metavar="BROKER", help=f"{help.rstrip('.')}: name or id.")
 
 
 class PlainOutput(StrEnum):
@@ -167,7 +172,8 @@ class OperatorOptions(Frozen):
     """Options that orders share."""
 
     form: Format
-    expected_master: BrokerId | None = None
+    expected_master: str | None = None
+    """A name or an id, as it was typed."""
     expected_epoch: MasterEpoch | None = None
     reason: str = ""
     is_dry_run: bool = False
@@ -183,8 +189,11 @@ def _option(name: str, kind: Any, default: object, *flags: str, help: str) -> Pa
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_EXPECT_MASTER = _option(
-    "expected_master", int | None, None, "--expect-master", help="Refuse unless this broker is master."
+_EXPECT_MASTER = Parameter(
+    "expected_master",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[str | None, BrokerOption("Refuse unless this one is master", "--expect-master")],
 )
 _EXPECT_EPOCH = _option(
     "expected_epoch", int | None, None, "--expect-epoch", help="Refuse unless this is the masterEpoch."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.options import LagOption, LastingOption, OperatorOptions, SetArgument, takes_order
+from rollcall_ha.cli.options import BrokerOption, LagOption, LastingOption, OperatorOptions, SetArgument, takes_order
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.commands import (
     SWITCHOVER_DEADLINE_MS,
@@ -34,7 +34,6 @@ from rollcall_ha.controller.contract.commands import (
     PauseElections,
     ResumeElections,
 )
-from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import made_from
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def elect(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
+    to: Annotated[str | None, BrokerOption("This one; refused if it is not eligible.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
     accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
 ) -> None:
@@ -61,10 +60,16 @@ def elect(
     if unclean != (accept_loss is not None):
         raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
     from rollcall_ha.cli import decisions
+    from rollcall_ha.cli.brokers import brokers_of
 
     with context.client(order.form) as asking:
+        brokers = brokers_of(asking, name, to, order.expected_master)
         wanted: ElectMaster | ElectUnclean = made_from(
-            order, ElectMaster, set_key=context.set_key(asking, name), to=None if to is None else BrokerId(to)
+            order,
+            ElectMaster,
+            set_key=brokers.key,
+            to=brokers.may_be(to),
+            expected_master=brokers.may_be(order.expected_master),
         )
         if accept_loss is not None:
             wanted = made_from(wanted, ElectUnclean, accepted_loss_bytes=accept_loss)
@@ -124,7 +129,7 @@ def switchover(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
+    to: Annotated[str | None, BrokerOption("This one; by policy without it.")] = None,
     deadline_ms: Annotated[
         int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
     ] = SWITCHOVER_DEADLINE_MS,
@@ -132,14 +137,17 @@ def switchover(
 ) -> None:
     """Hand mastership over to another member, without loss. The old master drains and follows, or serves again."""
     from rollcall_ha.cli import decisions
+    from rollcall_ha.cli.brokers import brokers_of
     from rollcall_ha.controller.contract.values import SwitchoverEnd
 
     with context.client(order.form) as asking:
+        brokers = brokers_of(asking, name, to, order.expected_master)
         wanted = made_from(
             order,
             OrderSwitchover,
-            set_key=context.set_key(asking, name),
-            to=None if to is None else BrokerId(to),
+            set_key=brokers.key,
+            to=brokers.may_be(to),
+            expected_master=brokers.may_be(order.expected_master),
             deadline_ms=deadline_ms,
             max_lag_bytes=max_lag,
         )
@@ -157,16 +165,18 @@ def bootstrap(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    master: Annotated[int, typer.Option(help="Broker id of the first master.")],
+    master: Annotated[str, BrokerOption("The first master.")],
 ) -> None:
     """Name the first master of a set that may elect none itself."""
     from rollcall_ha.cli import decisions
+    from rollcall_ha.cli.brokers import brokers_of
 
     with context.client(order.form) as asking:
-        key = context.set_key(asking, name)
+        brokers = brokers_of(asking, name, master)
+        first = brokers.id_of(master)
         if may_ask():
-            confirm(f"Make broker {master} the first master of {key}?", order)
-        wanted = Bootstrap(set_key=key, master=BrokerId(master), reason=order.reason)
+            confirm(f"Make broker {brokers.label(first)} the first master of {brokers.key}?", order)
+        wanted = Bootstrap(set_key=brokers.key, master=first, reason=order.reason)
         print_report(decisions.elected_report(asking.order(wanted, request_id=order.request_id)), order.form)
 
 
@@ -175,17 +185,18 @@ def clean(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
+    broker: Annotated[list[str] | None, BrokerOption("Only this one; may be repeated.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
 ) -> None:
     """Forget replicas, or a whole set; epochs never go down."""
     from rollcall_ha.cli import decisions
+    from rollcall_ha.cli.brokers import brokers_of
 
-    brokers = tuple(map(BrokerId, broker or ()))
     with context.client(order.form) as asking:
-        key = context.set_key(asking, name)
-        whom = "broker " + ", ".join(map(str, brokers)) if brokers else "every replica"
-        wanted = CleanReplicas(set_key=key, broker_ids=brokers, is_unclean=unclean, reason=order.reason)
+        brokers = brokers_of(asking, name, *(broker or ()))
+        key, ids = brokers.key, tuple(map(brokers.id_of, broker or ()))
+        whom = "broker " + ", ".join(map(brokers.label, ids)) if ids else "every replica"
+        wanted = CleanReplicas(set_key=key, broker_ids=ids, is_unclean=unclean, reason=order.reason)
         if order.is_dry_run:
             print_report(decisions.clean_preview_report(asking.preview(wanted)), order.form)
             return

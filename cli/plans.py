@@ -21,8 +21,9 @@ from itertools import pairwise
 import msgspec
 
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.labels import in_words, label, names_of
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.values import Value, host_of
+from rollcall_ha.controller.contract.values import MaintenanceScope, Value, host_of
 from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus
 
 BUDGET_LEAST = 1
@@ -38,6 +39,8 @@ class Move(Value):
     to: BrokerId
     from_host: str
     to_host: str
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """Of the brokers of the set."""
 
 
 class Left(Value):
@@ -59,16 +62,16 @@ class Plan(Value):
         return frozenset([one.set_key for one in self.moves] + [one.set_key for one in self.left])
 
 
-def plan_drain(sets: Iterable[SetStatus], host: str, *, budget_least: int = BUDGET_LEAST) -> Plan:
-    """Move every master on ``host`` to a replica elsewhere."""
-    every = _by_key(sets)
+def plan_drain(sets: Iterable[SetStatus], scope: MaintenanceScope, *, budget_least: int = BUDGET_LEAST) -> Plan:
+    """Move every master on a host to a replica elsewhere; of a replica alone, its mastership to another one."""
+    every, host = _by_key(sets), scope.host
     masters = _masters_by_host(every)
     moves, left = [], []
     for status in every:
         master = master_of(status)
-        if master is None or host_of(master.address) != host:
+        if master is None or not is_in(scope, status, master):
             continue
-        targets = [one for one in heirs(status) if host_of(one.address) != host]
+        targets = [one for one in heirs(status) if not is_in(scope, status, one)]
         reason = why_not(status, budget_least=budget_least) or ("" if targets else _nobody(status, host))
         if reason:
             left.append(Left(set_key=status.view.set_key, reason=reason))
@@ -178,6 +181,13 @@ def _chain(before: Mapping[str, str | None], end: str) -> list[str]:
     return found[::-1]
 
 
+def is_in(scope: MaintenanceScope, status: SetStatus, one: ReplicaStatus) -> bool:
+    """Whether this replica of the set is the one that is meant, or on the host that is."""
+    if scope.host:
+        return host_of(one.address) == scope.host
+    return (status.view.set_key, one.broker_id) == (scope.set_key, scope.broker_id)
+
+
 def master_of(status: SetStatus) -> ReplicaStatus | None:
     """The master on record."""
     return next((one for one in status.replicas if one.is_master), None)
@@ -192,6 +202,7 @@ def move_of(status: SetStatus, master: ReplicaStatus, target: ReplicaStatus) -> 
         to=target.broker_id,
         from_host=host_of(master.address),
         to_host=host_of(target.address),
+        names=names_of(status.view.members),
     )
 
 
@@ -225,16 +236,16 @@ def spare_of(status: SetStatus) -> int:
 
 def why_not(status: SetStatus, *, budget_least: int) -> str:
     """Why the master of this set is not moved now; empty: it may be."""
-    master = master_of(status)
+    master, names = master_of(status), names_of(status.view.members)
     if status.view.condition is not Condition.SERVING or master is None:
-        return f"it is {status.view.condition}: {status.view.condition_reason}"
+        return f"it is {status.view.condition}: {in_words(status.view.condition_reason, names)}"
     # A pause keeps masters where they are; a batch that went on moving them would be what it was begun against.
     if status.pause is not None:
         return f"elections are paused by {status.pause.paused_by}; end that with: rollcall resume"
     if status.view.switchover is not None:
-        return f"it switches over to broker {status.view.switchover.target} already"
+        return f"it switches over to broker {label(status.view.switchover.target, names)} already"
     if master.kind == ReplicaKind.ROCKETMQ:
-        return "its master is a RocketMQ broker, which cannot drain; use: rollcall elect SET --to ID"
+        return "its master is a RocketMQ broker, which cannot drain; use: rollcall elect SET --to BROKER"
     # {1,2} with 3 gone, min_in_sync 2: were the target lost while it enters, the set would refuse writes.
     if spare_of(status) < budget_least:
         return f"it may lose {spare_of(status)} more replicas, at least {budget_least} are wanted (--min-budget)"
@@ -274,17 +285,18 @@ def _preferred(status: SetStatus, master: ReplicaStatus) -> dict[str, ReplicaSta
 
 def _nobody(status: SetStatus, host: str) -> str:
     """Why nobody elsewhere may be elected, replica by replica."""
-    able = {one.broker_id for one in heirs(status)}
+    able, names = {one.broker_id for one in heirs(status)}, names_of(status.view.members)
     told = []
     for one in status.replicas:
         if one.is_master:
             continue
+        who = label(one.broker_id, names)
         if one.broker_id in able:
-            told.append(f"{one.broker_id} is on {host}, too")
+            told.append(f"{who} is on {host}, too")
         elif one.maintenance is not None:
-            told.append(f"{one.broker_id} is in maintenance")
+            told.append(f"{who} is in maintenance")
         elif not one.is_alive:
-            told.append(f"{one.broker_id} is gone")
+            told.append(f"{who} is gone")
         else:
-            told.append(f"{one.broker_id} is not in sync, suspect, a learner, or about to stop")
+            told.append(f"{who} is not in sync, suspect, a learner, or about to stop")
     return "nobody elsewhere may be elected: " + ("; ".join(told) or "it has no other replica")

@@ -222,7 +222,7 @@ def events(
     """The newest events of the record, in their order. With --from they begin at a mark."""
     import msgspec
 
-    from rollcall_ha.cli import tables
+    from rollcall_ha.cli import records
 
     if oldest and start is not None:
         raise typer.BadParameter("--oldest and --from exclude each other")
@@ -241,7 +241,7 @@ def events(
             # Who asks for one caller wants everything: its orders are on every page.
             is_searching = page.next_from is not None and (by is not None or (request is not None and not page.events))
             if page.events or not (follow or is_searching or has_shown):
-                print_report(tables.events_report(page), form)
+                print_report(records.events_report(page), form)
                 has_shown = True
             if not follow and not is_searching:
                 return

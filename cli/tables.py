@@ -1,8 +1,8 @@
 """
-Answers that are lists: status, sets, controllers, history, events, as reports.
+Answers that are lists: status, sets, controllers, history, as reports.
 
 Here: pure functions from values of ``controller.contract.views`` to ``Report``. Not here: decisions told one by one
-(``decisions``), fetching (``reads``), alignment and formats (``output``).
+(``decisions``), events (``records``), fetching (``reads``), alignment and formats (``output``).
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Column, Mood, Report, Table
 from rollcall_ha.cli.watching import Change
-from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
-from rollcall_ha.controller.contract.principals import ProvedBy
+from rollcall_ha.controller.contract.labels import Names, in_words, label, labels, names_of, scope_words, word
 from rollcall_ha.controller.contract.problems import (
     MASTER_MISSED_WORDS,
     ProblemCode,
@@ -33,7 +30,6 @@ from rollcall_ha.controller.contract.views import (
     CatchUp,
     CertificateStatus,
     ControllerStatus,
-    EventPage,
     FleetStatus,
     Freshness,
     HistoryPage,
@@ -113,7 +109,8 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     if down:
         first = down[0]
         is_serving = first.view.condition is Condition.SERVING
-        reason = _problems(first) if is_serving else first.view.condition_reason or str(first.view.condition)
+        told = in_words(first.view.condition_reason, names_of(first.view.members)) or str(first.view.condition)
+        reason = _problems(first) if is_serving else told
         if first.is_master_missed:
             reason += f"; {MASTER_MISSED_WORDS}"
         verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
@@ -244,6 +241,7 @@ def _replica_table(
 ) -> Table:
     columns = output.columns(
         "SET",
+        "NAME?",
         ">BROKER",
         "ADDRESS",
         "ROLE",
@@ -263,8 +261,12 @@ def _replica_table(
         ">WRITTEN?",
     )
     rows = [
-        (*_replica_row(status, replica, is_wide), _written(written.get((status.view.set_key, replica.broker_id))))
+        (
+            *_replica_row(status, replica, names, is_wide=is_wide),
+            _written(written.get((status.view.set_key, replica.broker_id))),
+        )
         for status in sets
+        for names in (names_of(status.view.members),)
         for replica in status.replicas
     ]
     # The speed of writes last: it is what a page is watched for.
@@ -279,14 +281,15 @@ def _replica_table(
         "MAX OFFSET",
         "CAUGHT UP IN",
     )
-    leaving += ("EPOCH", "LAG", "WRITTEN")
+    leaving += ("EPOCH", "LAG", "WRITTEN", "ADDRESS")
     return Table(columns=columns, rows=tuple(rows), leaving=leaving)
 
 
-def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tuple[str, ...]:
+def _replica_row(status: SetStatus, replica: ReplicaStatus, names: Names, *, is_wide: bool) -> tuple[str, ...]:
     lag = output.NOT_APPLICABLE if replica.is_master else output.size(replica.lag_bytes)
     return (
         str(status.view.set_key) if is_wide else str(status.view.set_key.name),
+        names.get(replica.broker_id, ""),
         str(replica.broker_id),
         replica.address,
         _role(replica),
@@ -355,11 +358,12 @@ def _pause_line(pause: ElectionPause) -> str:
     )
 
 
-def _maintenance_line(one: Maintenance) -> str:
-    told = f" ({one.reason})" if one.reason else ""
+def _maintenance_line(one: Maintenance, names: Names) -> str:
+    told, scope = f" ({one.reason})" if one.reason else "", one.scope
+    what = scope.host or f"{scope.set_key}:{word(scope.broker_id or 0, names)}"
     return (
-        f"{one.scope} is in maintenance by {one.begun_by} until {output.utc(one.expires_at_ms)}{told}; "
-        f"end it with: rollcall maintenance end {one.scope}"
+        f"{scope_words(scope, names)} is in maintenance by {one.begun_by} until {output.utc(one.expires_at_ms)}{told}; "
+        f"end it with: rollcall maintenance end {what}"
     )
 
 
@@ -375,9 +379,12 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     pauses = {status.pause.set_key: status.pause for status in sets if status.pause is not None}
     lines += [_pause_line(pause) for pause in pauses.values()]
     worked_on = {
-        one.maintenance.scope: one.maintenance for status in sets for one in status.replicas if one.maintenance
+        one.maintenance.scope: (one.maintenance, names_of(status.view.members))
+        for status in sets
+        for one in status.replicas
+        if one.maintenance
     }
-    lines += [_maintenance_line(one) for one in list(worked_on.values())[:MAINTENANCES_SHOWN]]
+    lines += [_maintenance_line(one, names) for one, names in list(worked_on.values())[:MAINTENANCES_SHOWN]]
     if len(worked_on) > MAINTENANCES_SHOWN:
         lines.append(f"{len(worked_on) - MAINTENANCES_SHOWN} more maintenances: rollcall maintenance list")
     if cleaned:
@@ -386,8 +393,9 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
 
 
 def _lines_of_refused(status: SetStatus) -> Iterator[str]:
+    names = names_of(status.view.members)
     for one in status.refused[:REFUSED_SHOWN]:
-        who = f"a process at {one.host}" if one.broker_id is None else f"broker {one.broker_id}"
+        who = f"a process at {one.host}" if one.broker_id is None else f"broker {label(one.broker_id, names)}"
         age = output.age_ms(one.age_ms)
         yield f"{status.view.set_key.name}: {who} runs and is refused, {age} ago: {one}; {one.hint}."
 
@@ -407,9 +415,10 @@ def _remedy_of_gone(status: SetStatus) -> str:
     if not gone:
         return ""
     heard = [f" (heard {output.age_ms(one.seen_age_ms)} ago)" if one.seen_age_ms is not None else "" for one in gone]
-    told = [f"{one.broker_id}{ago}" for one, ago in zip(gone, heard, strict=True)]
+    names = names_of(status.view.members)
+    told = [f"{label(one.broker_id, names)}{ago}" for one, ago in zip(gone, heard, strict=True)]
     noun = f"broker {told[0]} is" if len(gone) == 1 else f"brokers {', '.join(told)} are"
-    order = " ".join(f"--broker {one.broker_id}" for one in gone)
+    order = " ".join(f"--broker {word(one.broker_id, names)}" for one in gone)
     return (
         f"{status.view.set_key.name}: {noun} gone. Start it again; an id that never comes back, as that of a wiped "
         f"disk, is forgotten with: rollcall clean {status.view.set_key} {order}"
@@ -430,18 +439,21 @@ def _count(count: int, noun: str) -> str:
 def sets_report(page: SetPage) -> Report:
     """One line per broker set."""
     columns = output.columns(
-        "SET", "CONDITION", ">MASTER", ">EPOCH", "IN SYNC", ">SET EPOCH", "MODE", ">MIN", ">BUDGET", "LAST ELECTION"
+        "SET", "CONDITION", "MASTER", ">EPOCH", "IN SYNC", ">SET EPOCH", "MODE", ">MIN", ">BUDGET", "LAST ELECTION"
     )
     rows = []
     for status in page.sets:
-        view = status.view
+        view, names = status.view, names_of(status.view.members)
         rows.append(
             (
                 str(view.set_key),
                 str(view.condition),
-                "none" if view.master is None else str(view.master),
+                broker_cell(view.master, names),
                 output.number(view.master_epoch),
-                f"{output.id_set(view.sync_state_set)} of {view.configuration.expected_replicas}",
+                output.Figure(
+                    f"{labels(view.sync_state_set, names)} of {view.configuration.expected_replicas}",
+                    f"{output.id_set(view.sync_state_set)} of {view.configuration.expected_replicas}",
+                ),
                 output.number(view.sync_state_set_epoch),
                 str(view.configuration.ack_mode),
                 str(view.configuration.effective_min_in_sync),
@@ -450,11 +462,16 @@ def sets_report(page: SetPage) -> Report:
             )
         )
     leaving = ("SET EPOCH", "MODE", "MIN", "BUDGET", "LAST ELECTION")
-    table = Table(columns=columns, rows=tuple(rows), leaving=leaving)
+    table = Table(columns=columns, rows=tuple(rows), leaving=leaving, cut="IN SYNC")
     verdict = _count(page.sets_total, "broker set")
-    names = tuple(str(status.view.set_key) for status in page.sets)
+    keys = tuple(str(status.view.set_key) for status in page.sets)
     lines = (line for status in page.sets for line in _lines_of_refused(status))
-    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table, *lines), names=names)
+    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table, *lines), names=keys)
+
+
+def broker_cell(broker_id: BrokerId | None, names: Names) -> str:
+    """Its label, for programs its id; ``none``."""
+    return "none" if broker_id is None else output.Figure(label(broker_id, names), broker_id)
 
 
 def _level(status: ControllerStatus) -> str:
@@ -517,14 +534,24 @@ def history_report(page: HistoryPage) -> Report:
         "PROOF",
         "BY",
     )
-    lines = [(row.elected_at_ms, _history_row(row)) for row in page.rows]
-    lines += [(stop.began_at_ms, _stop_row(stop, columns)) for stop in page.stops]
+    lines = [(row.elected_at_ms, _history_row(row, page.names)) for row in page.rows]
+    lines += [(stop.began_at_ms, _stop_row(stop, columns, page.names)) for stop in page.stops]
     # One that is done is the reign that it made.
     undone = [row for row in page.switchovers if row.end is not SwitchoverEnd.DONE]
-    lines += [(row.ordered_at_ms, _switchover_row(row, columns)) for row in undone]
+    lines += [(row.ordered_at_ms, _switchover_row(row, columns, page.names)) for row in undone]
     # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
     rows = tuple(row for _, row in sorted(lines, key=lambda line: -line[0]))
-    leaving = ("UNEXPLAINED", "BY", "FIRST ACK", *reversed(list(PHASE_GROUPS)), "CUT", "PROOF", "WAITED")
+    leaving = (
+        "UNEXPLAINED",
+        "BY",
+        "FIRST ACK",
+        *reversed(list(PHASE_GROUPS)),
+        "CUT",
+        "PROOF",
+        "WAITED",
+        "KIND",
+        "LOST",
+    )
     table = Table(columns=columns, rows=rows, leaving=leaving, cut="CAUSE")
     footers: list[str | Table] = []
     if page.next_before is not None:
@@ -541,15 +568,14 @@ def history_report(page: HistoryPage) -> Report:
     )
 
 
-def _history_row(row: HistoryRow) -> tuple[str, ...]:
+def _history_row(row: HistoryRow, names: Names) -> tuple[str, ...]:
     spans = spans_of(row)
-    origin = "none" if row.from_master is None else str(row.from_master)
     return (
         str(row.master_epoch),
         output.utc(row.elected_at_ms),
         str(row.kind),
-        row.cause,
-        f"{origin}->{row.to_master}",
+        in_words(row.cause, names),
+        _way(row.from_master, row.to_master, names),
         *(_group(spans, phases) for phases in PHASE_GROUPS.values()),
         output.NOT_APPLICABLE if not row.unattributed_us else output.duration_us(row.unattributed_us),
         outage(row),
@@ -560,6 +586,12 @@ def _history_row(row: HistoryRow) -> tuple[str, ...]:
         output.NOT_APPLICABLE if row.grade is None else str(row.grade),
         row.requested_by,
     )
+
+
+def _way(origin: BrokerId | None, to: BrokerId, names: Names) -> str:
+    """From master to master; for programs ``1->2``. Two labels would leave no room for what it cost."""
+    first, raw = ("none", "none") if origin is None else (word(origin, names), str(origin))
+    return output.Figure(f"{first}->{word(to, names)}", f"{raw}->{to}")
 
 
 def spans_of(row: HistoryRow) -> dict[Phase, int | None]:
@@ -590,29 +622,29 @@ STOP_ENDS = {
 }
 
 
-def _stop_row(stop: WriteStop, columns: Iterable[Column]) -> tuple[str, ...]:
+def _stop_row(stop: WriteStop, columns: Iterable[Column], names: Names) -> tuple[str, ...]:
     """A stop of writes, between the reigns: it has no phases and no loss."""
     cells = {
         "EPOCH": str(stop.master_epoch),
         "WHEN": output.utc(stop.began_at_ms),
         "KIND": "writes-stopped",
         "CAUSE": f"{stop.reason}: {stop.detail}" if stop.detail else str(stop.reason),
-        "FROM->TO": str(stop.broker_id),
+        "FROM->TO": output.Figure(word(stop.broker_id, names), stop.broker_id),
         "TOTAL": output.NOT_APPLICABLE if stop.stopped_us is None else output.duration_us(stop.stopped_us),
         "PROOF": STOP_ENDS.get(stop.end, str(stop.end)),
-        "BY": f"broker:{stop.broker_id}",
+        "BY": output.Figure(f"broker:{label(stop.broker_id, names)}", f"broker:{stop.broker_id}"),
     }
     return tuple(cells.get(column.title, output.NOT_APPLICABLE) for column in columns)
 
 
-def _switchover_row(row: SwitchoverRow, columns: Iterable[Column]) -> tuple[str, ...]:
+def _switchover_row(row: SwitchoverRow, columns: Iterable[Column], names: Names) -> tuple[str, ...]:
     """An order to switch over that did not come to its end, or has not yet."""
     cells = {
         "EPOCH": str(row.from_epoch),
         "WHEN": output.utc(row.ordered_at_ms),
         "KIND": "switchover",
-        "CAUSE": row.reason or "goes on",
-        "FROM->TO": f"{row.from_master}->{row.to_master}",
+        "CAUSE": in_words(row.reason, names) or "goes on",
+        "FROM->TO": _way(row.from_master, row.to_master, names),
         "TOTAL": output.NOT_APPLICABLE if row.took_ms is None else output.duration_us(row.took_ms * 1_000),
         "PROOF": "goes on" if row.end is None else f"not done: {row.end}",
         "BY": row.requested_by,
@@ -623,71 +655,3 @@ def _switchover_row(row: SwitchoverRow, columns: Iterable[Column]) -> tuple[str,
 def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:
     stamped = [spans[phase] for phase in phases if spans.get(phase) is not None]
     return output.duration_us(sum(value or 0 for value in stamped)) if stamped else output.NOT_APPLICABLE
-
-
-# --- events ----------------------------------------------------------------------------------------------------------
-
-
-def events_report(page: EventPage) -> Report:
-    """One line per event."""
-    table = event_table(page.events)
-    parts: list[str | Table] = [table] if page.events else ["No events."]
-    if page.gap:
-        parts.insert(0, f"GAP  {page.gap}")
-    names = tuple(row[0] for row in table.rows)
-    return Report(document=page, read=read_line(page.freshness), parts=tuple(parts), names=names)
-
-
-def event_table(records: Iterable[EventRecord]) -> Table:
-    """Events in their order."""
-    columns = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
-    return Table(columns=columns, rows=tuple(map(_event_row, records)), leaving=("BY", "SET"), cut="WHAT")
-
-
-def _event_row(record: EventRecord) -> tuple[str, ...]:
-    """``term.index.ordinal``, when, set, kind, its plain facts, who asked."""
-    fields = msgspec.to_builtins(record.event)
-    kind = str(fields.pop("kind"))
-    return (
-        str(record.ref),
-        output.utc(record.stamped_at_ms),
-        "" if record.set_key is None else str(record.set_key.name),
-        kind,
-        " ".join(_plain_facts(fields)),
-        caller_text(record),
-    )
-
-
-def caller_text(record: EventRecord) -> str:
-    """Who asked, and how that was proven: ``admin:alice (certificate)``; a controller itself proves nothing here."""
-    caller = record.principal
-    if caller is None:
-        return record.requested_by
-    return f"{caller} ({'unproven' if caller.proved_by is ProvedBy.NOTHING else caller.proved_by})"
-
-
-_NESTED_FACTS = {
-    "verdict": ("winner", "syncStateSet", "grade", "isAccepted", "cutBytes"),
-    "milestone": ("phase", "elapsedUs", "brokerId"),
-}
-_LONG_FACTS = frozenset(
-    {"incarnation", "masterIncarnation", "registerCode", "bootId", "storeId", "digest", "boundIncarnations"}
-)
-
-
-def _plain_facts(fields: Mapping[str, object]) -> list[str]:
-    """The facts that fit a line; ``-o json`` has all of them."""
-    facts: list[str] = []
-    for name, value in fields.items():
-        if name in _NESTED_FACTS and isinstance(value, dict):
-            facts += [f"{inner}={_fact(value[inner])}" for inner in _NESTED_FACTS[name] if value.get(inner) is not None]
-        elif name not in _LONG_FACTS and not isinstance(value, dict) and value is not None and value != "":
-            facts.append(f"{name}={_fact(value)}")
-    return facts
-
-
-def _fact(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return "{" + ",".join(str(item) for item in value) + "}"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f'"{text}"' if " " in text else text

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollcall_ha.cli import context, output
+from rollcall_ha.cli import context
 from rollcall_ha.cli.options import OutputOption, SetArgument
 from rollcall_ha.cli.output import CommandExit, Format, fail, print_report
+from rollcall_ha.controller.contract.labels import in_words, labels, names_of
 from rollcall_ha.controller.contract.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def missing(status: SetStatus, until: Until) -> str:
 
     view = status.view
     if view.condition is not Condition.SERVING:
-        return f"it is {view.condition}" + (f": {view.condition_reason}" if view.condition_reason else "")
+        reason = in_words(view.condition_reason, names_of(view.members))
+        return f"it is {view.condition}" + (f": {reason}" if reason else "")
     # Replicated state calls both served: a script that begins to send would be refused by the master.
     if ProblemCode.MASTER_NOT_SERVING in status.problems:
         return "the master on record has stopped itself"
@@ -70,8 +72,9 @@ def missing(status: SetStatus, until: Until) -> str:
     expected -= sum(not one.is_in_sync for one in status.replicas if one.maintenance is not None)
     behind = [one.broker_id for one in missed if one.is_alive and not (one.is_in_sync or one.is_learner)]
     if in_sync < expected or behind:
-        told = f"{in_sync} of {expected} replicas are in sync: {output.id_set(view.sync_state_set)}"
-        return told + (f"; not yet: {output.id_set(behind)}" if behind else "")
+        names = names_of(view.members)
+        told = f"{in_sync} of {expected} replicas are in sync: {labels(view.sync_state_set, names)}"
+        return told + (f"; not yet: {labels(behind, names)}" if behind else "")
     return ""
 
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from rollcall_ha.cli.output import Format, Report, print_report, render_text, width_of
+from rollcall_ha.controller.contract.labels import Names, label, labels, names_of
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import harmless
 
@@ -58,6 +59,7 @@ def change_of(before: FleetStatus | None, after: FleetStatus, seconds: float) ->
         if old is None:
             news.append(f"{status.view.set_key} is new")
             continue
+        names = names_of(status.view.members)
         ends = {replica.broker_id: replica.max_offset for replica in old.replicas}
         for replica in status.replicas:
             first, last = ends.get(replica.broker_id), replica.max_offset
@@ -65,24 +67,19 @@ def change_of(before: FleetStatus | None, after: FleetStatus, seconds: float) ->
                 written[status.view.set_key, replica.broker_id] = (last - first) / seconds
         if status.view.master_epoch != old.view.master_epoch:
             news.append(
-                f"{status.view.set_key}: master {_who(old.view.master)} -> {_who(status.view.master)}, "
+                f"{status.view.set_key}: master {_who(old.view.master, names)} -> {_who(status.view.master, names)}, "
                 f"masterEpoch {old.view.master_epoch} -> {status.view.master_epoch}"
             )
         if set(status.view.sync_state_set) != set(old.view.sync_state_set):
-            news.append(
-                f"{status.view.set_key}: in sync {_ids(old.view.sync_state_set)} -> {_ids(status.view.sync_state_set)}"
-            )
+            in_sync = [labels(one.sync_state_set, names) for one in (old.view, status.view)]
+            news.append(f"{status.view.set_key}: in sync {in_sync[0]} -> {in_sync[1]}")
     if before.freshness.term != after.freshness.term:
         news.append(f"term {before.freshness.term} -> {after.freshness.term}, led by {after.controller.leader or '?'}")
     return Change(seconds=seconds, written=written, news=tuple(news))
 
 
-def _who(broker_id: int | None) -> str:
-    return "nobody" if broker_id is None else str(broker_id)
-
-
-def _ids(members: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, members)) + "}"
+def _who(broker_id: int | None, names: Names) -> str:
+    return "nobody" if broker_id is None else label(broker_id, names)
 
 
 def watch(

@@ -278,9 +278,9 @@ class Client:
 
         return _all_pages(page)
 
-    def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
+    def set(self, key: SetKey, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetAnswer:
         """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
-        return self._read(set_path(key), SetAnswer, limit_ms=limit_ms)
+        return self._read(set_path(key), SetAnswer, {"consistency": consistency}, limit_ms=limit_ms)
 
     def members(self) -> ControllerStatus:
         """The leader, with the controllers by its log. Raises ``ClientError``."""

@@ -525,7 +525,7 @@ def up(directory: Path) -> int:
         fleet.down()
         raise
     show(fleet, "status")
-    other = max(fleet.brokers, key=lambda name: (name != master, name)).rpartition("-")[2]
+    other = max(fleet.brokers, key=lambda name: (name != master, name))
     identity = fleet.identity()
     say(
         f"""

@@ -25,10 +25,8 @@ MASKS = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "WHEN"),
     (r"(?<=kill -9 )\d+", "PID"),
     (r"broker-a-\d", "BROKER"),
-    (r"\d(?=->)", "BEFORE"),
-    (r"(?<=->)\d", "AFTER"),
     (r"controller:c\d", "controller:LEADER"),
-    (r"(?<=failover ) *\S.*?(?= +BEFORE->AFTER)", "WHAT WAS SEEN"),
+    (r"(?:(?<=failover )|(?<=first )) *\S.*?(?= +(?:none|BROKER)->BROKER)", "WHAT WAS SEEN"),
     (r"(?:over )?\d[\d.]* m?s\b(?: to \d[\d.]* m?s\b)?|(?<= )(?:-|unknown)(?= )", "TIME"),
     # A column that is there once a slave has told its cut.
     (r" CUT\b|(?<= 0 B) +(?:TIME|\d[\d.]* \w+)(?= +proven)", ""),

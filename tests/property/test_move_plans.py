@@ -109,17 +109,17 @@ def assert_possible(sets: list[SetStatus], plan: Plan) -> None:
 def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
     sets: list[SetStatus], host: str, draw: random.Random
 ) -> None:
-    plan = plan_drain(sets, host)
+    plan = plan_drain(sets, MaintenanceScope(host=host))
     assert_possible(sets, plan)
     assert all(move.from_host == host != move.to_host for move in plan.moves)
     living = [status for status in sets if status.view.condition is not Condition.CLEANED]
     on_host = {s.view.set_key for s in living if (m := master_of(s)) is not None and host_of(m.address) == host}
     assert plan.keys == on_host
-    after = plan_drain(carried_out(sets, plan), host)
+    after = plan_drain(carried_out(sets, plan), MaintenanceScope(host=host))
     assert (after.moves, after.left) == ((), plan.left)
     shuffled = list(sets)
     draw.shuffle(shuffled)
-    assert plan_drain(shuffled, host) == plan
+    assert plan_drain(shuffled, MaintenanceScope(host=host)) == plan
 
 
 @pytest.mark.slow
@@ -181,15 +181,19 @@ def test_preferences_come_before_an_even_spread() -> None:
     base = set_status()
     one, two, three = (replace(replica, zone="a", priority=10) for replica in base.replicas)
     far = replace(base, replicas=(one, two, replace(three, zone="b")))
-    drained = plan_drain([far], host_of(one.address))
+    drained = plan_drain([far], MaintenanceScope(host=host_of(one.address)))
     assert [move.to for move in drained.moves] == [BrokerId(2)]
     preferred = replace(base, replicas=(one, two, replace(three, priority=1)))
     assert [move.to for move in plan_rebalance([preferred]).moves] == [BrokerId(3)]
-    assert [move.to for move in plan_drain([preferred], host_of(one.address)).moves] == [BrokerId(3)]
+    assert [move.to for move in plan_drain([preferred], MaintenanceScope(host=host_of(one.address))).moves] == [
+        BrokerId(3)
+    ]
 
 
 def test_a_set_without_budget_is_left_with_both_numbers() -> None:
     bare = replace(set_status(in_sync=(1, 2)), replicas=set_status(in_sync=(1, 2)).replicas)
-    plan = plan_drain([bare], "10.0.0.11")
+    plan = plan_drain([bare], MaintenanceScope(host="10.0.0.11"))
     assert [one.reason for one in plan.left] == ["it may lose 0 more replicas, at least 1 are wanted (--min-budget)"]
-    assert [move.to for move in plan_drain([bare], "10.0.0.11", budget_least=0).moves] == [BrokerId(2)]
+    assert [move.to for move in plan_drain([bare], MaintenanceScope(host="10.0.0.11"), budget_least=0).moves] == [
+        BrokerId(2)
+    ]

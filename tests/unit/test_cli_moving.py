@@ -17,7 +17,7 @@ from rollcall_ha.client.errors import ClientError, NoLeader, OutcomeUnknown, Ref
 from rollcall_ha.controller.contract.commands import OrderSwitchover
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import SwitchoverAnswer, SwitchoverRow
-from rollcall_ha.controller.contract.values import ElectionPause, EventRef, SwitchoverEnd
+from rollcall_ha.controller.contract.values import ElectionPause, EventRef, MaintenanceScope, SwitchoverEnd
 from rollcall_ha.controller.contract.views import SetAnswer, SetPage, SetStatus
 from tests.support.fake_controllers import freshness, problem, set_status
 
@@ -102,7 +102,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _runner(leader: Leader) -> Runner:
     def plan(sets: list[SetStatus]) -> Any:
-        return plan_drain(sets, HOST)
+        return plan_drain(sets, MaintenanceScope(host=HOST))
 
     return Runner(leader, f"drain {HOST}", plan, "new kernel", OPTIONS, say=lambda _line: None)  # type: ignore[arg-type]
 

@@ -16,8 +16,27 @@ from starlette.types import Receive, Scope, Send
 
 from rollcall_ha.api.rest import forwarding
 from rollcall_ha.api.rest.relay import Answered, Asked, PeerDoor, decode_answered, encode
-from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.views import EventPage, Explanation, FleetStatus, HistoryPage, SetAnswer, SetPage
+from rollcall_ha.controller.contract.commands import ApplyBrokerId
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    ControllerName,
+    RegisterCode,
+    RequestId,
+    SetKey,
+)
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.views import (
+    EventPage,
+    Explanation,
+    FleetStatus,
+    HistoryPage,
+    OrderPreview,
+    Overview,
+    SetAnswer,
+    SetPage,
+)
 from rollcall_ha.controller.replication.ports import CALL_BYTES_MAX
 from rollcall_ha.controller.runtime import service
 from rollcall_ha.controller.runtime.ports import NoAuthority
@@ -166,6 +185,35 @@ async def test_set_comes_to_life_and_is_explained(group: Group) -> None:
     await until(lambda: group["c3"].journal.synced_index == leader.service.published.index)
     events = msgspec.json.decode((await group["c3"].http.get("/v1/events")).content, type=EventPage)
     assert explanation.election in events.events
+
+
+@played()
+async def test_a_reader_of_ids_alone_stopped_the_machine_of_the_same_number(group: Group) -> None:
+    """Broker 1 is the one that came first: its name stands beside its id wherever a person reads of it."""
+    leader = await group.elect("c1")
+    await make_set(leader)
+    key = SetKey(ClusterName("demo"), BrokerName("broker-a"))
+    claim = ApplyBrokerId(set_key=key, register_code=RegisterCode("broker-a-1"), address="127.0.0.1:4001")
+    caller = Principal(name="broker-a-3", role=Role.BROKER, proved_by=ProvedBy.CERTIFICATE, set_key=key)
+    await leader.service.submit(claim, request_id=RequestId("r"), requested_by="", principal=caller)
+    await recorded(leader)
+    answer = msgspec.json.decode((await leader.http.get(SET)).content, type=SetAnswer)
+    assert [replica.name for replica in answer.set.replicas] == ["broker-a-3", ""]
+    names = {BrokerId(1): "broker-a-3"}
+    overview = msgspec.json.decode((await leader.http.get("/v1/overview")).content, type=Overview)
+    master = overview.sets[0].master
+    assert overview.sets[0].master_name == names.get(master or BrokerId(0), "")
+    assert msgspec.json.decode((await leader.http.get(f"{SET}/history")).content, type=HistoryPage).names == names
+    assert msgspec.json.decode((await leader.http.get(f"{SET}/epochs/1")).content, type=Explanation).names == names
+    events = msgspec.json.decode((await leader.http.get("/v1/events")).content, type=EventPage)
+    assert events.names == {"demo/broker-a": names}
+    refused = await leader.http.post(f"{SET}/clean", json={"brokerIds": [1], "dryRun": True})
+    assert refused.json()["names"] == {"1": "broker-a-3"}
+    forced = await leader.http.post(f"{SET}/clean", json={"brokerIds": [1], "isUnclean": True, "dryRun": True})
+    assert msgspec.json.decode(forced.content, type=OrderPreview).names == names
+    scope = {"setKey": {"cluster": "demo", "name": "broker-a"}, "brokerId": 2}
+    refused = await leader.http.post("/v1/maintenance", json={"scope": scope, "expiresAtMs": 2**60})
+    assert refused.json()["names"] == {"1": "broker-a-3"}
 
 
 @played()

@@ -1,0 +1,104 @@
+"""
+Events of the record as tables: one line each.
+
+Here: ``events_report``, the plain facts of an event, who asked. Not here: other answers that are lists (``tables``),
+the record of one decision (``decisions``), fetching (``reads``).
+
+Rule: a fact that is the id of a broker has its label (``BROKER_FACTS``); as ``tsv`` it is the id alone, as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from rollcall_ha.cli import output
+from rollcall_ha.cli.output import Report, Table
+from rollcall_ha.cli.tables import read_line
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.labels import Names, label, labels
+from rollcall_ha.controller.contract.principals import ProvedBy
+from rollcall_ha.controller.contract.views import EventPage
+
+
+def events_report(page: EventPage) -> Report:
+    """One line per event."""
+    table = event_table(page.events, page.names)
+    parts: list[str | Table] = [table] if page.events else ["No events."]
+    if page.gap:
+        parts.insert(0, f"GAP  {page.gap}")
+    names = tuple(row[0] for row in table.rows)
+    return Report(document=page, read=read_line(page.freshness), parts=tuple(parts), names=names)
+
+
+def event_table(records: Iterable[EventRecord], names: Mapping[str, Names]) -> Table:
+    """Events in their order; ``names`` of the brokers of each set (``cluster/set``)."""
+    columns = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
+    rows = tuple(_event_row(one, names.get(str(one.set_key), {})) for one in records)
+    return Table(columns=columns, rows=rows, leaving=("BY", "SET"), cut="WHAT")
+
+
+def _event_row(record: EventRecord, names: Names) -> tuple[str, ...]:
+    """``term.index.ordinal``, when, set, kind, its plain facts, who asked."""
+    fields = msgspec.to_builtins(record.event)
+    kind = str(fields.pop("kind"))
+    return (
+        str(record.ref),
+        output.utc(record.stamped_at_ms),
+        "" if record.set_key is None else str(record.set_key.name),
+        kind,
+        output.Figure(" ".join(_plain_facts(fields, names)), " ".join(_plain_facts(fields, {}))),
+        caller_text(record),
+    )
+
+
+def caller_text(record: EventRecord) -> str:
+    """Who asked, and how that was proven: ``admin:alice (certificate)``; a controller itself proves nothing here."""
+    caller = record.principal
+    if caller is None:
+        return record.requested_by
+    return f"{caller} ({'unproven' if caller.proved_by is ProvedBy.NOTHING else caller.proved_by})"
+
+
+_NESTED_FACTS = {
+    "verdict": ("winner", "syncStateSet", "grade", "isAccepted", "cutBytes"),
+    "milestone": ("phase", "elapsedUs", "brokerId"),
+}
+_LONG_FACTS = frozenset(
+    {"incarnation", "masterIncarnation", "registerCode", "bootId", "storeId", "digest", "boundIncarnations"}
+)
+
+
+BROKER_FACTS = frozenset(
+    ("brokerId", "brokerIds", "remaining", "master", "target", "winner", "syncStateSet", "previousSet", "importedSet")
+) | {"awaitedReports"}
+"""Facts of events that are ids of brokers."""
+
+
+def _plain_facts(fields: Mapping[str, object], names: Names) -> list[str]:
+    """The facts that fit a line; ``-o json`` has all of them."""
+    facts: list[str] = []
+    for name, value in fields.items():
+        if name in _NESTED_FACTS and isinstance(value, dict):
+            facts += [
+                f"{inner}={_fact(value[inner], _names_in(inner, names))}"
+                for inner in _NESTED_FACTS[name]
+                if value.get(inner) is not None
+            ]
+        elif name not in _LONG_FACTS and not isinstance(value, dict) and value is not None and value != "":
+            facts.append(f"{name}={_fact(value, _names_in(name, names))}")
+    return facts
+
+
+def _names_in(fact: str, names: Names) -> Names:
+    return names if fact in BROKER_FACTS else {}
+
+
+def _fact(value: object, names: Names) -> str:
+    if isinstance(value, list | tuple):
+        return labels(value, names) if names else "{" + ",".join(str(item) for item in value) + "}"
+    if names and isinstance(value, int):
+        return label(value, names)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f'"{text}"' if " " in text else text
