@@ -159,13 +159,14 @@ class OrderRoutes:
         command = await self._command_of(asked)
         if isinstance(command, Refused):
             return answered(command, request_id)
+        names = self._queries.names_about(command)
         # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
         if told.dry_run:
-            return answered(await self._preview(command, request, request_id), request_id)
+            return answered(await self._preview(command, request, request_id), request_id, names)
         reply = await self._submit(command, request, request_id)
         if not isinstance(reply, Refused):
             reply = await self._carried_out(command, request, request_id) or reply
-        return answered(reply, request_id)
+        return answered(reply, request_id, names)
 
     async def _given(
         self, order: Order, asked: BrokerOrder, request: Request, request_id: RequestId, *, is_dry_run: bool

@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import Response
 
 from rollcall_ha.controller.contract.codes import HTTP_STATUS, REQUEST_ID_HEADER, RefusalCode
-from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.runtime.authority import Authority
@@ -40,6 +40,7 @@ def _respond(
     location: str | None = None,
     requested: str | None = None,
     current: str | None = None,
+    names: Mapping[BrokerId, str] | None = None,
     more_headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The document with its status; ``type`` names the kind of problem for ever, ``title`` is the code in words."""
@@ -55,6 +56,7 @@ def _respond(
         current=refusal.current if refusal is not None else current,
         leader=leader,
         verdict=refusal.verdict if refusal is not None else None,
+        names=dict(names or {}),
     )
     headers = {
         REQUEST_ID_HEADER: request_id,
@@ -71,8 +73,8 @@ def _respond(
     )
 
 
-def refused(refusal: Refused, *, request_id: RequestId | None) -> Response:
-    """A definite no of apply, or of the leader's sessions."""
+def refused(refusal: Refused, *, request_id: RequestId | None, names: Mapping[BrokerId, str] | None = None) -> Response:
+    """A definite no of apply, or of the leader's sessions; ``names``: of the brokers of the set that it is about."""
     return _respond(
         refusal.code.name,
         HTTP_STATUS.get(refusal.code, 409),
@@ -80,6 +82,7 @@ def refused(refusal: Refused, *, request_id: RequestId | None) -> Response:
         hint=refusal.hint,
         request_id=request_id,
         refusal=refusal,
+        names=names,
     )
 
 

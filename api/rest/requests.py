@@ -13,7 +13,7 @@ Rule 3: a changing request has a body of ``application/json``, at most ``BODY_BY
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -25,7 +25,7 @@ from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.principals import printable
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, RequestId, SetKey
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.runtime.queries import Consistency
@@ -123,8 +123,8 @@ def as_json(value: object, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)
 
 
-def answered(reply: object, request_id: RequestId) -> Response:
-    """The answer to an order: what was done, or its refusal."""
+def answered(reply: object, request_id: RequestId, names: Mapping[BrokerId, str] | None = None) -> Response:
+    """The answer to an order: what was done, or its refusal, with the ``names`` of the brokers that it tells of."""
     if isinstance(reply, Refused):
-        return refused(reply, request_id=request_id)
+        return refused(reply, request_id=request_id, names=names)
     return as_json(reply, {REQUEST_ID_HEADER: request_id})

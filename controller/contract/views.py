@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from itertools import chain
 
+import msgspec
+
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
 from rollcall_ha.controller.contract.ids import (
@@ -70,6 +72,8 @@ class Problem(Value):
     leader: str | None = None
     """Base URL of the leader's REST, if known."""
     verdict: Verdict | None = None
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """Of the brokers of the set that was asked for: the texts and the verdict have their ids."""
 
 
 class CatchUp(Value):
@@ -109,6 +113,8 @@ class ReplicaStatus(Value):
     """First byte of its log; None = not told."""
     maintenance: Maintenance | None = None
     """The one that holds for this replica, its own or its host's; None: it is elected and expected."""
+    name: str = ""
+    """The name in its broker's certificate, as ``owner`` in the view; empty: it is bound to nobody."""
 
 
 class RefusedProcess(Value):
@@ -310,6 +316,8 @@ class SetLine(Value):
     is_paused: bool
     in_maintenance: int
     """Count of its replicas that are in maintenance."""
+    master_name: str = ""
+    """Empty: there is no master, or it is bound to nobody."""
 
 
 class Overview(Value):
@@ -404,6 +412,8 @@ class HistoryPage(Value):
     """Stops of writes in the reigns of ``rows``, newest first."""
     switchovers: tuple[SwitchoverRow, ...] = ()
     """Orders to switch over in the reigns of ``rows``, newest first, those that were rolled back too."""
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """Of the brokers that the set has now; one that was cleaned since has none."""
 
 
 class Explanation(Value):
@@ -418,6 +428,8 @@ class Explanation(Value):
     """All events of that epoch, in order."""
     invariants: tuple[str, ...]
     """The rules that were checked, each with its outcome."""
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """As in ``HistoryPage``: the record itself has ids, which never change hands."""
 
 
 class EventPage(Value):
@@ -429,6 +441,8 @@ class EventPage(Value):
     """Set if this node cannot give what lies between ``from`` and the first event."""
     last: EventRef | None = None
     """The newest event that this node has synced: everything up to it can be read here; None = nothing yet."""
+    names: dict[str, dict[BrokerId, str]] = msgspec.field(default_factory=dict)
+    """Of each set (``cluster/set``) in ``events``, those of ``HistoryPage``; of the state, the events have ids."""
 
 
 class ElectionPreview(Value):
@@ -441,6 +455,8 @@ class ElectionPreview(Value):
     freshness: Freshness
     verdict: Verdict
     grade_note: str
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """Of the brokers of the set."""
 
 
 class OrderPreview(Value):
@@ -449,6 +465,8 @@ class OrderPreview(Value):
     freshness: Freshness
     events: tuple[AnyEvent, ...]
     """The events that the order would put on record; empty: it would change nothing."""
+    names: dict[BrokerId, str] = msgspec.field(default_factory=dict)
+    """Of the brokers of the set, if the order is about one."""
 
 
 class SettingsAnswer(Value):
@@ -508,3 +526,5 @@ class MaintenancesAnswer(Value):
 
     freshness: Freshness
     maintenances: tuple[Maintenance, ...]
+    names: dict[str, dict[BrokerId, str]] = msgspec.field(default_factory=dict)
+    """Of each set (``cluster/set``) with a replica in ``maintenances``, the names of its brokers."""

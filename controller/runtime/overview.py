@@ -170,6 +170,7 @@ def line_of(status: SetStatus) -> SetLine:
         last_election_ms=status.last_election_ms,
         is_paused=status.pause is not None,
         in_maintenance=sum(isinstance(replica.maintenance, Maintenance) for replica in status.replicas),
+        master_name=next((replica.name for replica in status.replicas if replica.is_master), ""),
     )
 
 

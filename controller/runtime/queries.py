@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
@@ -23,7 +23,8 @@ import msgspec
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, OperatorCommand
 from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected, is_asked_by
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.labels import names_of
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused, SwitchoverAnswer
@@ -186,6 +187,19 @@ class Queries:
             raise _no_set(key)
         return SetAnswer(freshness=self.freshness(published), set=status)
 
+    def names(self, key: SetKey | None) -> dict[BrokerId, str]:
+        """Of the brokers that a set has now, as far as this controller has applied; empty: there is no such set."""
+        found = None if key is None else self._service.published.state.sets.get(key)
+        return {} if found is None else names_of(found.replicas)
+
+    def names_about(self, asked: object) -> dict[BrokerId, str]:
+        """Those of the set that an order is about, itself or by its scope."""
+        key = getattr(asked, "set_key", None) or getattr(getattr(asked, "scope", None), "set_key", None)
+        return self.names(key if isinstance(key, SetKey) else None)
+
+    def _names_by_set(self, keys: Iterable[SetKey | None]) -> dict[str, dict[BrokerId, str]]:
+        return {str(key): names for key in dict.fromkeys(keys) if (names := self.names(key))}
+
     def _keys(self, published: Published[FleetState]) -> list[SetKey]:
         if self._sorted_index != published.index:
             self._sorted_index = published.index
@@ -289,8 +303,13 @@ class Queries:
             return reply
         freshness = self.freshness(published)
         if isinstance(reply, Elected):
-            return ElectionPreview(freshness=freshness, verdict=reply.verdict, grade_note=_grade_note(reply))
-        return OrderPreview(freshness=freshness, events=events)
+            return ElectionPreview(
+                freshness=freshness,
+                verdict=reply.verdict,
+                grade_note=_grade_note(reply),
+                names=names_of(reply.view.members),
+            )
+        return OrderPreview(freshness=freshness, events=events, names=self.names_about(command))
 
     async def switchover(self, key: SetKey, order: RequestId, *, wait_ms: int) -> SwitchoverAnswer | Refused:
         """
@@ -357,7 +376,9 @@ class Queries:
         """Those in force, oldest first. Raises ``NoAuthority``."""
         published = await self._published(consistency)
         return MaintenancesAnswer(
-            freshness=self.freshness(published), maintenances=tuple(published.state.maintenances.values())
+            freshness=self.freshness(published),
+            maintenances=tuple(published.state.maintenances.values()),
+            names=self._names_by_set(scope.set_key for scope in published.state.maintenances),
         )
 
     def _tokens_in_force(self, state: FleetState) -> int:
@@ -408,6 +429,7 @@ class Queries:
                     next_from=page.next_from,
                     gap=gap,
                     last=last,
+                    names=self._names_by_set(record.set_key for record in page.records),
                 )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
@@ -431,6 +453,7 @@ class Queries:
             next_before=rows[limit - 1].master_epoch if len(rows) > limit else None,
             stops=tuple(stop for stop in stops_of(records) if stop.master_epoch in shown),
             switchovers=tuple(row for row in switchovers_of(records) if {row.from_epoch, row.epoch} & shown),
+            names=self.names(key),
         )
 
     async def explanation(self, key: SetKey, epoch: MasterEpoch, consistency: Consistency) -> Explanation:
@@ -445,7 +468,7 @@ class Queries:
                 what=f"no election of masterEpoch {epoch} in {key} is on record here",
                 hint="see the epochs with: rollcall history SET",
             )
-        return explanation
+        return msgspec.structs.replace(explanation, names=self.names(key))
 
     async def _set_records(self, key: SetKey, *, wanted: int, before: MasterEpoch | None) -> list[EventRecord]:
         """Newest events of a set that hold ``wanted`` elections below ``before``, and one more as their beginning."""

@@ -141,6 +141,7 @@ def _replica_status(
         catch_up=_catch_up(view, member, session, master),
         min_offset=_min_offset(session),
         maintenance=maintenance,
+        name=member.owner,
     )
 
 
