@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { cells, h, put, svg, table } from "./dom.js";
+import { isSilent } from "./known.js";
 import { paced } from "./live.js";
 import { age, badge, keyText, number, problemBox, setLink } from "./words.js";
 
@@ -33,7 +34,7 @@ export const groups = (main, [name], query, signal) => shown(main, "groups", "Gr
 function shown(main, kind, title, name, query, signal, draw) {
   document.title = `${name ?? title} · Rollcall`;
   const filter = h("input", { type: "search", id: "filter", placeholder: "part of a name", autocomplete: "off", spellcheck: "false", value: query.get("name") ?? "" });
-  const body = h("div"), pager = h("div", { class: "pager" });
+  const trouble = h("div"), body = h("div"), pager = h("div", { class: "pager" });
   let pages = [{}], turn = 0;
   async function load() {
     const mine = ++turn;
@@ -41,13 +42,15 @@ function shown(main, kind, title, name, query, signal, draw) {
     try {
       const found = await get(`/v1/${kind}${name ? `/${encodeURIComponent(name)}` : list}`, signal);
       if (mine !== turn) return;
+      put(trouble);
       // Left out in silence, the topics of a set that does not answer would look deleted.
       put(body, found.read.filter((one) => one.trouble || one.leftOff).map((one) => h("p", { class: "warn" }, "▲ ", set(one), one.trouble ? ` did not answer: ${one.trouble}` : ` left off ${number(one.leftOff)} rows`)), draw(found));
       const next = found.nextAfter ? { ...pages.at(-1), after: found.nextAfter } : found.nextSet ? { fromSet: found.nextSet } : null;
       const button = (key, words, work) => h("button", { type: "button", "data-key": key, onclick: () => { work(); load(); } }, words);
       put(pager, pages.length > 1 ? button("back", "← Previous", () => pages.pop()) : null, next && !name ? button("next", "Next →", () => pages.push(next)) : null);
     } catch (error) {
-      if (!signal.aborted) put(body, problemBox(error));
+      // What is known stays under it.
+      if (!signal.aborted && !(isSilent() && body.children.length)) put(trouble, problemBox(error));
     }
   }
   let typing = 0;
@@ -58,7 +61,7 @@ function shown(main, kind, title, name, query, signal, draw) {
   put(main, name ? h("nav", { "aria-label": "Where", class: "where" }, h("a", { href: `#/${kind}` }, title), " / ", name) : null,
     h("section", { class: "head" }, h("h1", null, name ?? title)),
     name ? null : h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", { for: "filter" }, "Filter"), filter),
-    h("section", { "aria-label": title }, body, pager));
+    h("section", { "aria-label": title }, trouble, body, pager));
   const timer = setInterval(paced(load, LOOK_MS, signal), LOOK_MS);
   signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(typing); });
   return load();

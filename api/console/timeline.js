@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { listen } from "./live.js";
+import { isSilent } from "./known.js";
+import { listen, recent } from "./live.js";
 import { clock, eventLine, isNotable, number, problemBox, refOf, shapeOf, utc } from "./words.js";
 
 const SHOWN = 400;
@@ -35,7 +36,8 @@ export async function show(main, parts, query, signal) {
   try {
     records = [...(await get("/v1/events?newest=true&limit=500", signal)).events];
   } catch (error) {
-    return put(list, problemBox(error));
+    if (!isSilent()) return put(list, problemBox(error));
+    records = [...recent];
   }
   draw();
   const unlisten = listen((fresh) => {

@@ -2,6 +2,7 @@
 // (cli/output.py): the same fact has the same figure wherever it is read. tests/unit/figures.json has what both must give.
 
 import { h } from "./dom.js";
+import { isSilent } from "./known.js";
 import { PROBLEMS } from "./problems.js";
 
 export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
@@ -58,6 +59,8 @@ export function mood(condition, problems) {
   if (condition !== "serving" || problems.includes("MASTER_NOT_SERVING")) return ["bad", "■", condition === "serving" ? "not serving" : condition.replaceAll("-", " ")];
   return problems.length ? ["warn", "▲", "serving"] : ["good", "●", "serving"];
 }
+// What it was, where nobody has confirmed it since.
+export const lately = (look) => (isSilent() ? ["none", "◌", `last: ${look[2]}`] : look);
 export const badge = ([kind, shape, words]) => h("span", { class: `badge ${kind}` }, h("span", { "aria-hidden": "true", class: "shape" }, shape), words);
 
 export const callerText = (record) => {

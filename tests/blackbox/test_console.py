@@ -117,6 +117,8 @@ class Console:
     url: str
     complaints: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    """Its controller is taken away: the browser complains of connections, and is right."""
 
     def open(self, view: str) -> None:
         """Go to a view; the page stays."""
@@ -164,7 +166,8 @@ def consoles(fleet: Fleet, browser: Any, tokens: dict[str, str]) -> Iterator[Any
     for one in made:
         # A refusal is an answer, and so is an outcome that is not known as the leader changes (asked for again under the
         # same id); the browser writes a line for each that is not 2xx.
-        of_page = [said for said in one.complaints if not re.search(r"status of (401|403|404|409|422|503|504)", said)]
+        excused = r"status of (401|403|404|409|422|503|504)" + ("|net::ERR_" if one.is_cut else "")
+        of_page = [said for said in one.complaints if not re.search(excused, said)]
         assert of_page == []
         assert one.page.evaluate("window.__complaints") == []
         assert {url.split("/")[2] for url in one.asked} == {one.url.split("/")[2]}
@@ -555,6 +558,63 @@ def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet
     console.until("document.activeElement.id === 'main'")
     page.go_back()
     console.wait(f"tr[data-set='{key}']")
+
+
+@pytest.mark.parametrize("how", ["killed", "hung"])
+def test_the_page_was_green_while_its_controller_was_dead(fleet: Fleet, consoles: Any, how: str) -> None:
+    """What was known stays, grey and with its age, in views that are opened then, too; the others' consoles are named."""
+    key, view = only_set(fleet), "set/{0.cluster}/{0.name}".format(only_set(fleet))
+    name, *others = sorted(fleet.controllers, key=lambda one: one == fleet.leader())
+    console, other = consoles("viewer", controller=name), consoles("viewer", controller=name)
+    console.is_cut = other.is_cut = True
+    console.open(view)
+    console.wait("[data-replica]")
+    console.open("fleet")
+    for one in (console, other):
+        one.wait("#verdict.good")
+        one.wait(".controllers span:has-text('★')")
+    fleet.kill(name) if how == "killed" else fleet.stop(name)
+    try:
+        said = console.wait("#verdict.none").inner_text()
+        assert re.search(r"Not known since \d+ s \(last: the only set serves\)$", said), said
+        assert "last: serving" in console.text(f"tr[data-set='{key}'] .badge")
+        assert "ago" in console.text(".read")
+        assert console.page.locator(".good:visible").count() == 0
+        assert f"{name} does not answer" in console.text(".controllers")
+        assert f"{name} does not answer since" in console.text("#away")
+        links = {link.inner_text(): link.get_attribute("href") for link in console.page.locator("#away a").all()}
+        assert links == {one: f"https://{fleet.rest(one).address}/console#/fleet" for one in others}
+        console.open(view)
+        assert console.wait("[data-replica]").count() == len(fleet.brokers)
+        assert "not known since" in console.text("h1")
+        other.wait("#verdict.none")
+        other.open(view)
+        assert "(last: serving)" in other.wait("h1 .badge.none").inner_text()
+        other.open("timeline")
+        other.wait("svg.timeline")
+        other.open(view)
+        other.wait("text=Its replicas were not read before")
+    finally:
+        fleet.restart(name) if how == "killed" else fleet.cont(name)
+    for one in (console, other):
+        one.wait("h1 .badge.good")
+        one.wait("[data-replica]")
+        one.until("document.getElementById('away').hidden")
+
+
+def test_the_page_was_green_while_nobody_led(fleet: Fleet, consoles: Any) -> None:
+    name, *others = fleet.controllers
+    console = consoles("viewer", controller=name)
+    console.wait("#verdict.good")
+    try:
+        for one in others:
+            fleet.kill(one)
+        assert "no controller leads" in console.wait(".head:has(#verdict.none) .read").inner_text()
+        assert "(last: the only set serves)" in console.text("#verdict")
+    finally:
+        for one in others:
+            fleet.restart(one)
+    console.wait("#verdict.good")
 
 
 def test_a_topic_and_a_group_are_shown_with_what_the_command_line_says(fleet: Fleet, consoles: Any) -> None:
