@@ -2,6 +2,7 @@
 // this tab's memory and its sessionStorage, goes into the header Authorization, and never into an address.
 
 import { failed, forget, heard as isThere, isSilent, keep, kept } from "./known.js";
+import { learn } from "./names.js";
 
 const KEY = "rollcall.token";
 const READ_MS = 10000; // a hanging process refuses no connection: without a limit its page would wait, and stay green
@@ -54,6 +55,7 @@ export async function get(path, signal) {
   try {
     const body = await ask(path, { headers: headers(), signal: signal ? AbortSignal.any([signal, limit]) : limit });
     keep(path, body);
+    learn(path, body);
     return body;
   } catch (error) {
     const known = error instanceof Problem && error.status === 0 && isSilent() ? kept(path) : null;

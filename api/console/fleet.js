@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { cells, h, put, say, table } from "./dom.js";
 import { ageOf, consoleOf, CONTROLLERS, isSilent, lastly, silentMs, watch, whole } from "./known.js";
 import { listen, paced, recent } from "./live.js";
+import { labelled } from "./names.js";
 import { ago, badge, eventLine, isNotable, lately, mood, number, problemBox, problemWords, setLink, size, utc } from "./words.js";
 
 const serving = (count) => (count === 1 ? "The only set serves" : `All ${number(count)} sets serve`);
@@ -14,7 +15,7 @@ const SOFT_MS = 5000; // what only heartbeats tell makes no event
 const SURVEY_MS = 30000; // it asks every controller; a lead that changes is an event, and asks at once
 const LEADERLESS_MS = 5000; // no controller has led for so long: what this one has is of before
 const CHANGES = 12;
-const COLUMNS = [["Set", "name"], ["State", ""], ["Master", "n"], ["Epoch", "n"], ["In sync", "n"], ["Alive", "n"], ["Lag", "n"], ["May lose", "n"], ["Last election", "when"], ["What is wrong", "wide"]];
+const COLUMNS = [["Set", "name"], ["State", ""], ["Master", ""], ["Epoch", "n"], ["In sync", "n"], ["Alive", "n"], ["Lag", "n"], ["May lose", "n"], ["Last election", "when"], ["What is wrong", "wide"]];
 
 export function fleet(main, query, signal) {
   const asked = { name: query.get("name") ?? "", problem: query.get("problem") ?? "", order: query.get("order") ?? "worst", pages: [null] };
@@ -157,7 +158,7 @@ function line(set) {
   return h("tr", { "data-set": `${key.cluster}/${key.name}`, class: look[0] }, cells(COLUMNS, [
     h("a", { href: setLink(key), title: `${key.cluster}/${key.name}`, "data-key": `set-${key.cluster}/${key.name}` }, key.name),
     badge(look),
-    set.master === null ? "none" : String(set.master),
+    set.master === null ? "none" : labelled(set.master, set.masterName),
     number(set.masterEpoch),
     `${set.inSync}/${set.expected}`,
     `${set.alive}/${set.registered}`,

@@ -5,11 +5,12 @@ import { decision } from "./decision.js";
 import { cells, h, put, svg, table } from "./dom.js";
 import { ageOf, isSilent, lastly, lineOf, silentMs, watch, whole } from "./known.js";
 import { listen, paced, recent } from "./live.js";
+import { label, labelled, labels } from "./names.js";
 import { ordersOf } from "./orders.js";
 import { bar, legend, outageText } from "./phases.js";
-import { age, ago, badge, duration, eventLine, idSet, lately, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
+import { age, ago, badge, duration, eventLine, lately, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
 
-const COLUMNS = [["Replica", "n"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
+const COLUMNS = [["Replica", "name"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
 const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
 const SOFT_MS = 1000;
 const HISTORY_PAUSE_MS = 500;
@@ -60,14 +61,14 @@ export async function show(main, parts, query, signal) {
       set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", null, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code), h("code", null, code)))) : null,
       set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
       set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
-      h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${idSet(set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+      h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${labels(key, set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
   }
 
   // Of a set that nobody has opened before its controller fell silent: its line of the fleet's page.
   function showLine({ line, atMs }) {
     put(head, h("h1", { id: "of" }, key.name, " ", h("span", { class: "badge none" }, lastly(mood(line.condition, line.problems)[2], Date.now() - atMs))),
       line.problems.length ? h("ul", { class: "problems" }, line.problems.map((code) => h("li", null, problemWords(code)))) : null,
-      h("dl", { class: "facts" }, [["masterEpoch", number(line.masterEpoch)], ["master", line.master === null ? "none" : String(line.master)], ["in sync", `${line.inSync} of ${line.expected}`], ["alive", `${line.alive} of ${line.registered}`], ["may lose", `${line.failureBudget} more`], ["last election", ago(line.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+      h("dl", { class: "facts" }, [["masterEpoch", number(line.masterEpoch)], ["master", line.master === null ? "none" : labelled(line.master, line.masterName)], ["in sync", `${line.inSync} of ${line.expected}`], ["alive", `${line.alive} of ${line.registered}`], ["may lose", `${line.failureBudget} more`], ["last election", ago(line.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
     put(replicas, h("p", { class: "empty" }, "Its replicas were not read before this controller fell silent; they are shown as soon as it answers."));
     put(orders);
   }
@@ -78,7 +79,7 @@ export async function show(main, parts, query, signal) {
     put(replicas, table("Replicas", COLUMNS, set.replicas.map((one) => {
       const isGone = !one.isAlive;
       return h("tr", { "data-replica": one.brokerId, class: isGone ? "bad" : one.isInSync ? "" : "warn" }, cells(COLUMNS, [
-        String(one.brokerId),
+        labelled(one.brokerId, one.name),
         [h("span", { "aria-hidden": "true", class: "shape" }, one.isMaster ? "◆ " : one.isLearner ? "◌ " : "○ "), one.isMaster ? "master" : one.isLearner ? "learner" : "slave"],
         one.maintenance && !one.isMaster ? "maintenance" : isGone ? [h("span", { "aria-hidden": "true" }, "✕ "), "gone"] : one.state ?? "unknown",
         one.isSuspect ? "▲ suspect" : one.isInSync ? "● yes" : "○ no",
@@ -97,12 +98,12 @@ export async function show(main, parts, query, signal) {
     const longest = Math.max(1, ...page.rows.map((row) => row.totalUs ?? 0));
     put(reigns, page.rows.length ? [legend(), table("Reigns, newest first", REIGNS, page.rows.map((row) => h("tr", { "data-epoch": row.masterEpoch }, cells(REIGNS, [
       h("a", { href: `${setLink(key)}/epoch/${row.masterEpoch}`, "data-key": `epoch-${row.masterEpoch}` }, number(row.masterEpoch)),
-      when(row.electedAtMs), row.kind, `${row.fromMaster ?? "none"} → ${row.toMaster}`,
+      when(row.electedAtMs), row.kind, `${row.fromMaster === null ? "none" : label(key, row.fromMaster)} → ${label(key, row.toMaster)}`,
       bar(row, longest),
       h("data", { value: row.totalUs ?? "", class: "us" }, outageText(row)),
       row.lossBytes === null ? "unknown" : size(row.lossBytes),
       row.grade ?? "none yet", row.cause,
-    ])))), stopsOf(page)] : h("p", { class: "empty" }, "No election is on record here."));
+    ])))), stopsOf(key, page)] : h("p", { class: "empty" }, "No election is on record here."));
   }
 
   const unlisten = listen((records) => {
@@ -145,10 +146,10 @@ function extent(one, low, high) {
     one.confirmOffset === null ? null : svg("rect", { x: (high === low ? 99.2 : Math.min(99.2, at(Math.max(low, one.confirmOffset)))).toFixed(2), y: 0, width: 0.8, height: 10, class: "confirmed" }));
 }
 
-function stopsOf(page) {
+function stopsOf(key, page) {
   const undone = page.switchovers.filter((row) => row.end !== "done");
   if (!page.stops.length && !undone.length) return null;
   return h("ul", { class: "stops" },
-    page.stops.map((stop) => h("li", null, `■ ${utc(stop.beganAtMs)}: master ${stop.brokerId} of epoch ${stop.masterEpoch} acknowledged no write (${stop.reason}${stop.detail ? `: ${stop.detail}` : ""}) for `, stop.stoppedUs === null ? "a time that is not known" : h("data", { value: stop.stoppedUs }, duration(stop.stoppedUs)), stop.end === null ? "; it goes on" : "")),
-    undone.map((row) => h("li", null, `◇ ${utc(row.orderedAtMs)}: switchover ${row.fromMaster} → ${row.toMaster} by ${row.requestedBy}: ${row.end ?? "under way"}${row.reason ? `: ${row.reason}` : ""}`)));
+    page.stops.map((stop) => h("li", null, `■ ${utc(stop.beganAtMs)}: master ${label(key, stop.brokerId)} of epoch ${stop.masterEpoch} acknowledged no write (${stop.reason}${stop.detail ? `: ${stop.detail}` : ""}) for `, stop.stoppedUs === null ? "a time that is not known" : h("data", { value: stop.stoppedUs }, duration(stop.stoppedUs)), stop.end === null ? "; it goes on" : "")),
+    undone.map((row) => h("li", null, `◇ ${utc(row.orderedAtMs)}: switchover ${label(key, row.fromMaster)} → ${label(key, row.toMaster)} by ${row.requestedBy}: ${row.end ?? "under way"}${row.reason ? `: ${row.reason}` : ""}`)));
 }

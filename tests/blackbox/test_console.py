@@ -25,7 +25,8 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 from rollcall_ha.cli import output
-from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.controller.contract.labels import label
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local.fleet import Fleet
@@ -240,7 +241,7 @@ def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(f
     set_tab.wait(".figures")
     assert figures_of(set_tab) == expected_figures(row)
     assert f"{row.cause}" in set_tab.text(".lead")
-    check_film(set_tab, row)
+    check_film(fleet, set_tab, row)
 
 
 def answer_of(fleet: Fleet, *arguments: str) -> Any:
@@ -316,7 +317,13 @@ def expected_figures(row: HistoryRow) -> dict[str, tuple[str, str]]:
     return found
 
 
-def check_film(console: Console, row: HistoryRow) -> None:
+def named(fleet: Fleet, broker_id: BrokerId | None) -> str:
+    """As it is told: the name first."""
+    assert broker_id is not None
+    return label(broker_id, {one.broker_id: one.name for one in fleet.client().set(only_set(fleet)).set.replicas})
+
+
+def check_film(fleet: Fleet, console: Console, row: HistoryRow) -> None:
     """Its steps are the phases with their figures; the keyboard goes through all of them, and the picture is told in words."""
     page = console.page
     steps = {
@@ -326,7 +333,7 @@ def check_film(console: Console, row: HistoryRow) -> None:
     }
     assert steps == {span.phase.value: str(span.duration_us) for span in row.phases if span.duration_us is not None}
     assert "fault" in console.text(".caption")
-    assert f"replica {row.from_master}: gone" in page.locator(".stage svg").get_attribute("aria-label")
+    assert f"replica {named(fleet, row.from_master)}: gone" in page.locator(".stage svg").get_attribute("aria-label")
     page.locator("[data-film=play]").focus()
     sum_us, count = 0, page.locator(".steps li").count()
     for span in row.phases:
@@ -336,12 +343,16 @@ def check_film(console: Console, row: HistoryRow) -> None:
         sum_us += span.duration_us or 0
         assert span.phase.value in console.text(".caption b")
         assert console.text(".caption .clock") == str(output.duration_us(sum_us))
-    assert f"replica {row.to_master}: master, serves" in page.locator(".stage svg").get_attribute("aria-label")
+    assert f"replica {named(fleet, row.to_master)}: master, serves" in page.locator(".stage svg").get_attribute(
+        "aria-label"
+    )
     for _ in range(count):
         page.keyboard.press("ArrowRight")
     assert f"{count}/{count}" in console.text(".caption b")
     # Whole again: the one that was killed is back among them.
-    assert f"replica {row.from_master}: slave, in sync" in page.locator(".stage svg").get_attribute("aria-label")
+    assert f"replica {named(fleet, row.from_master)}: slave, in sync" in page.locator(".stage svg").get_attribute(
+        "aria-label"
+    )
 
 
 @pytest.mark.prove
@@ -384,7 +395,7 @@ def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
     printed = printed_phases(rollcall(fleet, "explain", key.name, str(epoch)).stdout)
     assert {name: text for name, (_, text) in shown.items()} == printed
     row = wait_row(fleet, epoch)
-    check_film(console, row)
+    check_film(fleet, console, row)
     assert all(text in console.text(".film .steps") for name, text in printed.items() if name in history)
     lake = Lake(tmp_path / "lake")
     build(spark, lake, fleet.directory)
@@ -407,7 +418,9 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
     page.fill("#reason", f"for the test {MARKUP}")
     assert page.get_by_role("button", name="Confirm").is_disabled()
     page.get_by_role("button", name="Preview").click()
-    assert f"switchover from {old}" in console.wait(".foreseen [data-kind=switchover-ordered]").inner_text()
+    assert (
+        f"switchover from {named(fleet, old)}" in console.wait(".foreseen [data-kind=switchover-ordered]").inner_text()
+    )
     assert fleet.client().history(key).rows[0].master_epoch == epoch
     # What is confirmed is what was shown: another reason asks for another preview.
     page.fill("#reason", f"for this test {MARKUP}")
@@ -481,6 +494,37 @@ def test_a_pause_was_not_shown_if_the_answer_was_older_than_its_event(fleet: Fle
     assert len(answers) >= 4
 
 
+def test_a_broker_was_told_by_its_number_which_is_another_one_than_that_of_its_name(
+    fleet: Fleet, consoles: Any
+) -> None:
+    """Ids are given in the order of arrival: the fleet's page, the set's, why and film, the record and the orders say names."""
+    key, status = only_set(fleet), heal(fleet)
+    told = {one.broker_id: f"{one.name} ({one.broker_id})" for one in status.replicas}
+    assert all(one.name in fleet.brokers for one in status.replicas)
+    assert status.view.master is not None
+    master = told[status.view.master]
+    console = consoles("operator")
+    page = console.page
+    assert master in console.text(f"tr[data-set='{key}'] td[data-title=Master]")
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.wait("tr[data-epoch]")
+    assert {one.inner_text() for one in page.locator("[data-replica] td[data-title=Replica]").all()} == set(
+        told.values()
+    )
+    assert master in console.text("tr[data-epoch] td[data-title='From → to']")
+    assert all(one in console.text(".facts") for one in told.values())
+    page.get_by_role("button", name="Switch over…").click()
+    offered = page.locator("#to").inner_text()
+    assert all((one in offered) == (one != master) for one in told.values())
+    page.get_by_role("button", name="Close").click()
+    console.open(f"set/{key.cluster}/{key.name}/epoch/{status.view.master_epoch}")
+    console.wait(".figures")
+    assert {one.text_content() for one in page.locator(".stage .name").all()} == set(told.values())
+    assert page.locator(f"td[data-title=Replica]:has-text('{master}')").count() == 2
+    console.open("timeline")
+    assert master in console.wait(".event[data-kind=master-elected]").first.inner_text()
+
+
 def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: Fleet, consoles: Any) -> None:
     """Also by who looks at a controller that does not lead. Markup in a reason stays text."""
     key = only_set(fleet)
@@ -521,7 +565,7 @@ def test_pauses_and_maintenance_are_seen_at_once_by_everybody_and_ended(fleet: F
     page.get_by_role("button", name="Close").click()
     console.open(f"set/{key.cluster}/{key.name}")
     slave = next(one.broker_id for one in heal(fleet).replicas if not one.is_master)
-    assert MARKUP in order(f"Maintenance of {slave}…")
+    assert MARKUP in order(f"Maintenance of {named(fleet, slave)}…")
     assert MARKUP in seen("maintenance-begun")
     console.open("standing")
     order("End…")
