@@ -7,6 +7,7 @@ import { learn } from "./names.js";
 const KEY = "rollcall.token";
 const READ_MS = 10000; // a hanging process refuses no connection: without a limit its page would wait, and stay green
 let token = sessionStorage.getItem(KEY) ?? "";
+let role = "";
 
 export const hasToken = () => token !== "";
 export function signIn(text) {
@@ -15,6 +16,7 @@ export function signIn(text) {
 }
 export function signOut() {
   token = "";
+  role = "";
   sessionStorage.removeItem(KEY);
   forget(); // who signs in next may be allowed less
 }
@@ -64,6 +66,8 @@ export async function get(path, signal) {
   }
 }
 export const post = (path, body) => ask(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body) });
+export const learnRole = async (signal) => { role = (await get("/v1/caller", signal)).role; };
+export const mayOrder = () => role !== "viewer"; // where it is not known, the server says who may
 export const pathOf = (key) => `/v1/sets/${encodeURIComponent(key.cluster)}/${encodeURIComponent(key.name)}`;
 export const requestId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 

@@ -1,6 +1,6 @@
 // Signing in, the address, and which view is shown. Every fact on every page is an answer of /v1: the console knows no rule.
 
-import { get, hasToken, Problem, signIn, signOut } from "./api.js";
+import { get, hasToken, learnRole, Problem, signIn, signOut } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { begin as beginSilence, consoleOf, CONTROLLERS, controllers, kept, silentMs, watch, whole } from "./known.js";
@@ -85,7 +85,7 @@ async function enter() {
   session?.abort();
   session = new AbortController();
   try {
-    await begin(heard, session.signal);
+    await Promise.all([begin(heard, session.signal), learnRole(session.signal)]);
   } catch (error) {
     if (error instanceof Problem && (error.status === 401 || error.status === 403)) return ask(error);
     put(main, problemBox(error), h("button", { type: "button", onclick: enter }, "Try again"));

@@ -692,6 +692,70 @@ def test_a_topic_and_a_group_are_shown_with_what_the_command_line_says(fleet: Fl
     assert "there is no group nobody" in console.wait(".problem").inner_text()
 
 
+def test_topics_and_groups_are_ordered_by_preview_and_confirmation_and_not_by_viewers(
+    fleet: Fleet, consoles: Any
+) -> None:
+    console, viewer = consoles("operator"), consoles("viewer")
+    page = console.page
+
+    def order(button: str, **fields: str) -> str:
+        """Fill in, preview, confirm; the outcome that was foreseen."""
+        page.get_by_role("button", name=button, exact=True).click(timeout=LIMIT_MS)
+        for name, value in fields.items():
+            field = page.locator(f"dialog #{name}")
+            field.select_option(value) if field.evaluate("one => one.tagName") == "SELECT" else field.fill(value)
+        page.get_by_role("button", name="Preview").click()
+        said: str = console.wait(".foreseen [data-outcome=would-do]").inner_text()
+        page.get_by_role("button", name="Confirm").click(timeout=LIMIT_MS)
+        assert "Done" in console.wait(".answer .done").inner_text(timeout=LIMIT_MS)
+        page.get_by_role("button", name="Close").click()
+        return said
+
+    console.open("topics")
+    order("Make a topic…", name="made", queues="2")
+    assert [one["readQueues"] for one in answer_of(fleet, "topics", "show", "made")["topics"]] == [2]
+    page.get_by_role("button", name="Make a topic…").click()
+    page.fill("#name", "made")
+    page.get_by_role("button", name="Preview").click()
+    assert "it is there: 2 queues" in console.wait("[data-outcome=refused]").inner_text()
+    assert page.get_by_role("button", name="Confirm").is_disabled()
+    page.get_by_role("button", name="Close").click()
+    console.open("topics/made")
+    assert "before: 2 queues, read-write" in order("Change…", queues="4", permission="read-write")
+    console.wait("td[data-title=Queues]:text-is('4')")
+    given = subprocess.run(
+        fleet.command("produce", "made"),
+        input="1\n2\n3",
+        env=fleet.commands_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert given.returncode == 0, given.stderr
+    assert rollcall(fleet, "consume", "made", "--group", "ordered", "--from", "first", "--count", "3").returncode == 0
+    console.open("groups/ordered")
+    console.wait("td[data-title=Retries]")
+    order("Settings…", retries="7", broadcast="no")
+    console.wait("td[data-title=Retries]:text-is('7')")
+    assert "no" in console.wait("td[data-title='May broadcast']").inner_text()
+    order("Reset…", topic="made", to="0")
+    lags = [one["lag"] for one in answer_of(fleet, "groups", "show", "ordered")["queues"] if one["topic"] == "made"]
+    assert sum(filter(None, lags)) == 3
+    for view, shown in (
+        ("topics", "[data-row=made]"),
+        ("topics/made", "[data-row='3']"),
+        ("groups/ordered", "[data-row]"),
+    ):
+        viewer.open(view)
+        viewer.wait(shown)
+        assert viewer.page.locator(".orders button").count() == 0
+    order("Delete…")
+    console.open("topics/made")
+    order("Delete…")
+    console.wait("text=there is no topic made")
+
+
 def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) -> None:
     console = consoles("viewer")
     console.open("timeline")
