@@ -58,7 +58,7 @@ export async function show(main, parts, query, signal) {
     const look = mood(set.view.condition, set.problems);
     put(head, title(look),
       h("p", { class: "read" }, readWords(freshness), freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
-      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", null, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code), h("code", null, code)))) : null,
+      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", { title: code }, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code)))) : null,
       set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
       set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
       h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${labels(key, set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));

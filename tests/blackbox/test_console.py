@@ -432,6 +432,11 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
     row = wait_row(fleet, MasterEpoch(epoch + 1), lambda found: found.total_us is not None)
     assert (row.kind.value, row.from_master) == ("switchover", old)
     console.wait(f"tr[data-epoch='{epoch + 1}']")
+    console.open("timeline")
+    console.wait("svg.timeline")
+    # It stood among the elections, and the lane of people's orders was empty.
+    ordered = page.locator("svg.timeline .mark:has-text('switchover-ordered')").last
+    assert ordered.get_attribute("data-lane") == "orders of people"
     console.open("audit")
     page.fill("#filter", "operator-of-the-console")
     page.keyboard.press("Enter")
