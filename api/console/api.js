@@ -1,8 +1,13 @@
-// REST as any program asks it, and the stream of events. The token is in this tab's memory and its sessionStorage, goes
-// into the header Authorization, and never into an address.
+// REST as any program asks it, and the stream of events; what was answered last is kept for when nothing is. The token is in
+// this tab's memory and its sessionStorage, goes into the header Authorization, and never into an address.
+
+import { failed, forget, heard as isThere, isSilent, keep, kept } from "./known.js";
+import { learn } from "./names.js";
 
 const KEY = "rollcall.token";
+const READ_MS = 10000; // a hanging process refuses no connection: without a limit its page would wait, and stay green
 let token = sessionStorage.getItem(KEY) ?? "";
+let role = "";
 
 export const hasToken = () => token !== "";
 export function signIn(text) {
@@ -11,7 +16,9 @@ export function signIn(text) {
 }
 export function signOut() {
   token = "";
+  role = "";
   sessionStorage.removeItem(KEY);
+  forget(); // who signs in next may be allowed less
 }
 
 export class Problem extends Error {
@@ -32,15 +39,35 @@ async function ask(path, options) {
     answer = await fetch(path, { cache: "no-store", credentials: "same-origin", redirect: "error", referrerPolicy: "no-referrer", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ code: "NO_CONNECTION", detail: "this controller does not answer", hint: "it is asked again; open the console of another controller meanwhile" }, 0);
+    if (error.name !== "TimeoutError") failed(); // one question that takes long is no silence: the others are heard
+    throw noConnection();
   }
-  const body = await answer.json().catch(() => ({ code: "NOT_JSON", detail: `status ${answer.status} without a document`, hint: "" }));
-  if (!answer.ok) throw new Problem(body, answer.status);
+  isThere();
+  const body = await answer.json().catch(() => null);
+  if (body === null && answer.ok) throw noConnection(); // cut off in the middle
+  if (!answer.ok) throw new Problem(body ?? { code: "NOT_JSON", detail: `status ${answer.status} without a document`, hint: "" }, answer.status);
   return body;
 }
 
-export const get = (path, signal) => ask(path, { headers: headers(), signal });
+const noConnection = () => new Problem({ code: "NO_CONNECTION", detail: "this controller does not answer", hint: "it is asked again; the other controllers have consoles, too" }, 0);
+
+// Of a controller that does not answer, what it answered before: the page says how old that is (known.js).
+export async function get(path, signal) {
+  const limit = AbortSignal.timeout(READ_MS);
+  try {
+    const body = await ask(path, { headers: headers(), signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    keep(path, body);
+    learn(path, body);
+    return body;
+  } catch (error) {
+    const known = error instanceof Problem && error.status === 0 && isSilent() ? kept(path) : null;
+    if (!known) throw error;
+    return known.body;
+  }
+}
 export const post = (path, body) => ask(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body) });
+export const learnRole = async (signal) => { role = (await get("/v1/caller", signal)).role; };
+export const mayOrder = () => role !== "viewer"; // where it is not known, the server says who may
 export const pathOf = (key) => `/v1/sets/${encodeURIComponent(key.cluster)}/${encodeURIComponent(key.name)}`;
 export const requestId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
@@ -58,6 +85,7 @@ export async function follow(mark, { heard, gap, told, signal }) {
     try {
       const more = mark ? { Accept: "text/event-stream", "Last-Event-ID": mark } : { Accept: "text/event-stream" };
       const answer = await fetch("/v1/events/stream", { headers: headers(more), cache: "no-store", signal: cut.signal, redirect: "error" });
+      isThere();
       if (!answer.ok) throw new Problem(await answer.json().catch(() => ({})), answer.status);
       told("live");
       pause = 250;
@@ -68,6 +96,7 @@ export async function follow(mark, { heard, gap, told, signal }) {
         if (done) break;
         clearTimeout(watchdog);
         watchdog = setTimeout(stop, SILENCE_MS);
+        isThere();
         const frames = (left + value).split("\n\n");
         left = frames.pop();
         const records = [];
@@ -81,6 +110,7 @@ export async function follow(mark, { heard, gap, told, signal }) {
       }
     } catch (error) {
       if (signal.aborted) return;
+      if (!(error instanceof Problem)) failed();
       told("away", error);
       if (error instanceof Problem && error.status === 401) return;
     } finally {

@@ -1,8 +1,9 @@
 // Signing in, the address, and which view is shown. Every fact on every page is an answer of /v1: the console knows no rule.
 
-import { get, hasToken, Problem, signIn, signOut } from "./api.js";
+import { get, hasToken, learnRole, Problem, signIn, signOut } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { fleet } from "./fleet.js";
+import { begin as beginSilence, consoleOf, CONTROLLERS, controllers, kept, silentMs, watch, whole } from "./known.js";
 import { begin } from "./live.js";
 import { problemBox } from "./words.js";
 
@@ -10,6 +11,9 @@ const main = document.getElementById("main");
 const link = document.getElementById("link");
 const nav = document.getElementById("nav");
 const leave = document.getElementById("leave");
+const away = document.getElementById("away");
+const awayFor = h("span");
+let isBlank = false; // the view of this address has had nothing to show
 let session = null; // aborted at sign-out
 let view = null; // aborted when another view is shown
 
@@ -26,6 +30,7 @@ async function show() {
   view?.abort();
   view = new AbortController();
   const mine = view;
+  isBlank = false;
   const [path, query] = (location.hash.slice(1) || "/fleet").split("?");
   const [, name, ...parts] = path.split("/").map(decodeURIComponent);
   for (const anchor of nav.querySelectorAll("a")) {
@@ -45,6 +50,7 @@ async function show() {
   } catch (error) {
     if (mine.signal.aborted || error.name === "AbortError") return;
     if (error instanceof Problem && error.status === 401) return ask(error);
+    isBlank = true;
     put(main, problemBox(error));
   }
 }
@@ -79,7 +85,7 @@ async function enter() {
   session?.abort();
   session = new AbortController();
   try {
-    await begin(heard, session.signal);
+    await Promise.all([begin(heard, session.signal), learnRole(session.signal)]);
   } catch (error) {
     if (error instanceof Problem && (error.status === 401 || error.status === 403)) return ask(error);
     put(main, problemBox(error), h("button", { type: "button", onclick: enter }, "Try again"));
@@ -89,8 +95,26 @@ async function enter() {
   nav.hidden = false;
   get("/v1/overview?limit=1&consistency=local", session.signal).then((page) => { document.getElementById("fleet-name").textContent = page.fleetName; }).catch(() => {});
   leave.hidden = !hasToken();
+  beginSilence();
   await show();
+  // For when this controller falls silent: the other views, which it could not give any more, and where the others are.
+  if (!kept(CONTROLLERS)) get(CONTROLLERS, session.signal).catch(() => {});
+  for (const load of Object.values(LAZY)) load().catch(() => {});
 }
+
+watch((isSilent, changes) => {
+  document.body.classList.toggle("silent", isSilent);
+  away.hidden = !isSilent || !hasBegun();
+  awayFor.textContent = whole(silentMs());
+  if (!changes) return;
+  say(isSilent ? "This controller does not answer. What is shown is what it said last." : "This controller answers again");
+  if (!isSilent) return isBlank ? show() : undefined;
+  const own = kept(CONTROLLERS)?.body.readFrom;
+  const others = controllers().filter((one) => one.name !== own && consoleOf(one));
+  put(away, h("p", null, h("strong", null, `■ ${own ?? "This controller"} does not answer`), " since ", awayFor, ". What is shown is what it said last; it is asked again."),
+    others.length ? h("p", null, "Consoles of the other controllers, where you sign in again: ", others.map((one) => [h("a", { href: consoleOf(one), "data-console": one.name }, one.name), "  "])) : null);
+});
+const hasBegun = () => !nav.hidden;
 
 function heard(state, error) {
   const isAway = state !== "live";

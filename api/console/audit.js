@@ -21,7 +21,7 @@ export async function show(main, parts, query, signal) {
   let records = [], turn = 0;
   function draw() {
     put(body, records.length ? table("Orders, newest first", COLUMNS, records.toReversed().map((record) => h("tr", { "data-ref": refOf(record) }, cells(COLUMNS, [
-      utc(record.stampedAtMs), callerText(record), record.principal?.address || "—", keyText(record.setKey), [h("b", null, record.event.kind), " ", told(record.event)], h("code", null, refOf(record))])))) : h("p", { class: "empty" }, "No order of a person is on record here."));
+      utc(record.stampedAtMs), callerText(record), record.principal?.address || "—", keyText(record.setKey), [h("b", null, record.event.kind), " ", told(record.event, record.setKey)], h("code", null, refOf(record))])))) : h("p", { class: "empty" }, "No order of a person is on record here."));
   }
   async function load() {
     const mine = ++turn, by = name.value.trim();

@@ -4,11 +4,12 @@ import { get, pathOf } from "./api.js";
 import { cells, h, put, table } from "./dom.js";
 import { film } from "./film.js";
 import { listen, paced } from "./live.js";
+import { label, labels } from "./names.js";
 import { bar, figures, legend, outageText } from "./phases.js";
-import { age, eventLine, idSet, number, refOf, setLink, size, utc } from "./words.js";
+import { age, eventLine, number, refOf, setLink, size, utc } from "./words.js";
 
-const CANDIDATES = [["Rank", "n"], ["Replica", "n"], ["Verdict", ""], ["Epoch", "n"], ["End of log", "n"], ["Heard", "n"], ["Priority", "n"], ["Reason", "wide"]];
-const EVIDENCE = [["Replica", "n"], ["Incarnation", ""], ["Session", "n"], ["Heard", "n"], ["Ready", ""], ["Epoch", "n"], ["End of log", "n"], ["Confirmed", "n"], ["Released", "n"]];
+const CANDIDATES = [["Rank", "n"], ["Replica", ""], ["Verdict", ""], ["Epoch", "n"], ["End of log", "n"], ["Heard", "n"], ["Priority", "n"], ["Reason", "wide"]];
+const EVIDENCE = [["Replica", ""], ["Incarnation", ""], ["Session", "n"], ["Heard", "n"], ["Ready", ""], ["Epoch", "n"], ["End of log", "n"], ["Confirmed", "n"], ["Released", "n"]];
 const OUTCOMES = ["elected", "eligible", "rejected", "excluded"];
 const PAUSE_MS = 500;
 
@@ -25,7 +26,7 @@ export async function decision(main, key, epoch, query, signal) {
     put(place,
       h("section", { class: "head" },
         h("h1", null, `${key.name} masterEpoch ${row.masterEpoch}: ${row.kind}`),
-        h("p", { class: "lead" }, `from ${row.fromMaster === null ? "nobody" : `replica ${row.fromMaster}`} to replica ${row.toMaster}: ${row.cause}`),
+        h("p", { class: "lead" }, `from ${row.fromMaster === null ? "nobody" : `replica ${label(key, row.fromMaster)}`} to replica ${label(key, row.toMaster)}: ${row.cause}`),
         h("p", { class: "read" }, `elected ${utc(row.electedAtMs)} by ${row.requestedBy}, event ${refOf(election)}`),
         h("dl", { class: "facts" }, [["outage", outageText(row)], ["lost", row.lossBytes === null ? "unknown" : size(row.lossBytes)], ["proof", row.grade ?? "none yet"], ["cut", row.cutBytes === null ? "not known" : size(row.cutBytes)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))))),
       player,
@@ -38,15 +39,15 @@ export async function decision(main, key, epoch, query, signal) {
           : h("p", null, "None yet; the new master has not reported that it entered."),
           h("h2", null, "Rules, checked again on the record"), h("ul", { class: "facts-list" }, found.invariants.map((line) => h("li", { class: line.startsWith("BROKEN") ? "bad" : "" }, line.startsWith("holds") ? "✓ " : line.startsWith("BROKEN") ? "■ " : "○ ", line))))),
       h("h2", null, "Who could have been elected"),
-      h("p", { class: "hint" }, `Policy ${event.verdict.policy}. masterEpoch ${event.verdict.previousEpoch} → ${event.verdict.masterEpoch}, SyncStateSet ${idSet(event.verdict.previousSet)} → ${idSet(event.verdict.syncStateSet)}, SyncStateSetEpoch ${event.verdict.previousSetEpoch} → ${event.verdict.syncStateSetEpoch}.`),
-      table("Candidates", CANDIDATES, candidates.map((one) => h("tr", { class: one.outcome }, cells(CANDIDATES, [one.rank === null ? "—" : String(one.rank), String(one.brokerId), [one.outcome === "elected" ? "◆ " : one.outcome === "eligible" ? "○ " : "✕ ", one.outcome], number(one.lastEpoch), number(one.maxOffset), age(one.heartbeatAgeMs), String(one.priority), one.reason])))),
+      h("p", { class: "hint" }, `Policy ${event.verdict.policy}. masterEpoch ${event.verdict.previousEpoch} → ${event.verdict.masterEpoch}, SyncStateSet ${labels(key, event.verdict.previousSet)} → ${labels(key, event.verdict.syncStateSet)}, SyncStateSetEpoch ${event.verdict.previousSetEpoch} → ${event.verdict.syncStateSetEpoch}.`),
+      table("Candidates", CANDIDATES, candidates.map((one) => h("tr", { class: one.outcome }, cells(CANDIDATES, [one.rank === null ? "—" : String(one.rank), label(key, one.brokerId), [one.outcome === "elected" ? "◆ " : one.outcome === "eligible" ? "○ " : "✕ ", one.outcome], number(one.lastEpoch), number(one.maxOffset), age(one.heartbeatAgeMs), String(one.priority), one.reason])))),
       h("h2", null, "Evidence"),
       h("p", { class: "hint" }, `Read at index ${number(event.evidence.readAtIndex)}, against masterEpoch ${event.evidence.masterEpoch} and SyncStateSetEpoch ${event.evidence.syncStateSetEpoch}.`),
-      table("Evidence", EVIDENCE, event.evidence.replicas.map((one) => h("tr", null, cells(EVIDENCE, [String(one.brokerId), one.incarnation.slice(0, 8), String(one.sessionOrdinal), age(one.heartbeatAgeMs), one.isReady ? "yes" : "no", one.lastEpoch >= 0 ? String(one.lastEpoch) : "none", number(one.maxOffset), number(one.confirmOffset), number(one.released)])))),
+      table("Evidence", EVIDENCE, event.evidence.replicas.map((one) => h("tr", null, cells(EVIDENCE, [label(key, one.brokerId), one.incarnation.slice(0, 8), String(one.sessionOrdinal), age(one.heartbeatAgeMs), one.isReady ? "yes" : "no", one.lastEpoch >= 0 ? String(one.lastEpoch) : "none", number(one.maxOffset), number(one.confirmOffset), number(one.released)])))),
       h("h2", null, "Its own events"), h("ol", { class: "events" }, found.events.map((record) => eventLine(record, { withSet: false }))));
   }
   shown();
-  const play = film(player, found, signal);
+  const play = film(player, key, found, signal);
   const renew = paced(async () => {
     const now = await load();
     if (now.events.length === found.events.length) return;

@@ -4,14 +4,15 @@
 // phases so far; from then on it is the distance of stamps to that of the election, and says so.
 
 import { h, put, say, svg } from "./dom.js";
+import { label, labels } from "./names.js";
 import { WORDS } from "./phases.js";
-import { duration, idSet, number, size, told } from "./words.js";
+import { duration, number, size, told } from "./words.js";
 
 const STEP_MS = 1600;
 const LATER = new Set(["master-entered", "loss-graded", "replica-registered", "replica-silent", "replica-alive", "session-opened", "sync-state-set-altered", "writes-stopped", "writes-resumed", "goodbye-said", "switchover-ended", "replicas-cleaned"]);
 const LATER_PHASES = new Set(["truncated", "in-sync", "full-redundancy", "route-converged"]);
 
-export function stepsOf(found) {
+export function stepsOf(key, found) {
   const { row, election } = found, event = election.event, verdict = event.verdict;
   const ids = verdict.candidates.map((one) => one.brokerId).sort((a, b) => a - b);
   const wasLost = row.kind === "failover" || row.kind === "unclean";
@@ -26,12 +27,12 @@ export function stepsOf(found) {
   };
   const cause = `${row.cause[0]?.toUpperCase() ?? ""}${row.cause.slice(1)}`;
   const begins = wasLost ? { serving: false, gone: [...scene.gone, ...(verdict.previousMaster === null ? [] : [verdict.previousMaster])] } : {};
-  add(wasLost ? "fault" : "before", wasLost ? `Replica ${row.fromMaster} is master of masterEpoch ${verdict.previousEpoch}. ${cause}.` : `${row.fromMaster === null ? "No replica is master" : `Replica ${row.fromMaster} is master of masterEpoch ${verdict.previousEpoch}`}. ${cause}.`, begins, { atUs: 0, spanUs: null });
+  add(wasLost ? "fault" : "before", wasLost ? `Replica ${label(key, row.fromMaster)} is master of masterEpoch ${verdict.previousEpoch}. ${cause}.` : `${row.fromMaster === null ? "No replica is master" : `Replica ${label(key, row.fromMaster)} is master of masterEpoch ${verdict.previousEpoch}`}. ${cause}.`, begins, { atUs: 0, spanUs: null });
   let atUs = 0;
   for (const span of row.phases) {
     if (span.phase === "first-ack") continue;
     atUs += span.durationUs ?? 0;
-    const [text, change] = phaseTold(span.phase, row, event);
+    const [text, change] = phaseTold(key, span.phase, row, event);
     add(span.phase, span.durationUs === null ? `${text} No stamp.` : text, change, { atUs, spanUs: span.durationUs });
   }
   if (row.totalUs !== null) steps.at(-1).text += ` The leader timed the outage: ${duration(row.totalUs)}${row.unattributedUs ? `, of which no phase explains ${duration(row.unattributedUs)}` : ""}.`;
@@ -41,32 +42,32 @@ export function stepsOf(found) {
   const [index, ordinal] = place(election);
   for (const record of found.events) {
     if (record.index < index || (record.index === index && record.ordinal <= ordinal)) continue;
-    const later = laterTold(record, scene);
+    const later = laterTold(key, record, scene);
     if (later) add(later.title, later.text, later.change, { laterMs: Math.max(0, record.stampedAtMs - election.stampedAtMs) });
   }
   return steps;
 }
 
-function phaseTold(phase, row, event) {
-  const winner = row.toMaster;
+function phaseTold(key, phase, row, event) {
+  const winner = row.toMaster, name = label(key, winner);
   return {
-    detected: [`The leading controller finds that replica ${row.fromMaster} is gone.`, {}],
+    detected: [`The leading controller finds that replica ${label(key, row.fromMaster)} is gone.`, {}],
     proposed: [`It proposes an election with what it knows of each replica, read at index ${number(event.evidence.readAtIndex)}.`, {}],
-    committed: [`A majority of controllers has the entry. Replica ${winner} is elected in masterEpoch ${row.masterEpoch}; SyncStateSet ${idSet(event.verdict.previousSet)} → ${idSet(event.syncStateSet)}.`, { master: winner, members: event.syncStateSet, serving: false }],
-    notified: [`Replica ${winner} is told.`, {}],
+    committed: [`A majority of controllers has the entry. Replica ${name} is elected in masterEpoch ${row.masterEpoch}; SyncStateSet ${labels(key, event.verdict.previousSet)} → ${labels(key, event.syncStateSet)}.`, { master: winner, members: event.syncStateSet, serving: false }],
+    notified: [`Replica ${name} is told.`, {}],
     promised: [`It promises, on disk, to take nothing of an older epoch.`, { note: { [winner]: "promised" } }],
     "role-applied": [`Its entry of masterEpoch ${row.masterEpoch} is on disk.`, { note: { [winner]: "entered" } }],
-    serving: [`Replica ${winner} takes messages.`, { serving: true, note: { [winner]: "serving" } }],
+    serving: [`Replica ${name} takes messages.`, { serving: true, note: { [winner]: "serving" } }],
   }[phase] ?? [`${phase}.`, {}];
 }
 
-function laterTold(record, scene) {
+function laterTold(key, record, scene) {
   const event = record.event;
   if (event.kind === "milestone-reached") {
     const reached = event.milestone;
     if (!LATER_PHASES.has(reached.phase)) return null;
     const cut = reached.phase === "truncated" ? (reached.cutFrom === null || reached.cutFrom === undefined ? ": nothing to cut" : `: ${size(reached.cutTo - reached.cutFrom)} cut from ${number(reached.cutFrom)} on`) : "";
-    return { title: reached.phase, text: `${reached.brokerId === null ? "The set" : `Replica ${reached.brokerId}`}: ${reached.phase}${cut}.`, change: {} };
+    return { title: reached.phase, text: `${reached.brokerId === null ? "The set" : `Replica ${label(key, reached.brokerId)}`}: ${reached.phase}${cut}.`, change: {} };
   }
   if (!LATER.has(event.kind)) return null;
   const change = {};
@@ -79,14 +80,14 @@ function laterTold(record, scene) {
   if (event.kind === "replica-registered") change.members = event.syncStateSet;
   if (event.kind === "writes-stopped") change.serving = false;
   if (event.kind === "writes-resumed") change.serving = true;
-  const text = told(event);
+  const text = told(event, key);
   return { title: event.kind, text: `${text[0].toUpperCase()}${text.slice(1)}.`, change };
 }
 
 const time = (step) => ("laterMs" in step ? `${duration(step.laterMs * 1000)} after the election, by stamps` : duration(step.atUs));
 
-export function film(place, found, signal) {
-  let steps = stepsOf(found), at = 0, timer = 0;
+export function film(place, key, found, signal) {
+  let steps = stepsOf(key, found), at = 0, timer = 0;
   const stage = h("div", { class: "stage" });
   const caption = h("p", { class: "caption", "aria-live": "polite" });
   const slider = h("input", { type: "range", min: 0, max: steps.length - 1, step: 1, value: 0, "aria-label": "Step of the film" });
@@ -109,7 +110,7 @@ export function film(place, found, signal) {
     slider.value = at;
     slider.max = steps.length - 1;
     slider.setAttribute("aria-valuetext", `${at + 1} of ${steps.length}: ${step.title}, ${time(step)}`);
-    put(stage, sceneOf(step));
+    put(stage, sceneOf(key, step));
     put(caption, h("b", null, `${at + 1}/${steps.length} ${step.title}`), " ", h("span", { class: "clock" }, time(step)), " — ", step.text);
     for (const [number_, item] of [...list.children].entries()) {
       item.classList.toggle("past", number_ < at);
@@ -146,7 +147,7 @@ export function film(place, found, signal) {
   return {
     renew(next) {
       found = next;
-      steps = stepsOf(found);
+      steps = stepsOf(key, found);
       listed();
       go(at, false);
       say(`The film has ${steps.length} steps now`);
@@ -154,22 +155,24 @@ export function film(place, found, signal) {
   };
 }
 
-const WIDTH = 640, HEIGHT = 190;
+const WIDTH = 640, HEIGHT = 190, LETTER = 7.5;
+const fitting = (text, width) => (text.length * LETTER <= width ? text : `…${text.slice(-Math.floor(width / LETTER))}`);
 
 // The replicas as a person would draw them: ◆ master, ○ slave, a line to each that follows; dashed and crossed is gone.
-function sceneOf({ scene, title }) {
+function sceneOf(key, { scene, title }) {
   const across = WIDTH / (scene.replicas.length + 1);
   const x = new Map(scene.replicas.map((id, place) => [id, across * (place + 1)]));
   const isGone = (id) => scene.gone.includes(id);
-  const words = scene.replicas.map((id) => `replica ${id}: ${isGone(id) ? "gone" : id === scene.master ? (scene.serving ? "master, serves" : "master, not serving") : scene.members.includes(id) ? "slave, in sync" : "slave, not in sync"}`).join("; ");
+  const words = scene.replicas.map((id) => `replica ${label(key, id)}: ${isGone(id) ? "gone" : id === scene.master ? (scene.serving ? "master, serves" : "master, not serving") : scene.members.includes(id) ? "slave, in sync" : "slave, not in sync"}`).join("; ");
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words },
     svg("rect", { x: WIDTH / 2 - 92, y: 8, width: 184, height: 30, rx: 6, class: `controllers${["proposed", "committed", "notified", "detected"].includes(title) ? " busy" : ""}` }),
     svg("text", { x: WIDTH / 2, y: 28, class: "label" }, "controllers"),
     scene.replicas.map((id) => svg("line", { x1: WIDTH / 2, y1: 38, x2: x.get(id), y2: 92, class: `wire${isGone(id) ? " cut" : ""}${title === "notified" && id === scene.master ? " busy" : ""}` })),
-    scene.replicas.filter((id) => id !== scene.master && scene.members.includes(id) && !isGone(id) && x.has(scene.master) && !isGone(scene.master)).map((id) => svg("path", { d: `M ${x.get(scene.master)} 138 Q ${(x.get(scene.master) + x.get(id)) / 2} 176 ${x.get(id)} 138`, class: "follows" })),
+    scene.replicas.filter((id) => id !== scene.master && scene.members.includes(id) && !isGone(id) && x.has(scene.master) && !isGone(scene.master)).map((id) => svg("path", { d: `M ${x.get(scene.master)} 138 Q ${(x.get(scene.master) + x.get(id)) / 2} 154 ${x.get(id)} 138`, class: "follows" })),
     scene.replicas.map((id) => svg("g", { class: `node${isGone(id) ? " gone" : ""}${id === scene.master ? " master" : ""}${id === scene.master && scene.serving && !isGone(id) ? " serving" : ""}` },
       id === scene.master ? svg("rect", { x: x.get(id) - 21, y: 93, width: 42, height: 42, rx: 4, transform: `rotate(45 ${x.get(id)} 114)` }) : svg("circle", { cx: x.get(id), cy: 114, r: 24 }),
       svg("text", { x: x.get(id), y: 120, class: "id" }, String(id)),
       isGone(id) ? svg("path", { d: `M ${x.get(id) - 20} 94 l 40 40 m 0 -40 l -40 40`, class: "cross" }) : null,
-      svg("text", { x: x.get(id), y: 166, class: "label" }, isGone(id) ? `${id} gone` : id === scene.master ? (scene.note[id] ?? (scene.serving ? "master" : "elected")) : scene.members.includes(id) ? "in sync" : "not in sync"))));
+      label(key, id) === String(id) ? null : svg("text", { x: x.get(id), y: 164, class: "name" }, fitting(label(key, id), across)),
+      svg("text", { x: x.get(id), y: 182, class: "label" }, isGone(id) ? "gone" : id === scene.master ? (scene.note[id] ?? (scene.serving ? "master" : "elected")) : scene.members.includes(id) ? "in sync" : "not in sync"))));
 }

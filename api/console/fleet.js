@@ -2,15 +2,20 @@
 
 import { get } from "./api.js";
 import { cells, h, put, say, table } from "./dom.js";
+import { ageOf, consoleOf, CONTROLLERS, isSilent, lastly, silentMs, watch, whole } from "./known.js";
 import { listen, paced, recent } from "./live.js";
-import { ago, badge, eventLine, isNotable, mood, number, problemBox, problemWords, setLink, size, utc } from "./words.js";
+import { labelled } from "./names.js";
+import { ago, badge, eventLine, isNotable, lately, mood, number, problemBox, problemWords, setLink, size, utc } from "./words.js";
 
 const serving = (count) => (count === 1 ? "The only set serves" : `All ${number(count)} sets serve`);
+const capital = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
 const PAGE = 100;
 const PAUSE_MS = 2000; // of a storm of events; a change after a quiet time is shown at once
 const SOFT_MS = 5000; // what only heartbeats tell makes no event
+const SURVEY_MS = 30000; // it asks every controller; a lead that changes is an event, and asks at once
+const LEADERLESS_MS = 5000; // no controller has led for so long: what this one has is of before
 const CHANGES = 12;
-const COLUMNS = [["Set", "name"], ["State", ""], ["Master", "n"], ["Epoch", "n"], ["In sync", "n"], ["Alive", "n"], ["Lag", "n"], ["May lose", "n"], ["Last election", "when"], ["What is wrong", "wide"]];
+const COLUMNS = [["Set", "name"], ["State", ""], ["Master", ""], ["Epoch", "n"], ["In sync", "n"], ["Alive", "n"], ["Lag", "n"], ["May lose", "n"], ["Last election", "when"], ["What is wrong", "wide"]];
 
 export function fleet(main, query, signal) {
   const asked = { name: query.get("name") ?? "", problem: query.get("problem") ?? "", order: query.get("order") ?? "worst", pages: [null] };
@@ -18,6 +23,7 @@ export function fleet(main, query, signal) {
   const read = h("p", { class: "read" });
   const controllers = h("p", { class: "controllers" });
   const tiles = h("div", { class: "tiles", role: "group", "aria-label": "Sets by problem" });
+  const trouble = h("div");
   const rows = h("div", { class: "rows" });
   const pager = h("div", { class: "pager" });
   const changes = h("ol", { class: "events", id: "changes", "aria-label": "What changed last" });
@@ -30,7 +36,7 @@ export function fleet(main, query, signal) {
     h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       h("label", { for: "filter" }, "Filter"), name, h("label", { for: "order" }, "Order"), order, h("span", { class: "hint keys" }, h("kbd", null, "/"), " to filter")),
     h("div", { class: "columns" },
-      h("section", { "aria-label": "Sets", class: "grow" }, rows, pager),
+      h("section", { "aria-label": "Sets", class: "grow" }, trouble, rows, pager),
       h("section", { "aria-label": "Changes", class: "side" }, h("h2", null, "What changed"), changes)));
 
   const url = () => {
@@ -48,24 +54,34 @@ export function fleet(main, query, signal) {
       const page = await get(url(), signal);
       if (mine !== turn) return;
       last = page;
+      put(trouble);
       show(page);
     } catch (error) {
-      if (!signal.aborted) put(rows, problemBox(error));
+      // The table stays: it is what is known. That the controller is silent the page says above.
+      if (!signal.aborted && (!isSilent() || !last)) put(trouble, problemBox(error));
     }
   }
   const renew = paced(load, PAUSE_MS, signal);
 
-  function show(page) {
+  function headline(page) {
     const wrong = page.setsWithProblems, bad = downOf(page);
-    verdict.className = bad ? "bad" : wrong ? "warn" : "good";
-    put(verdict, h("span", { "aria-hidden": "true", class: "shape" }, bad ? "■ " : wrong ? "▲ " : "● "),
-      page.setsTotal === 0 ? "No set is registered" : bad ? `${number(bad)} of ${number(page.setsTotal)} sets ${bad === 1 ? "does" : "do"} not serve`
-        : wrong ? `${number(wrong)} of ${number(page.setsTotal)} sets ${wrong === 1 ? "needs" : "need"} a look` : serving(page.setsTotal));
+    const words = page.setsTotal === 0 ? "No set is registered" : bad ? `${number(bad)} of ${number(page.setsTotal)} sets ${bad === 1 ? "does" : "do"} not serve`
+      : wrong ? `${number(wrong)} of ${number(page.setsTotal)} sets ${wrong === 1 ? "needs" : "need"} a look` : serving(page.setsTotal);
     const fresh = page.freshness;
-    put(read, `read at index ${number(fresh.index)} from ${fresh.readFrom}`,
+    // A green headline of a controller that is gone, or of a fleet that nobody leads, would say what nobody knows.
+    const oldMs = isSilent() ? silentMs() : fresh.isStale && fresh.ageMs > LEADERLESS_MS ? fresh.ageMs : null;
+    verdict.className = oldMs !== null ? "none" : bad ? "bad" : wrong ? "warn" : "good";
+    put(verdict, h("span", { "aria-hidden": "true", class: "shape" }, oldMs !== null ? "◌ " : bad ? "■ " : wrong ? "▲ " : "● "),
+      oldMs === null ? words : capital(lastly(`${words[0].toLowerCase()}${words.slice(1)}`, oldMs)));
+    put(read, `read at index ${number(fresh.index)} from ${fresh.readFrom}`, isSilent() ? `, ${whole(ageOf(url()) || silentMs())} ago` : "",
+      oldMs !== null && !isSilent() ? h("strong", { class: "bad" }, " · no controller leads") : "",
       fresh.isStale ? h("strong", { class: "warn" }, " · this controller does not lead: it hears no heartbeats, offsets are unknown here") : "",
       page.pause ? h("strong", { class: "warn" }, ` · elections of the fleet are paused until ${utc(page.pause.expiresAtMs)}`) : "",
       page.maintenances ? h("a", { href: "#/standing" }, ` · ${page.maintenances} in maintenance`) : "");
+  }
+  function show(page) {
+    headline(page);
+    const wrong = page.setsWithProblems;
     put(tiles, tile("", "all sets", page.setsTotal), wrong ? tile("any", "with a problem", wrong) : null,
       Object.entries(page.problems).map(([code, count]) => tile(code, problemWords(code), count)));
     put(rows, page.sets.length
@@ -109,14 +125,26 @@ export function fleet(main, query, signal) {
     renew();
   });
   const timer = setInterval(renew, SOFT_MS);
-  signal.addEventListener("abort", () => { unlisten(); clearInterval(timer); clearTimeout(typing); });
-  const survey = async () => {
-    const found = await get("/v1/controllers", signal);
-    put(controllers, "Controllers: ", found.controllers.map((one) => [h("span", { class: one.role === "unreachable" ? "bad" : one.hasAuthority ? "good" : "" },
-      one.role === "unreachable" ? "✕ " : one.hasAuthority ? "★ " : "○ ", one.name, " ", one.role), "  "]),
-      found.controllers.some((one) => one.isInsecure) ? h("strong", { class: "warn" }, "▲ insecure: ports are plain and believe whoever connects") : "");
+  watch((_, changes) => {
+    if (last) (changes ? show : headline)(last);
+    if (changes) survey();
+  }, signal);
+  let known = null;
+  const survey = () => {
+    if (!known) return;
+    const dead = isSilent() ? known.readFrom : null;
+    put(controllers, "Controllers: ", known.controllers.map((one) => {
+      const isGone = one.role === "unreachable" || one.name === dead;
+      const role = one.name === dead ? "does not answer" : isSilent() ? `last: ${one.role}` : one.role;
+      const name = one.name === known.readFrom || !consoleOf(one) ? one.name : h("a", { href: consoleOf(one), title: "its console, where you sign in again" }, one.name);
+      return [h("span", { class: isGone ? "bad" : one.hasAuthority && !isSilent() ? "good" : "" }, isGone ? "✕ " : isSilent() ? "◌ " : one.hasAuthority ? "★ " : "○ ", name, " ", role), "  "];
+    }), known.controllers.some((one) => one.isInsecure) ? h("strong", { class: "warn" }, "▲ insecure: ports are plain and believe whoever connects") : "");
   };
-  survey().catch(() => {});
+  const resurvey = paced(async () => { known = await get(CONTROLLERS, signal); survey(); }, PAUSE_MS, signal);
+  const unlistenLead = listen((records) => { if (records.some((record) => /^(leadership|controllers)-/.test(record.event.kind))) resurvey(); });
+  const surveys = setInterval(resurvey, SURVEY_MS);
+  signal.addEventListener("abort", () => { unlisten(); unlistenLead(); clearInterval(timer); clearInterval(surveys); clearTimeout(typing); });
+  resurvey();
   return load();
 }
 
@@ -125,12 +153,12 @@ function downOf(page) {
 }
 
 function line(set) {
-  const look = mood(set.condition, set.problems);
+  const look = lately(mood(set.condition, set.problems));
   const key = set.setKey;
   return h("tr", { "data-set": `${key.cluster}/${key.name}`, class: look[0] }, cells(COLUMNS, [
     h("a", { href: setLink(key), title: `${key.cluster}/${key.name}`, "data-key": `set-${key.cluster}/${key.name}` }, key.name),
     badge(look),
-    set.master === null ? "none" : String(set.master),
+    set.master === null ? "none" : labelled(set.master, set.masterName),
     number(set.masterEpoch),
     `${set.inSync}/${set.expected}`,
     `${set.alive}/${set.registered}`,

@@ -1,9 +1,12 @@
 // What all views share: the record as it comes, and how often a view may ask for the state behind it.
 
-import { follow, get } from "./api.js";
+import { follow, get, pathOf } from "./api.js";
+import { isKnown, learnEvent } from "./names.js";
+import { isNotable } from "./words.js";
 
 const KEPT = 500;
 const FAILED_MS = 2000;
+const NAMES_MS = 500; // between two sets whose names are asked for: a storm of events of a thousand sets is no storm of questions
 export const recent = []; // newest last; the views begin with it
 const listeners = new Set();
 export const listen = (heard) => {
@@ -17,6 +20,8 @@ export async function begin(told, signal) {
   const page = await get("/v1/events?newest=true&limit=200", signal);
   recent.push(...page.events);
   const mark = page.nextFrom ? `${page.nextFrom.term}.${page.nextFrom.index}.${page.nextFrom.ordinal}` : null;
+  let unnamed = null;
+  const ask = paced(() => (unnamed && !isKnown(unnamed) ? get(`${pathOf(unnamed)}?consistency=local`, signal) : Promise.resolve()), NAMES_MS, signal);
   follow(mark, {
     signal,
     told,
@@ -24,7 +29,10 @@ export async function begin(told, signal) {
     heard: (records) => {
       recent.push(...records);
       if (recent.length > KEPT) recent.splice(0, recent.length - KEPT);
+      records.forEach(learnEvent);
       for (const listener of listeners) listener(records);
+      unnamed = records.findLast((record) => record.setKey && isNotable(record) && !isKnown(record.setKey))?.setKey ?? unnamed;
+      if (unnamed && !isKnown(unnamed)) ask();
     },
   });
   return page;

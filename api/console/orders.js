@@ -2,16 +2,18 @@
 
 import { pathOf, post, Problem, requestId } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { badge, duration, number, problemBox, told } from "./words.js";
+import { label, labelled } from "./names.js";
+import { badge, duration, keyText, number, problemBox, told } from "./words.js";
 
 const WAITS_MAX = 30;
 const HOURS = [["30 min", 0.5], ["1 h", 1], ["2 h", 2], ["8 h", 8], ["24 h", 24], ["7 d", 167.9]];
 
 // One dialog for every order. `fields` make the body; `path` is where it goes; both are asked again for the preview.
-export function order({ title, words, path, fields, body, isUnderWay, done }) {
+// Orders to the masters of sets are no entries: they are given once, and each set has its own outcome (adr/0039).
+export function order({ title, words, about, path, fields, body, isUnderWay, done, isOfSets = false }) {
   const identity = requestId();
   const answer = h("div", { class: "answer", "aria-live": "polite" });
-  const reason = h("input", { type: "text", id: "reason", maxlength: "200", autocomplete: "off", placeholder: "goes on record with your name" });
+  const reason = h("input", { type: "text", id: "reason", maxlength: "200", autocomplete: "off", placeholder: isOfSets ? "is logged with your name" : "goes on record with your name" });
   const confirm = h("button", { type: "button", class: "main", disabled: true }, "Confirm");
   const preview = h("button", { type: "submit" }, "Preview");
   const close = h("button", { type: "button", class: "quiet" }, "Close");
@@ -29,14 +31,15 @@ export function order({ title, words, path, fields, body, isUnderWay, done }) {
     put(answer, h("p", { class: "hint" }, "Asking the controllers what would happen…"));
     try {
       const wanted = asked();
-      const found = await post(path(), { ...wanted, requestId: identity, dryRun: true });
+      const found = await everySet(path(), { ...wanted, requestId: identity, dryRun: true });
       previewed = JSON.stringify(wanted);
-      confirm.disabled = false;
-      put(answer, h("h3", null, "This would go on record"), found.events?.length
-        ? h("ul", { class: "foreseen" }, found.events.map((event) => h("li", { "data-kind": event.kind }, h("b", null, event.kind), " ", told(event))))
-        : found.verdict ? h("p", null, `Replica ${found.verdict.winner} would be elected in masterEpoch ${found.verdict.masterEpoch}.`) : h("p", null, "Nothing: it is so already."),
+      // Where nothing would be done in any set, there is nothing to confirm.
+      confirm.disabled = isOfSets && !found.outcomes.some((one) => one.outcome === "would-do");
+      put(answer, h("h3", null, isOfSets ? "What would happen in each set" : "This would go on record"), isOfSets ? outcomes(found) : found.events?.length
+        ? h("ul", { class: "foreseen" }, found.events.map((event) => h("li", { "data-kind": event.kind }, h("b", null, event.kind), " ", told(event, about))))
+        : found.verdict ? h("p", null, `Replica ${label(about, found.verdict.winner)} would be elected in masterEpoch ${found.verdict.masterEpoch}.`) : h("p", null, "Nothing: it is so already."),
       found.freshness ? h("p", { class: "hint" }, `decided on the state at index ${number(found.freshness.index)}, nothing was done`) : null);
-      say("Preview ready. Confirm to give the order.");
+      say(confirm.disabled ? "Preview ready. Nothing would be done." : "Preview ready. Confirm to give the order.");
       confirm.focus();
     } catch (error) {
       put(answer, problemBox(error));
@@ -50,13 +53,15 @@ export function order({ title, words, path, fields, body, isUnderWay, done }) {
     try {
       let found;
       for (let turn = 0; turn < WAITS_MAX; turn++) {
-        found = await again(() => post(path(), { ...asked(), requestId: identity }));
+        const work = () => everySet(path(), { ...asked(), requestId: identity });
+        found = await (isOfSets ? work() : again(work));
         if (!isUnderWay?.(found)) break;
         put(answer, h("p", null, "Under way…"));
       }
-      const [tone, mark, words] = isUnderWay?.(found) ? ["warn", "▲", "Still under way"]
+      const isBad = isOfSets && found.outcomes.some((one) => BAD.has(one.outcome));
+      const [tone, mark, words] = isBad ? ["warn", "▲", "Not everywhere"] : isUnderWay?.(found) ? ["warn", "▲", "Still under way"]
         : !found.row || found.row.end === "done" ? ["good", "●", "Done"] : ["warn", "▲", "Not done"];
-      put(answer, h("p", { class: "done" }, badge([tone, mark, words]), " ", isUnderWay?.(found) ? "it is told here no longer; the set's page shows how it ends" : done(found)));
+      put(answer, h("p", { class: "done" }, badge([tone, mark, words]), " ", isUnderWay?.(found) ? "it is told here no longer; the set's page shows how it ends" : done(found)), isOfSets ? outcomes(found) : null);
       say(words);
       close.focus();
     } catch (error) {
@@ -70,6 +75,27 @@ export function order({ title, words, path, fields, body, isUnderWay, done }) {
   document.body.append(dialog);
   dialog.showModal();
   reason.focus();
+}
+
+const OUTCOMES = { done: "done", "would-do": "it would be done", unchanged: "it is so already", absent: "it is not there", refused: "refused", "not-reached": "not reached", unknown: "outcome unknown" };
+const BAD = new Set(["refused", "not-reached", "unknown"]);
+const outcomes = (found) => h("ul", { class: "foreseen" }, found.outcomes.map((one) => h("li", { "data-outcome": one.outcome, class: BAD.has(one.outcome) ? "warn" : "" },
+  h("b", null, one.setKey ? keyText(one.setKey) : "other sets"), ` ${OUTCOMES[one.outcome] ?? one.outcome}${one.reason ? `: ${one.reason}` : ""}`)));
+
+// An answer is about so many sets, and names the next one. What some have done is told, also if the rest cannot be asked.
+async function everySet(where, body) {
+  const found = await post(where, body);
+  for (let next = found.nextSet; next;) {
+    try {
+      const more = await post(where, { ...body, fromSet: next });
+      found.outcomes.push(...more.outcomes);
+      next = more.nextSet;
+    } catch (error) {
+      found.outcomes.push({ setKey: null, outcome: "unknown", reason: `from ${next} on: ${error.message}` });
+      break;
+    }
+  }
+  return found;
 }
 
 // An outcome that is unknown is asked for again under the same id: it is never executed twice.
@@ -107,14 +133,14 @@ export const resume = (key) => order({ title: key ? `Resume elections of ${key.n
 
 export function switchover(key, set) {
   const others = set.replicas.filter((one) => !one.isMaster && !one.isLearner);
-  const to = h("select", { id: "to" }, h("option", { value: "" }, "the best by policy"), others.map((one) => h("option", { value: one.brokerId }, `replica ${one.brokerId}${one.isInSync ? ", in sync" : ", not in sync"}${one.isAlive ? "" : ", gone"}`)));
+  const to = h("select", { id: "to" }, h("option", { value: "" }, "the best by policy"), others.map((one) => h("option", { value: one.brokerId }, `${label(key, one.brokerId)}${one.isInSync ? ", in sync" : ", not in sync"}${one.isAlive ? "" : ", gone"}`)));
   order({
     title: `Switch over ${key.name}`,
-    words: `Master ${set.view.master} takes no more messages, hands over what it has, and then the target is elected. If it cannot be done in time, the old master serves again.`,
-    path: () => `${pathOf(key)}/switchover`, fields: [h("label", { for: "to" }, "To"), to],
+    words: `Master ${label(key, set.view.master)} takes no more messages, hands over what it has, and then the target is elected. If it cannot be done in time, the old master serves again.`,
+    about: key, path: () => `${pathOf(key)}/switchover`, fields: [h("label", { for: "to" }, "To"), to],
     body: () => ({ to: to.value ? Number(to.value) : null, expectedMaster: set.view.master, expectedEpoch: set.view.masterEpoch }),
     isUnderWay: (answer) => answer.row.end === null,
-    done: ({ row }) => (row.end === "done" ? `replica ${row.toMaster} is master in masterEpoch ${row.epoch}${row.tookMs === null ? "" : `, after ${duration(row.tookMs * 1000)}`}` : `not done: ${row.end}${row.reason ? `: ${row.reason}` : ""}`),
+    done: ({ row }) => (row.end === "done" ? `replica ${label(key, row.toMaster)} is master in masterEpoch ${row.epoch}${row.tookMs === null ? "" : `, after ${duration(row.tookMs * 1000)}`}` : `not done: ${row.end}${row.reason ? `: ${row.reason}` : ""}`),
   });
 }
 
@@ -125,16 +151,16 @@ export function beginMaintenance(scope, words) {
   order({
     title: `Maintenance of ${scope ? words : "a host"}`,
     words: "It is elected by a person's word only, and nobody is alarmed that it is gone, until the time is over.",
-    path: () => "/v1/maintenance",
+    about: scope?.setKey, path: () => "/v1/maintenance",
     fields: [scope ? null : [h("label", { for: "host" }, "Host, as in the replicas' addresses"), host], ...until, h("label", { class: "check" }, last, " also if a set may then lose no further replica")],
     body: () => ({ scope: scope ?? { host: host.value.trim() }, expiresAtMs: at(), spendsLast: last.checked }), done: () => "it is in maintenance",
   });
 }
-export const endMaintenance = (scope, words) => order({ title: `End maintenance of ${words}`, path: () => "/v1/maintenance/end", body: () => ({ scope }), done: () => "it is elected and expected again" });
+export const endMaintenance = (scope, words) => order({ title: `End maintenance of ${words}`, about: scope.setKey, path: () => "/v1/maintenance/end", body: () => ({ scope }), done: () => "it is elected and expected again" });
 
 // The buttons of a set. Made again only when what they offer has changed: a button under a finger must stay.
 export function ordersOf(place, key, set, signal, changed) {
-  const offers = JSON.stringify([set.view.master, set.view.masterEpoch, Boolean(set.pause), set.replicas.map((one) => [one.brokerId, one.isInSync, one.isAlive, Boolean(one.maintenance)])]);
+  const offers = JSON.stringify([set.view.master, set.view.masterEpoch, Boolean(set.pause), set.replicas.map((one) => [one.brokerId, one.name, one.isInSync, one.isAlive, Boolean(one.maintenance)])]);
   if (place.dataset.offers === offers) return;
   place.dataset.offers = offers;
   const button = (words, work) => h("button", { type: "button", "data-key": words, onclick: () => { work(); changed(); } }, words);
@@ -143,8 +169,8 @@ export function ordersOf(place, key, set, signal, changed) {
     set.view.master === null ? null : button("Switch over…", () => switchover(key, set)),
     set.pause && own ? button("Resume elections…", () => resume(key)) : button("Pause elections…", () => pause(key)),
     set.replicas.map((one) => {
-      const scope = { setKey: key, brokerId: one.brokerId };
-      if (!one.maintenance) return button(`Maintenance of ${one.brokerId}…`, () => beginMaintenance(scope, `replica ${one.brokerId} of ${key.name}`));
-      return one.maintenance.scope.host ? null : button(`End maintenance of ${one.brokerId}…`, () => endMaintenance(scope, `replica ${one.brokerId} of ${key.name}`));
+      const scope = { setKey: key, brokerId: one.brokerId }, name = labelled(one.brokerId, one.name);
+      if (!one.maintenance) return button(`Maintenance of ${name}…`, () => beginMaintenance(scope, `${name} of ${key.name}`));
+      return one.maintenance.scope.host ? null : button(`End maintenance of ${name}…`, () => endMaintenance(scope, `${name} of ${key.name}`));
     }));
 }

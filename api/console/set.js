@@ -3,12 +3,14 @@
 import { get, pathOf } from "./api.js";
 import { decision } from "./decision.js";
 import { cells, h, put, svg, table } from "./dom.js";
-import { listen, paced } from "./live.js";
+import { ageOf, isSilent, lastly, lineOf, silentMs, watch, whole } from "./known.js";
+import { listen, paced, recent } from "./live.js";
+import { label, labelled, labels } from "./names.js";
 import { ordersOf } from "./orders.js";
 import { bar, legend, outageText } from "./phases.js";
-import { age, ago, badge, duration, eventLine, idSet, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
+import { age, ago, badge, duration, eventLine, lately, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
 
-const COLUMNS = [["Replica", "n"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
+const COLUMNS = [["Replica", "name"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
 const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
 const SOFT_MS = 1000;
 const HISTORY_PAUSE_MS = 500;
@@ -25,7 +27,8 @@ export async function show(main, parts, query, signal) {
   put(main, h("nav", { "aria-label": "Where", class: "where" }, h("a", { href: "#/fleet" }, "Fleet"), " / ", key.cluster, " / ", key.name), head, replicas, orders,
     h("h2", null, "Reigns"), reigns, h("h2", null, "Newest events"), events);
 
-  let status = null, isLocal = true;
+  const isOwn = (record) => record.setKey?.cluster === key.cluster && record.setKey.name === key.name;
+  let answer = null, isLocal = true;
   async function loadSet() {
     // On the leader what it knows itself, at once. A follower hears no heartbeats: it asks the leader for us.
     let found = await get(`${pathOf(key)}?consistency=${isLocal ? "local" : "linearizable"}`, signal);
@@ -34,7 +37,7 @@ export async function show(main, parts, query, signal) {
       isLocal = asked === null;
       found = asked ?? found;
     }
-    status = found.set;
+    answer = found;
     showHead(found);
     showReplicas(found.set);
     ordersOf(orders, key, found.set, signal, () => { renewSet(); renewHistory(); });
@@ -45,14 +48,29 @@ export async function show(main, parts, query, signal) {
   }
   const renewSet = paced(loadSet, 200, signal), renewHistory = paced(loadHistory, HISTORY_PAUSE_MS, signal);
 
+  // A controller that is silent is asked by every tick again; what it said last has the age of its answer.
+  const path = pathOf(key);
+  const oldMs = () => ageOf(`${path}?consistency=local`) || silentMs();
+  const title = (look) => h("h1", { id: "of" }, key.name, " ", isSilent() ? h("span", { class: "badge none" }, lastly(look[2], oldMs())) : badge(look));
+  const readWords = (freshness) => `read at index ${number(freshness.index)} from ${freshness.readFrom}${isSilent() ? `, ${whole(oldMs())} ago` : ""}`;
+
   function showHead({ freshness, set }) {
     const look = mood(set.view.condition, set.problems);
-    put(head, h("h1", { id: "of" }, key.name, " ", badge(look)),
-      h("p", { class: "read" }, `read at index ${number(freshness.index)} from ${freshness.readFrom}`, freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
-      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", null, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code), h("code", null, code)))) : null,
+    put(head, title(look),
+      h("p", { class: "read" }, readWords(freshness), freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
+      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", { title: code }, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code)))) : null,
       set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
       set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
-      h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${idSet(set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+      h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${labels(key, set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+  }
+
+  // Of a set that nobody has opened before its controller fell silent: its line of the fleet's page.
+  function showLine({ line, atMs }) {
+    put(head, h("h1", { id: "of" }, key.name, " ", h("span", { class: "badge none" }, lastly(mood(line.condition, line.problems)[2], Date.now() - atMs))),
+      line.problems.length ? h("ul", { class: "problems" }, line.problems.map((code) => h("li", null, problemWords(code)))) : null,
+      h("dl", { class: "facts" }, [["masterEpoch", number(line.masterEpoch)], ["master", line.master === null ? "none" : labelled(line.master, line.masterName)], ["in sync", `${line.inSync} of ${line.expected}`], ["alive", `${line.alive} of ${line.registered}`], ["may lose", `${line.failureBudget} more`], ["last election", ago(line.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+    put(replicas, h("p", { class: "empty" }, "Its replicas were not read before this controller fell silent; they are shown as soon as it answers."));
+    put(orders);
   }
 
   function showReplicas(set) {
@@ -61,7 +79,7 @@ export async function show(main, parts, query, signal) {
     put(replicas, table("Replicas", COLUMNS, set.replicas.map((one) => {
       const isGone = !one.isAlive;
       return h("tr", { "data-replica": one.brokerId, class: isGone ? "bad" : one.isInSync ? "" : "warn" }, cells(COLUMNS, [
-        String(one.brokerId),
+        labelled(one.brokerId, one.name),
         [h("span", { "aria-hidden": "true", class: "shape" }, one.isMaster ? "◆ " : one.isLearner ? "◌ " : "○ "), one.isMaster ? "master" : one.isLearner ? "learner" : "slave"],
         one.maintenance && !one.isMaster ? "maintenance" : isGone ? [h("span", { "aria-hidden": "true" }, "✕ "), "gone"] : one.state ?? "unknown",
         one.isSuspect ? "▲ suspect" : one.isInSync ? "● yes" : "○ no",
@@ -69,7 +87,7 @@ export async function show(main, parts, query, signal) {
         extent(one, low, high),
         number(one.confirmOffset),
         one.isMaster ? "—" : [one.lagBytes === null ? "unknown" : size(one.lagBytes), one.catchUp ? h("span", { class: "hint" }, one.catchUp.bytesPerS === null ? " catching up" : ` ${size(one.catchUp.bytesPerS)}/s${one.catchUp.leftS === null ? ", no nearer" : `, ${duration(one.catchUp.leftS * 1e6)} left`}`) : null],
-        age(one.seenAgeMs),
+        age(one.seenAgeMs === null ? null : one.seenAgeMs + (isSilent() ? oldMs() : 0)),
         one.address,
         one.zone || "—",
       ]));
@@ -80,16 +98,16 @@ export async function show(main, parts, query, signal) {
     const longest = Math.max(1, ...page.rows.map((row) => row.totalUs ?? 0));
     put(reigns, page.rows.length ? [legend(), table("Reigns, newest first", REIGNS, page.rows.map((row) => h("tr", { "data-epoch": row.masterEpoch }, cells(REIGNS, [
       h("a", { href: `${setLink(key)}/epoch/${row.masterEpoch}`, "data-key": `epoch-${row.masterEpoch}` }, number(row.masterEpoch)),
-      when(row.electedAtMs), row.kind, `${row.fromMaster ?? "none"} → ${row.toMaster}`,
+      when(row.electedAtMs), row.kind, `${row.fromMaster === null ? "none" : label(key, row.fromMaster)} → ${label(key, row.toMaster)}`,
       bar(row, longest),
       h("data", { value: row.totalUs ?? "", class: "us" }, outageText(row)),
       row.lossBytes === null ? "unknown" : size(row.lossBytes),
       row.grade ?? "none yet", row.cause,
-    ])))), stopsOf(page)] : h("p", { class: "empty" }, "No election is on record here."));
+    ])))), stopsOf(key, page)] : h("p", { class: "empty" }, "No election is on record here."));
   }
 
   const unlisten = listen((records) => {
-    const own = records.filter((record) => record.setKey && record.setKey.cluster === key.cluster && record.setKey.name === key.name);
+    const own = records.filter(isOwn);
     if (!own.length) return;
     events.querySelector(".empty")?.remove();
     events.prepend(...own.slice(-50).reverse().map((record) => eventLine(record, { withSet: false, fresh: true })));
@@ -99,10 +117,22 @@ export async function show(main, parts, query, signal) {
   });
   const timer = setInterval(renewSet, SOFT_MS);
   signal.addEventListener("abort", () => { unlisten(); clearInterval(timer); });
-  await loadSet();
-  const newest = await get(`/v1/events?newest=true&limit=50&set=${encodeURIComponent(`${key.cluster}/${key.name}`)}`, signal);
+  watch((_, changes) => {
+    if (!answer) return;
+    showHead(answer);
+    if (changes) showReplicas(answer.set);
+  }, signal);
+  await loadSet().catch((error) => {
+    const known = lineOf(key);
+    if (!isSilent() || !known) throw error;
+    showLine(known);
+  });
+  const newest = await get(`/v1/events?newest=true&limit=50&set=${encodeURIComponent(`${key.cluster}/${key.name}`)}`, signal).catch((error) => {
+    if (!isSilent()) throw error;
+    return { events: recent.filter(isOwn).slice(-50) };
+  });
   put(events, newest.events.length ? newest.events.toReversed().map((record) => eventLine(record, { withSet: false })) : h("li", { class: "empty" }, "Nothing yet."));
-  await loadHistory().catch((error) => put(reigns, problemBox(error)));
+  await loadHistory().catch((error) => put(reigns, isSilent() ? h("p", { class: "empty" }, "Not read before this controller fell silent.") : problemBox(error)));
 }
 
 // Where a log begins and ends among those of its set: the same scale for all, the newest bytes at the right.
@@ -116,10 +146,10 @@ function extent(one, low, high) {
     one.confirmOffset === null ? null : svg("rect", { x: (high === low ? 99.2 : Math.min(99.2, at(Math.max(low, one.confirmOffset)))).toFixed(2), y: 0, width: 0.8, height: 10, class: "confirmed" }));
 }
 
-function stopsOf(page) {
+function stopsOf(key, page) {
   const undone = page.switchovers.filter((row) => row.end !== "done");
   if (!page.stops.length && !undone.length) return null;
   return h("ul", { class: "stops" },
-    page.stops.map((stop) => h("li", null, `■ ${utc(stop.beganAtMs)}: master ${stop.brokerId} of epoch ${stop.masterEpoch} acknowledged no write (${stop.reason}${stop.detail ? `: ${stop.detail}` : ""}) for `, stop.stoppedUs === null ? "a time that is not known" : h("data", { value: stop.stoppedUs }, duration(stop.stoppedUs)), stop.end === null ? "; it goes on" : "")),
-    undone.map((row) => h("li", null, `◇ ${utc(row.orderedAtMs)}: switchover ${row.fromMaster} → ${row.toMaster} by ${row.requestedBy}: ${row.end ?? "under way"}${row.reason ? `: ${row.reason}` : ""}`)));
+    page.stops.map((stop) => h("li", null, `■ ${utc(stop.beganAtMs)}: master ${label(key, stop.brokerId)} of epoch ${stop.masterEpoch} acknowledged no write (${stop.reason}${stop.detail ? `: ${stop.detail}` : ""}) for `, stop.stoppedUs === null ? "a time that is not known" : h("data", { value: stop.stoppedUs }, duration(stop.stoppedUs)), stop.end === null ? "; it goes on" : "")),
+    undone.map((row) => h("li", null, `◇ ${utc(row.orderedAtMs)}: switchover ${label(key, row.fromMaster)} → ${label(key, row.toMaster)} by ${row.requestedBy}: ${row.end ?? "under way"}${row.reason ? `: ${row.reason}` : ""}`)));
 }

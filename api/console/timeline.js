@@ -2,12 +2,14 @@
 
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { listen } from "./live.js";
+import { isSilent } from "./known.js";
+import { listen, recent } from "./live.js";
 import { clock, eventLine, isNotable, number, problemBox, refOf, shapeOf, utc } from "./words.js";
 
 const SHOWN = 400;
 const WIDTH = 1000, HEIGHT = 92;
-const LANES = [["elections", (kind) => kind === "master-elected" || kind.startsWith("switchover")], ["losses and stops", (kind) => ["replica-silent", "writes-stopped", "election-failed", "goodbye-said", "stop-announced"].includes(kind)], ["orders of people", (kind, record) => ["operator", "admin"].includes(record.principal?.role)], ["everything else", () => true]];
+const isOfPeople = (record) => ["operator", "admin"].includes(record.principal?.role);
+const LANES = [["elections", (kind, record) => kind === "master-elected" || kind === "switchover-ended" || (kind === "switchover-ordered" && !isOfPeople(record))], ["losses and stops", (kind) => ["replica-silent", "writes-stopped", "election-failed", "goodbye-said", "stop-announced"].includes(kind)], ["orders of people", (kind, record) => isOfPeople(record)], ["everything else", () => true]];
 
 export async function show(main, parts, query, signal) {
   document.title = "Timeline · Rollcall";
@@ -35,7 +37,8 @@ export async function show(main, parts, query, signal) {
   try {
     records = [...(await get("/v1/events?newest=true&limit=500", signal)).events];
   } catch (error) {
-    return put(list, problemBox(error));
+    if (!isSilent()) return put(list, problemBox(error));
+    records = [...recent];
   }
   draw();
   const unlisten = listen((fresh) => {
@@ -54,6 +57,6 @@ function drawn(seen) {
   const lane = (record) => LANES.findIndex(([, fits]) => fits(record.event.kind, record));
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "timeline", "aria-label": `Events over time: ${LANES.map(([words], place) => `${seen.filter((record) => lane(record) === place).length} ${words}`).join(", ")}` },
     LANES.map(([words], place) => [svg("line", { x1: 130, x2: WIDTH - 15, y1: 14 + place * 18, y2: 14 + place * 18, class: "lane" }), svg("text", { x: 0, y: 18 + place * 18, class: "lane-label" }, words)]),
-    seen.map((record) => svg("text", { x: x(record).toFixed(1), y: 19 + lane(record) * 18, class: `mark ${shapeOf(record.event.kind)[0]}`, "data-ref": refOf(record) }, shapeOf(record.event.kind)[1], svg("title", null, `${clock(record.stampedAtMs)} ${record.setKey?.name ?? "fleet"} ${record.event.kind}`))),
+    seen.map((record) => svg("text", { x: x(record).toFixed(1), y: 19 + lane(record) * 18, class: `mark ${shapeOf(record.event.kind)[0]}`, "data-ref": refOf(record), "data-lane": LANES[lane(record)][0] }, shapeOf(record.event.kind)[1], svg("title", null, `${clock(record.stampedAtMs)} ${record.setKey?.name ?? "fleet"} ${record.event.kind}`))),
     svg("text", { x: 130, y: HEIGHT - 4, class: "lane-label" }, clock(from)), svg("text", { x: WIDTH - 15, y: HEIGHT - 4, class: "lane-label end" }, clock(from + span)));
 }

@@ -2,6 +2,8 @@
 // (cli/output.py): the same fact has the same figure wherever it is read. tests/unit/figures.json has what both must give.
 
 import { h } from "./dom.js";
+import { isSilent } from "./known.js";
+import { label, labelled, labels, onLearned } from "./names.js";
 import { PROBLEMS } from "./problems.js";
 
 export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
@@ -35,7 +37,6 @@ export function age(ms) {
 
 export const utc = (ms) => (ms === null || ms === undefined ? "unknown" : new Date(Math.floor(ms / 1000) * 1000).toISOString().replace(".000Z", "Z"));
 export const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
-export const idSet = (ids) => `{${ids.join(",")}}`;
 export const refOf = (record) => `${record.term}.${record.index}.${record.ordinal}`;
 export const keyText = (key) => (key ? `${key.cluster}/${key.name}` : "the fleet");
 
@@ -58,6 +59,8 @@ export function mood(condition, problems) {
   if (condition !== "serving" || problems.includes("MASTER_NOT_SERVING")) return ["bad", "■", condition === "serving" ? "not serving" : condition.replaceAll("-", " ")];
   return problems.length ? ["warn", "▲", "serving"] : ["good", "●", "serving"];
 }
+// What it was, where nobody has confirmed it since.
+export const lately = (look) => (isSilent() ? ["none", "◌", `last: ${look[2]}`] : look);
 export const badge = ([kind, shape, words]) => h("span", { class: `badge ${kind}` }, h("span", { "aria-hidden": "true", class: "shape" }, shape), words);
 
 export const callerText = (record) => {
@@ -78,25 +81,25 @@ const TOLD = {
   "confirms-noted": (e) => `confirm offsets of ${e.confirms.length} sets are known`,
   "broker-id-granted": (e) => `broker id ${e.brokerId} given to ${e.address}`,
   "owner-bound": (e) => `broker id ${e.brokerId} belongs to ${e.owner}`,
-  "replica-registered": (e) => `replica ${e.brokerId} registered: ${e.intactness}, ends at ${number(e.positions.maxOffset)}`,
-  "session-opened": (e) => `replica ${e.brokerId} opened session ${e.sessionOrdinal}`,
-  "replica-silent": (e) => `replica ${e.brokerId} is gone: ${e.cause}`,
-  "replica-alive": (e) => `replica ${e.brokerId} is heard again`,
-  "goodbye-said": (e) => `replica ${e.brokerId} stopped cleanly`,
-  "stop-announced": (e) => `replica ${e.brokerId} is about to stop`,
-  "switchover-ordered": (e) => `switchover from ${e.master} to ${e.target} ordered: ${size(e.lagBytes)} behind, within ${number(e.deadlineMs)} ms`,
-  "switchover-ended": (e) => `switchover to ${e.target} ended: ${e.end}${e.reason ? `: ${e.reason}` : ""}`,
-  "master-elected": (e) => `replica ${e.master} elected in masterEpoch ${e.masterEpoch} (${e.verdict.kind}), SyncStateSet ${idSet(e.verdict.previousSet)} → ${idSet(e.syncStateSet)}`,
+  "replica-registered": (e, b) => `replica ${b(e.brokerId)} registered: ${e.intactness}, ends at ${number(e.positions.maxOffset)}`,
+  "session-opened": (e, b) => `replica ${b(e.brokerId)} opened session ${e.sessionOrdinal}`,
+  "replica-silent": (e, b) => `replica ${b(e.brokerId)} is gone: ${e.cause}`,
+  "replica-alive": (e, b) => `replica ${b(e.brokerId)} is heard again`,
+  "goodbye-said": (e, b) => `replica ${b(e.brokerId)} stopped cleanly`,
+  "stop-announced": (e, b) => `replica ${b(e.brokerId)} is about to stop`,
+  "switchover-ordered": (e, b) => `switchover from ${b(e.master)} to ${b(e.target)} ordered: ${size(e.lagBytes)} behind, within ${number(e.deadlineMs)} ms`,
+  "switchover-ended": (e, b) => `switchover to ${b(e.target)} ended: ${e.end}${e.reason ? `: ${e.reason}` : ""}`,
+  "master-elected": (e, b, all) => `replica ${b(e.master)} elected in masterEpoch ${e.masterEpoch} (${e.verdict.kind}), SyncStateSet ${all(e.verdict.previousSet)} → ${all(e.syncStateSet)}`,
   "election-failed": (e) => `nobody may be elected: ${e.reason}`,
-  "election-withheld": (e) => `would have elected ${e.verdict.winner}: elections are paused`,
-  "sync-state-set-altered": (e) => `SyncStateSet ${idSet(e.previousSet)} → ${idSet(e.verdict.syncStateSet)}`,
+  "election-withheld": (e, b) => `would have elected ${b(e.verdict.winner)}: elections are paused`,
+  "sync-state-set-altered": (e, b, all) => `SyncStateSet ${all(e.previousSet)} → ${all(e.verdict.syncStateSet)}`,
   "alter-refused": (e) => `alter of the SyncStateSet refused: ${e.reason}`,
-  "master-entered": (e) => `replica ${e.brokerId} entered masterEpoch ${e.masterEpoch}${e.startOffset === null ? "" : ` at ${number(e.startOffset)}`}`,
+  "master-entered": (e, b) => `replica ${b(e.brokerId)} entered masterEpoch ${e.masterEpoch}${e.startOffset === null ? "" : ` at ${number(e.startOffset)}`}`,
   "loss-graded": (e) => `loss of masterEpoch ${e.verdict.masterEpoch}: ${e.verdict.grade}${e.verdict.boundBytes === null ? "" : `, at most ${size(e.verdict.boundBytes)}`}${e.verdict.cutBytes === null ? "" : `, ${size(e.verdict.cutBytes)} cut`}`,
-  "milestone-reached": (e) => `${e.milestone.brokerId === null ? "the leader" : `replica ${e.milestone.brokerId}`}: ${e.milestone.phase} after ${duration(e.milestone.elapsedUs)}`,
-  "writes-stopped": (e) => `master ${e.brokerId} acknowledges no write: ${e.reason}${e.detail ? `: ${e.detail}` : ""}`,
-  "writes-resumed": (e) => `master ${e.brokerId} acknowledges writes again after ${duration(e.stoppedUs)}`,
-  "replicas-cleaned": (e) => `replicas ${idSet(e.brokerIds)} forgotten; ${idSet(e.remaining)} remain`,
+  "milestone-reached": (e, b) => `${e.milestone.brokerId === null ? "the leader" : `replica ${b(e.milestone.brokerId)}`}: ${e.milestone.phase} after ${duration(e.milestone.elapsedUs)}`,
+  "writes-stopped": (e, b) => `master ${b(e.brokerId)} acknowledges no write: ${e.reason}${e.detail ? `: ${e.detail}` : ""}`,
+  "writes-resumed": (e, b) => `master ${b(e.brokerId)} acknowledges writes again after ${duration(e.stoppedUs)}`,
+  "replicas-cleaned": (e, b, all) => `replicas ${all(e.brokerIds)} forgotten; ${all(e.remaining)} remain`,
   "certificate-revoked": (e) => `certificate ${e.serial} ${e.name ? `(${e.name}) ` : ""}revoked${e.reason ? `: ${e.reason}` : ""}`,
   "token-issued": (e) => `token ${e.tokenId} of role ${e.role} issued to ${e.name} until ${utc(e.expiresAtMs)}`,
   "token-revoked": (e) => `token ${e.tokenId} revoked${e.reason ? `: ${e.reason}` : ""}`,
@@ -108,13 +111,13 @@ const TOLD = {
   "settings-applied": (e) => `settings version ${e.version}: ${e.changed.length} changed`,
   "command-refused": (e) => `${e.command} refused: ${e.reason}`,
 };
-export const scopeText = (scope) => scope.host || `${keyText(scope.setKey)}:${scope.brokerId}`;
+export const scopeText = (scope) => scope.host || `${label(scope.setKey, scope.brokerId)} of ${keyText(scope.setKey)}`;
 
-export function told(event) {
+export function told(event, key) {
   const sentence = TOLD[event.kind];
   if (sentence) {
     try {
-      return sentence(event);
+      return sentence(event, (id) => label(key, id), (ids) => labels(key, ids));
     } catch {
       // Its version is another one than this page's: its facts are shown as they are.
     }
@@ -133,14 +136,24 @@ export function eventLine(record, { withSet = true, fresh = false } = {}) {
   const [kind, shape] = shapeOf(record.event.kind);
   const key = record.setKey;
   const epoch = record.event.kind === "master-elected" ? record.event.masterEpoch : null;
-  return h("li", { class: `event ${kind}${fresh ? " fresh" : ""}`, "data-ref": refOf(record), "data-kind": record.event.kind },
+  const line = h("li", { class: `event ${kind}${fresh ? " fresh" : ""}`, "data-of": key ? keyText(key) : null, "data-ref": refOf(record), "data-kind": record.event.kind },
     h("span", { class: "shape", "aria-hidden": "true" }, shape),
     h("time", { datetime: new Date(record.stampedAtMs).toISOString(), title: `event ${refOf(record)}` }, clock(record.stampedAtMs)),
     withSet && h("span", { class: "of" }, key ? h("a", { href: setLink(key) }, key.name) : "fleet"),
     h("span", { class: "kind" }, record.event.kind),
-    h("span", { class: "what" }, told(record.event), epoch !== null && key ? [" ", h("a", { href: `${setLink(key)}/epoch/${epoch}` }, "why")] : null),
+    h("span", { class: "what" }, h("span", { class: "told" }, told(record.event, key)), epoch !== null && key ? [" ", h("a", { href: `${setLink(key)}/epoch/${epoch}` }, "why")] : null),
     h("span", { class: "by" }, callerText(record)));
+  lines.set(line, record);
+  return line;
 }
+// An event is shown at once, by the id where its set was never asked for; its names come after it.
+const lines = new WeakMap();
+onLearned((set) => {
+  for (const line of document.querySelectorAll(`[data-of="${CSS.escape(set)}"]`)) {
+    const record = lines.get(line);
+    line.querySelector(".told").textContent = told(record.event, record.setKey);
+  }
+});
 export const setLink = (key) => `#/set/${encodeURIComponent(key.cluster)}/${encodeURIComponent(key.name)}`;
 
 export function problemBox(error) {
@@ -149,5 +162,6 @@ export function problemBox(error) {
   return h("div", { class: "problem", role: "alert" },
     h("p", null, h("strong", null, `■ ${found.code}`), ` ${found.detail}`),
     values.length ? h("p", null, values.map(([name, value]) => `${name} ${value}`).join("; ")) : null,
+    Object.keys(found.names ?? {}).length ? h("p", { class: "hint" }, `Brokers: ${Object.entries(found.names).map(([id, name]) => labelled(id, name)).join(", ")}`) : null,
     found.hint ? h("p", { class: "hint" }, `What to do: ${found.hint}`) : null);
 }

@@ -40,6 +40,7 @@ _OTHERS: dict[str, tuple[Role, ...]] = {
     "explainEpoch": _VIEWERS,
     "listEvents": _VIEWERS,
     "streamEvents": _VIEWERS,
+    "getCaller": _VIEWERS,
     "getMetrics": _VIEWERS,
     "getOpenApi": _VIEWERS,
     "listCertificates": _VIEWERS,

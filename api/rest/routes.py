@@ -51,6 +51,7 @@ from rollcall_ha.controller.contract.replies import AlterDecided, Done, IdGrante
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
+    CallerAnswer,
     CertificatesAnswer,
     ControllersAnswer,
     EventPage,
@@ -129,6 +130,7 @@ class Routes:
         add("listMaintenances", "/maintenance", self.maintenances, answers(MaintenancesAnswer, problems=_READ))
         add("getSettings", "/settings", self.settings, answers(SettingsAnswer, problems=_READ))
         add = partial(self._add_get, "access")
+        add("getCaller", "/caller", self.caller, answers(CallerAnswer))
         add("listCertificates", "/certificates", self.certificates, answers(CertificatesAnswer, problems=_READ))
         add("listTokens", "/tokens", self.tokens, answers(TokensAnswer, problems=_READ))
 
@@ -230,6 +232,11 @@ class Routes:
     async def maintenances(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """Every maintenance in force: whose, until when, by whom."""
         return as_json(await self._queries.maintenances(consistency))
+
+    async def caller(self, request: Request) -> Response:
+        """Whom this controller takes the caller for: a page offers no order that its reader may not give."""
+        told = caller_of(request.scope)
+        return as_json(CallerAnswer(name=told.name, role=told.role, proved_by=told.proved_by))
 
     async def certificates(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """The certificates that are revoked."""

@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from rollcall_ha.controller.contract.principals import Role
+from rollcall_ha.controller.contract.principals import ProvedBy, Role
 from rollcall_ha.controller.contract.replies import Condition, SetView, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
@@ -519,6 +519,15 @@ class TokensAnswer(Value):
 
     freshness: Freshness
     tokens: tuple[TokenStatus, ...]
+
+
+class CallerAnswer(Value):
+    """Answer of GET /v1/caller: whom this controller takes its caller for."""
+
+    name: str
+    role: Role
+    """Of an insecure fleet, which proves nobody, ``admin``."""
+    proved_by: ProvedBy
 
 
 class MaintenancesAnswer(Value):
