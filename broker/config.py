@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
+from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.settings import Settings, faults_of, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration, made_from
@@ -134,9 +135,13 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
     )
 
 
-def rocketmq_config(config: BrokerConfig) -> dict[str, str]:
-    """The configuration under RocketMQ's names, as far as it has them, for its tools."""
-    described, replicas = config.description, config.configuration
+def rocketmq_config(config: BrokerConfig, view: SetView | None) -> dict[str, str]:
+    """
+    The configuration under RocketMQ's names, as far as it has them, for its tools.
+
+    ``view``: what the controllers have told of the set; its numbers are in force, whatever the fleet file says.
+    """
+    described, replicas = config.description, config.configuration if view is None else view.configuration
     return {
         "brokerClusterName": str(config.set_key.cluster),
         "brokerName": str(config.set_key.name),
@@ -144,7 +149,7 @@ def rocketmq_config(config: BrokerConfig) -> dict[str, str]:
         "haListenPort": described.ha_address.rpartition(":")[2],
         "listenPort": described.address.rpartition(":")[2],
         "mappedFileSizeCommitLog": str(config.segment_bytes),
-        "minInSyncReplicas": str(replicas.min_in_sync),
+        "minInSyncReplicas": str(replicas.effective_min_in_sync),
         "totalReplicas": str(replicas.expected_replicas),
     }
 

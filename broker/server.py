@@ -261,7 +261,7 @@ class Server:
             disk=disk,
             parts=parts,
             about=About(
-                config=rocketmq_config(config),
+                config=lambda: rocketmq_config(config, replica.machine.view),
                 disk_share=lambda: None if self._usage is None else self._usage.taken_share,
                 wall_ms=parts.wall_ms,
             ),

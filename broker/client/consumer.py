@@ -1,5 +1,5 @@
 """
-A consumer of topics, in a group, that follows the masters of their sets: ours, or RocketMQ's.
+A consumer of topics, in a group, that follows the masters of their sets, and reads where they say: ours, or RocketMQ's.
 
 Here: its tasks, what it asks brokers, handlers and polls. Not here: which queue is whose (``rebalance``), what may be
 committed and what an answer means (``progress``), links and routes (``sets``), plain threads (``blocking``).
@@ -13,6 +13,8 @@ Rule 5: a message whose handler fails goes back to the broker, which gives it ag
 back it is tried again here. After ``ATTEMPTS_MAX`` times the consumer ends, and the message is not committed: passed by
 in silence, it would be lost.
 Rule 6: commits are answered, one at a time, so that none overtakes another.
+Rule 7: a queue is read from the replica that its last answer named, by default and after any fault from the master; its
+offset, its lock and a move are the master's alone.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step
 from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, parse_pulled
 from rollcall_ha.broker.client.routes import RouteWatcher, renewing
 from rollcall_ha.broker.client.sets import MasterLink, find_sets, is_ours
+from rollcall_ha.broker.client.slaves import MASTER
 from rollcall_ha.broker.protocol.consumers import GROUP_PATTERN, NONSENSE, MessageQueue, Subscription
 from rollcall_ha.broker.protocol.record import RecordError
 from rollcall_ha.broker.protocol.topics import RETRY_PREFIX
@@ -87,6 +90,8 @@ class _Work:
         self.task: asyncio.Task[None] | None = None
         self.locked_s = float("-inf")
         """When the lock was asked for that its broker gave; loop time."""
+        self.reader = MASTER
+        """Id of the replica for the next pull (rule 7)."""
         self.given = 0
         """Batches that are handled, or wait to be tried again."""
         self.is_listed = False
@@ -406,16 +411,18 @@ class Consumer:
     async def _follow(self, work: _Work) -> None:
         of_set = self._sets[work.queue.broker_name]
         while True:
-            link = await of_set.wait()
+            slave = await of_set.slaves.to(work.reader) if work.reader != MASTER else None
+            is_placed = work.progress is not None and (not self._is_ordered or self._is_locked(work))
+            link = slave if slave is not None and is_placed else await of_set.wait()
             try:
-                pause_ms = await self._pull(link, work)
+                pause_ms = await self._pull(link, work, is_slave=link is slave)
             except (RemotingError, RecordError, *NONSENSE) as error:
                 _note_failed(link, error)
-                pause_ms = LINK_PAUSE_MS
+                work.reader, pause_ms = MASTER, LINK_PAUSE_MS
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def _pull(self, link: RemotingConnection, work: _Work) -> int:
+    async def _pull(self, link: RemotingConnection, work: _Work, *, is_slave: bool) -> int:
         """
         One pull and what follows; returns how long to wait before the next one, ms.
 
@@ -443,21 +450,25 @@ class Consumer:
         step, pause_ms = step_of(answer.code, was_held=was_held)
         if work.progress is not progress:
             return 0
+        work.reader = MASTER
         if step is Step.PAUSE:
             self._questions.is_done(answer, "pull", work.queue)
         elif step is Step.END:
             self._end(ConsumerError(f"{name_of(work.queue)}: {answer.remark}; mend the subscription"))
             pause_ms = SEARCH_MS
         else:
-            next_offset = parse_pulled(answer).next_begin_offset
+            told = parse_pulled(answer)
             if step is Step.MOVE:
-                progress.move(next_offset)
-                self._room.set()
+                # A slave may know less than the master had confirmed: a queue would be read again, or passed by.
+                if not is_slave:
+                    progress.move(told.next_begin_offset)
+                    self._room.set()
             else:
                 tags = self._tags[work.queue.topic]
                 found = decode_messages(answer.body, work.queue, tags) if step is Step.TAKE else []
-                progress.take(found, next_offset)
+                progress.take(found, told.next_begin_offset)
                 self._list(work)
+                work.reader = told.suggest_which_broker_id
         return pause_ms
 
     async def _commit(self, work: _Work) -> bool:

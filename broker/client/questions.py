@@ -1,5 +1,5 @@
 """
-What a member of a group asks the master of a set, and what comes back as a value.
+What a member of a group asks the master of a set, or, by ``pull`` alone, a slave; what comes back is a value.
 
 Here: the questions, refusals told once. Not here: when they are asked (``consumer``), what follows (``progress``).
 
@@ -56,6 +56,8 @@ class _Pulled(msgspec.Struct, rename="camel"):
 
     next_begin_offset: int
     """Where the next pull goes on."""
+    suggest_which_broker_id: int = 0
+    """Id of the replica for it; 0: the master, whatever its own is."""
 
 
 class _Offset(msgspec.Struct):

@@ -1,8 +1,8 @@
 """
-The broker sets of a consumer's topics, and the one link to the master of each.
+The broker sets of a consumer's topics, and the links to the replicas of each: to its master, to slaves that it names.
 
 Here: asking seeds which sets and queues a topic has, whether a set is ours or RocketMQ's, following its master. Not
-here: the route of one set (``routes``), what is asked on the link (``consumer``).
+here: the route of one set (``routes``), links to slaves (``slaves``), what is asked on a link (``consumer``).
 
 Rule 1: seeds are brokers of ours, each of which knows its own set, or name servers. All are asked, and a set that one
 of them tells is there.
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
+from rollcall_ha.broker.client.slaves import SlaveLinks
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.consumers import NONSENSE
 from rollcall_ha.broker.protocol.routes import decode_topic_route
@@ -121,6 +122,7 @@ class MasterLink(AskingOnly):
         self._expected = expected
         self._greet = greet
         self._on_news = on_news
+        self.slaves = SlaveLinks(routes, expected)
         self._link: RemotingConnection | None = None
         self._is_up = asyncio.Event()
 
@@ -150,6 +152,7 @@ class MasterLink(AskingOnly):
                         await self._routes.moved.wait()
                 delay_ms = min(2 * delay_ms, RETRY_DELAY_MS_MAX)
         finally:
+            self.slaves.close()
             await self._routes.stop()
 
     async def _serve(self, address: str) -> bool:

@@ -71,8 +71,8 @@ _Sample = tuple[int, int, int]
 class About(Frozen):
     """What a broker can tell of itself, beside its topics and groups."""
 
-    config: Mapping[str, str]
-    """What 26 shows, under RocketMQ's names."""
+    config: Callable[[], Mapping[str, str]]
+    """What 26 shows, under RocketMQ's names; as it is in force when it is asked for."""
     disk_share: Callable[[], float | None]
     """Of the log's disk, taken by all that lies there; None: not known."""
     wall_ms: Callable[[], int]
@@ -137,7 +137,7 @@ class Tools:
         return Reply(ClientResult.NO_PERMISSION, remark)
 
     def _show_config(self, _: RemotingConnection, __: Frame) -> Reply:
-        config = {**self._about.config, "autoCreateTopicEnable": str(self._topics.creates).lower()}
+        config = {**self._about.config(), "autoCreateTopicEnable": str(self._topics.creates).lower()}
         return Reply(body="".join(f"{key}={value}\n" for key, value in sorted(config.items())).encode())
 
     def _describe(self, _: RemotingConnection, __: Frame) -> Reply:

@@ -324,6 +324,8 @@ class ReplicasCleaned(Event, tag="replicas-cleaned"):
     sync_state_set_epoch: SyncStateSetEpoch
     is_unclean: bool
     reason: str
+    kept_out: tuple[BrokerId, ...] | UnsetType = UNSET
+    """All ids, newest last, that no view of a replica brings back; UNSET: feature level 1."""
 
 
 class SetImported(Event, tag="set-imported"):

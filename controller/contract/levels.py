@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL, Command, NoteConfirms, Operation
-from rollcall_ha.controller.contract.events import ConfirmsNoted, Event, ReplicaRegistered
+from rollcall_ha.controller.contract.events import ConfirmsNoted, Event, ReplicaRegistered, ReplicasCleaned
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Evidence, Milestone, Positions, ReplicaEvidence, StoredView
 from rollcall_ha.controller.contract.verdicts import CandidateVerdict
@@ -47,6 +47,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},
     ReplicaRegistered: {"confirmed": 2},
+    ReplicasCleaned: {"kept_out": 2},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {}

@@ -13,6 +13,8 @@ living replica, the last member of the SyncStateSet, any replica of a set that r
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned
@@ -20,13 +22,17 @@ from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncState
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
-from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.core.state import KEPT_OUT_MAX, FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
 """
 Silences after which the process certainly serves no more. After a timeout alone it may serve behind a broken network:
 cleaned, it would go on acknowledging, and nobody would ever ask it for those records (R8).
 """
+
+
+KEPT_OUT_LEVEL = 2
+"""The feature level from which on a cleaned id is awaited by no recovery, whoever names it."""
 
 
 def decide_clean(fleet: FleetState, command: CleanReplicas) -> Decision:
@@ -60,8 +66,14 @@ def decide_clean(fleet: FleetState, command: CleanReplicas) -> Decision:
             sync_state_set_epoch=recovery.next_set_epoch(set_state),
             is_unclean=command.is_unclean,
             reason=command.reason,
+            kept_out=_kept_out(set_state, named) if fleet.feature_level >= KEPT_OUT_LEVEL else UNSET,
         ),
     )
+
+
+def _kept_out(set_state: SetState, named: SyncStateSet) -> tuple[BrokerId, ...]:
+    before = () if set_state.kept_out is UNSET else set_state.kept_out
+    return (*(broker_id for broker_id in before if broker_id not in named), *named)[-KEPT_OUT_MAX:]
 
 
 def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStateSet) -> SyncStateSet:

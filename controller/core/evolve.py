@@ -375,6 +375,7 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         set_state,
         next_id=next_id,
         cleaned_below=next_id,
+        kept_out=set_state.kept_out if event.kept_out is UNSET else event.kept_out,
         replicas=tuple(replica for replica in set_state.replicas if replica.broker_id in event.remaining),
         configuration=set_state.configuration if event.remaining else None,
         master=event.master,

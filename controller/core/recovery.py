@@ -116,10 +116,14 @@ def after_report(
         return replace(recovery, reported=reported, highest_epoch=MasterEpoch(highest_epoch))
     # The newest view, not the last to arrive: replica 2, out of the set since epoch 5, reports {1,2} last.
     newest = max((view for view in (recovery.newest, stored) if view is not None), key=_age)
+    # An operator cleaned 1, which will not come back, and 3, which was down, reports the set of before: awaited again,
+    # 1 would keep the set from an election, and be let in with the id that was taken from it (C6).
+    kept_out = () if set_state.kept_out is UNSET else set_state.kept_out
+    named = {*recovery.named, *stored.sync_state_set}.difference(kept_out)
     return replace(
         recovery,
         # Every view adds to the awaited ones, older ones too: until all have spoken nobody knows which is the newest.
-        named=tuple(sorted({*recovery.named, *stored.sync_state_set})),
+        named=tuple(sorted(named)),
         reported=reported,
         newest=newest,
         highest_epoch=MasterEpoch(max(highest_epoch, stored.master_epoch)),

@@ -64,6 +64,9 @@ How many answered request ids are remembered; the oldest leaves first. A conveni
 REPLICAS_PER_SET_MAX = 64
 """Ids that one set may hold at a time."""
 
+KEPT_OUT_MAX = 64
+"""Cleaned ids that a set remembers; one that was cleaned longer ago is awaited again if a report names it."""
+
 REIGNS_KEPT = 16
 """Past reigns whose grade can still be corrected when an old master returns."""
 
@@ -296,6 +299,11 @@ class SetState(Value):
     next_id: BrokerId = BrokerId(1)
     cleaned_below: BrokerId = BrokerId(1)
     """Ids below this one without a replica were cleaned: they are never given or admitted again."""
+    kept_out: tuple[BrokerId, ...] | UnsetType = UNSET
+    """
+    Ids that were cleaned, newest last, at most ``KEPT_OUT_MAX``: no report brings them back (R7); UNSET: none was, from
+    feature level 2 on.
+    """
     replicas: tuple[ReplicaState, ...] = ()
     master: BrokerId | None = None
     """None: never elected, cleaned, or the master's process has been replaced by a new incarnation."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from rollcall_ha.broker.client.questions import Questions, Start
+from rollcall_ha.broker.client.routes import RouteWatcher
+from rollcall_ha.broker.client.slaves import SlaveLinks
+from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
 from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.credentials import client_name, credentials_of, of_ports
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 from tests.support.fleet_reads import ConsumerLink, Pulled
 from tests.support.fleet_story import counted, heal, judge, load, only_set, wait_row
 from tests.support.fleet_trials import kill_master
+from tests.support.ha_replica import until
 
 pytestmark = pytest.mark.cluster
 
@@ -107,6 +118,29 @@ def give_by_slaves(fleet: Fleet, value: int) -> None:
     wait_until(lambda: fleet.client().settings().brokers_behind == (), deadline_s=30, what="brokers to take it")
 
 
+async def pull_by_id(fleet: Fleet, slave: str, offset: int) -> Frame:
+    """As Python's consumer does when the master has named this slave: by its id and the route."""
+    credentials = of_ports(fleet.file, credentials_of(fleet.file, client_name(fleet.file)))
+    expected = (
+        None if credentials is None else ExpectedPeer(credentials=credentials, kinds=frozenset({PeerKind.BROKER}))
+    )
+    address = fleet.file.brokers[slave].listen
+    routes = RouteWatcher([section.listen for section in fleet.file.brokers.values()], expected)
+    routes.start()
+    links = SlaveLinks(routes, expected)
+    try:
+        await until(lambda: routes.route is not None and any(each.address == address for each in routes.route.replicas))
+        assert routes.route is not None
+        (broker_id,) = (each.broker_id for each in routes.route.replicas if each.address == address)
+        link = await links.to(broker_id)
+        assert link is not None
+        questions = Questions("py", "one", {TOPIC: Subscription()}, is_push=False, start=Start.FIRST)
+        return await questions.pull(link, MessageQueue("", 0, TOPIC), offset)
+    finally:
+        links.close()
+        await routes.stop()
+
+
 def test_a_slave_gives_what_is_confirmed_while_nobody_can_elect_a_master_and_nothing_unless_it_is_told_to(
     fleet: Fleet,
 ) -> None:
@@ -122,6 +156,7 @@ def test_a_slave_gives_what_is_confirmed_while_nobody_can_elect_a_master_and_not
             give_by_slaves(fleet, 1)
             work.wait_more()
             first, end = follow(link, 0, 0)
+            assert asyncio.run(pull_by_id(fleet, slave, end)).code in (0, 19, 20)
             for name in fleet.controllers:
                 fleet.kill(name)
             fleet.kill(master)

@@ -113,6 +113,7 @@ EXPECTED = (
     "silent masters heard again and kept",
     "prepared sends refused",
     "prepared records read again",
+    "slave reads",
     "segments deleted for room",
     "delayed messages acked",
     "delayed messages delivered",
@@ -214,6 +215,7 @@ FLOORS: dict[str, float] = {
     "silent masters heard again and kept": 0.15,
     "prepared sends refused": 3.0,
     "prepared records read again": 80.0,
+    "slave reads": 3.0,
     "segments deleted for room": 0.8,
 }
 """

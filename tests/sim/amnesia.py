@@ -39,16 +39,18 @@ class Watch:
         epoch_max: MasterEpoch,
         has_acked: bool,
         is_of_a_copy: bool,
+        kept_out: SyncStateSet = (),
     ) -> None:
         """
         ``known``: the set by the backup; ``members``: the set that was committed when the memory went; ``suspects``:
-        those of them that were known to have lost something, which is forgotten as well.
+        those of them that were known to have lost something, which is forgotten as well; ``kept_out``: cleaned before.
         """
         self.members = members
         self._epoch_max = epoch_max
         self._has_acked = has_acked
         self.is_of_a_copy = is_of_a_copy
         """Their directories were put back (``copies``)."""
+        self._cleaned: set[BrokerId] = set(kept_out)
         self._named: set[BrokerId] = set(known)
         self._reported: set[BrokerId] = set()
         self.doubtful: set[BrokerId] = set(suspects)
@@ -56,13 +58,15 @@ class Watch:
     def registered(self, event: ReplicaRegistered, *, has_lost: bool) -> None:
         """A replica reports, with all whom its stored view names; ``has_lost``: its disk did, since it was last judged."""
         self._named.update(event.stored.sync_state_set if event.stored is not None else ())
+        self._named -= self._cleaned
         self._reported.add(event.broker_id)
         if has_lost:
             self.doubtful.add(event.broker_id)
 
     def cleaned(self, broker_ids: SyncStateSet) -> None:
         """Their machines are gone: nobody waits for them any more, and what they held is lost."""
-        self._named -= set(broker_ids)
+        self._cleaned |= set(broker_ids)
+        self._named -= self._cleaned
         self.doubtful |= set(broker_ids)
 
     @property

@@ -9,12 +9,14 @@ Rule: an eye changes nothing: it calls what it covers, with the same arguments, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.consuming.reading import Found
+from rollcall_ha.broker.consuming.waiting import WaitingPull
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.role_io import PrepareMaster, PublishRole, TellDrained
 from rollcall_ha.broker.folds.consume_queue import UNIT
@@ -25,6 +27,7 @@ from rollcall_ha.broker.log.values import CutReason
 from rollcall_ha.broker.mastership import Mastership
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.record import RecordView
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, MarksFile
 from rollcall_ha.broker.retention.core import Decision
@@ -34,6 +37,7 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset
@@ -52,6 +56,7 @@ from tests.sim.delays import undelivered
 from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import Deletion, LogLaws
 from tests.sim.oracle import Oracle
+from tests.sim.slave_reads import Given
 from tests.sim.violation import Violation
 from tests.sim.wire import OF_BEFORE
 from tests.support.sim_kernel import MS, Died, Process
@@ -73,6 +78,8 @@ class BrokerPlan:
     controllers: tuple[str, ...]
     timing: Timing
     segment_bytes: int
+    slave_reads: bool = False
+    """Its setting of this name is 1."""
     disk_segments: int = 0
     """So many fit on its disk; 0: as many as there are."""
     frees_late_us: int = 0
@@ -314,6 +321,7 @@ class BrokerNode:
         before(replica.following, "slave_acted", self._acted)
         self._watch_session(replica)
         self._watch_release(replica)
+        self._watch_slave_reads(replica, log)
         answer = replica.listen._responders[ClientCode.GET_MAX_OFFSET]
 
         def pulled(connection: RemotingConnection, frame: Frame) -> None:
@@ -584,6 +592,33 @@ class BrokerNode:
 
         put.release = released
 
+    def _watch_slave_reads(self, replica: Replica, log: CommitLog) -> None:
+        room = replica.consuming
+
+        def gives(end: LogOffset, records: Sequence[Given]) -> None:
+            view, epoch, name = replica.machine.view, self.published.master_epoch, self.plan.name
+            is_member = view is not None and self.broker_id in view.sync_state_set
+            self.oracle.slave_gave(self.plan.set_key, name, epoch, end, records, is_member=is_member)
+
+        def answers(_pull: WaitingPull, found: Found) -> None:
+            if found.records and not room.standing.serves_reads:
+                given = [_given(view) for view in found.records]
+                gives(LogOffset(given[-1].offset + given[-1].size), given if not self.disk.rotten else [])
+
+        def may_answer(*_: object) -> None:
+            # Readers ask now and then; what they would be given in between is judged as well.
+            if not room.standing.serves_reads and room.standing.gives_as_slave:
+                gives(log.confirm_offset, [])
+
+        def give(_settings: Settings) -> None:
+            room.standing.slave_reads = True
+
+        if self.plan.slave_reads:
+            room.standing.slave_reads = True
+            self._after(room, "set_by", give)
+            self._after(log, "note_confirm", may_answer)
+        self._before(room.pulls, "_answer", answers)
+
     def _pulled(self, replica: Replica, frame: Frame, code: int, answer: dict[str, str] | None) -> None:
         """R19: until confirm reaches the own epoch's start, the end of a queue is not told: a consumer asks again."""
         fields, reign = frame.ext_fields or {}, self.reign
@@ -606,6 +641,11 @@ class BrokerNode:
             self.counts.add("sends refused", counters.refused)
             self.counts.add("duplicates answered", counters.duplicates)
             self.counts.add("waiters failed as unknown", counters.failed_unknown)
+
+
+def _given(view: memoryview) -> Given:
+    record = RecordView(view)
+    return Given(int(record.physical_offset), record.size_bytes, int.from_bytes(bytes(record.body[:8]), "big"))
 
 
 @contextmanager

@@ -58,7 +58,41 @@ def _begins_at_once(_original: Function) -> Function:
     return mutated
 
 
+def _whoever_follows(_original: Function) -> Function:
+    def mutated(place: Any, *, is_on: bool) -> bool:
+        return is_on and place.is_slave and place.has_confirm
+
+    return mutated
+
+
+def _all_that_came(original: Function) -> Function:
+    def mutated(self: Any, confirm: Any, released: Any) -> Any:
+        return original(self, max(confirm, self.whole_offset), released)
+
+    return mutated
+
+
 FOLDS: tuple[Mutation, ...] = (
+    Mutation(
+        name="I15-whoever-follows",
+        what="a slave that is no member of its set gives messages",
+        target="rollcall_ha.broker.consuming.reads_core:gives_as_slave",
+        mutate=_whoever_follows,
+        tests=(
+            "tests/unit/test_consuming_reads.py::test_a_slave_gives_as_a_member_with_a_confirm_and_only_if_it_is_told_to[no-member]",
+            "tests/unit/test_consuming_reads.py::test_a_reader_far_behind_goes_to_a_slave_that_gives[place7-in_sync7-1-0]",
+        ),
+    ),
+    Mutation(
+        name="I15-beyond-confirm",
+        what="a slave gives all that came over its link, confirmed or not",
+        target="rollcall_ha.broker.log.commit_log:CommitLog.note_confirm",
+        mutate=_all_that_came,
+        tests=(
+            "tests/unit/test_consuming_reads.py::test_a_slave_gives_nothing_beyond_its_confirm",
+            "tests/unit/test_handlers_listen.py::test_the_end_of_a_queue_counted_messages_that_a_failover_may_take_away",
+        ),
+    ),
     Mutation(
         name="R31-needed",
         what="a segment is deleted whoever still reads it",

@@ -8,7 +8,7 @@ Names in failures are those of docs/invariants.md (C, D, L, I) and docs/safety.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rollcall_ha.broker.core.durable import EpochMarks
@@ -44,6 +44,7 @@ from tests.sim.delays import count_deliveries, look_at_deliveries
 from tests.sim.log import RECORD_BYTES, Record, ReplicaDisk
 from tests.sim.policies import PolicyJudge
 from tests.sim.rocketmq import RocketmqLaws
+from tests.sim.slave_reads import Given, SlaveReads
 from tests.sim.switchovers import SwitchoverJudge
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Kernel
@@ -95,6 +96,8 @@ class SetFacts:
         """Consumers were told to go on up to here (R19)."""
         self.losses = 0
         """Elections that could lose something, as of then."""
+        self.reads: SlaveReads
+        """Made with the oracle's counts."""
         self.watch: Watch | None = None
         """From the loss of the controllers' memory to the next election."""
         self.forgot_a_loss = False
@@ -136,7 +139,10 @@ class Oracle:
 
     def facts(self, key: SetKey) -> SetFacts:
         """Of one set."""
-        return self._sets.setdefault(key, SetFacts())
+        if key not in self._sets:
+            self._sets[key] = SetFacts()
+            self._sets[key].reads = SlaveReads(self.counts)
+        return self._sets[key]
 
     # --- controllers ---
 
@@ -218,6 +224,7 @@ class Oracle:
                 epoch_max=max(facts.elections, default=MasterEpoch(0)),
                 has_acked=bool(facts.acked),
                 is_of_a_copy=is_copy,
+                kept_out=(then.kept_out or ()) if then is not None else (),
             )
 
     def leads(self, controller: str, term: int) -> None:
@@ -397,6 +404,7 @@ class Oracle:
                 facts.forgiven[acked.value] = facts.acked.pop(acked.value)
             facts.forgave[event.master_epoch] = None
             facts.released = {epoch: min(released, start) for epoch, released in facts.released.items()}
+        facts.reads.entered(event.master_epoch, disk, is_forgiven=is_forgiven)
         self._grade_holds(facts, event.master_epoch)
 
     def _graded(self, key: SetKey, facts: SetFacts, verdict: LossVerdict) -> None:
@@ -523,6 +531,28 @@ class Oracle:
                 raise Violation(
                     f"R19: the master of epoch {epoch} calls {offset} illegal, its max offset is {max_offset}; consumers were sent to {facts.legal}"
                 )
+
+    def slave_gave(
+        self,
+        key: SetKey,
+        name: str,
+        epoch: MasterEpoch,
+        end: LogOffset,
+        records: Sequence[Given] = (),
+        *,
+        is_member: bool,
+    ) -> None:
+        """A slave in ``epoch`` would answer readers up to ``end``, and gives one of them ``records``."""
+        facts, state = self.facts(key), self._committed(key)
+        facts.reads.gave(
+            name,
+            end,
+            records,
+            is_member=is_member,
+            committed=state.sync_state_set if state is not None and state.master_epoch == epoch else (),
+            disk_of=lambda member: self._disk_of(key, member),
+            is_forgiven=facts.may_lose or any(facts.could_lose(at) for at in facts.elections if at > epoch),
+        )
 
     def proposed_alter(self, command: AlterSyncStateSet, start: LogOffset) -> None:
         """D12: who joins has every byte that was acknowledged, and the whole past of the epoch's start."""

@@ -62,6 +62,7 @@ def shape_of(seed: int) -> Shape:
         cuts_controllers=seed % 5 in (1, 2),
         returns_masters=seed % 20 == 13 and not grows,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
+        slave_reads=seed % 3 == 2,
         pause_ms=(10, 25, 60)[seed % 3],
         disk_segments=8 if seed % 11 == 6 else 0,
         frees_late_us=1_500 * MS if seed % 22 == 6 else 0,

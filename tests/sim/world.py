@@ -48,6 +48,7 @@ from tests.sim.orders import Operator
 from tests.sim.quorum import MemoryQuorum, Quorum
 from tests.sim.rocketmq import RocketmqBroker, RocketmqLaws, RocketmqMachine
 from tests.sim.seats import Seats
+from tests.sim.slave_reads import Reader
 from tests.sim.violation import Violation
 from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_disk import SimDisk
@@ -58,6 +59,8 @@ from tests.support.sim_streams import simulated_sockets
 
 PREFERRED = 2
 """The number of the replica to which masters return, where they do."""
+READ_MS = 100
+"""Mean pause between two pulls of a reader of slaves."""
 PETITION_MS = 300
 """Mean pause between two sends that no broker takes."""
 
@@ -97,6 +100,8 @@ class Shape:
     """Share of prepared records, and somebody asks for what is not served (``client``)."""
     delays: float = 0.0
     """Share of delayed messages."""
+    slave_reads: bool = False
+    """Slaves give messages, and somebody pulls from any replica (``slave_reads``)."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -317,6 +322,7 @@ class World:
             controllers=tuple(self.broker_ports.values()),
             timing=self.timing,
             segment_bytes=self.shape.segment_bytes,
+            slave_reads=self.shape.slave_reads,
             disk_segments=self.shape.disk_segments,
             frees_late_us=self.shape.frees_late_us,
         )
@@ -628,6 +634,9 @@ class World:
             if self.shape.prepares:
                 process = Process(Host(self.kernel, f"u{number}"), f"u{number}")
                 Petitioner(process=process, net=self.net, addresses=addresses, pause_ms=PETITION_MS).ask()
+            if self.shape.slave_reads:
+                process = Process(Host(self.kernel, f"r{number}"), f"r{number}")
+                Reader(process=process, net=self.net, addresses=addresses, pause_ms=READ_MS).ask()
 
     # --- operators ---
 

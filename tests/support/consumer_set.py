@@ -178,7 +178,7 @@ class Member:
             groups=self.groups,
             topics=self.topics,
             about=About(
-                config={"brokerName": NAME},
+                config=lambda: {"brokerName": NAME},
                 disk_share=lambda: self.disk_share,
                 wall_ms=lambda: 1_700_000_000_000,
             ),

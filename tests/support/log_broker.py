@@ -71,7 +71,7 @@ class LogBroker:
             appender=OwnSends(self.put, host=STORE_HOST, now_ms=self._now_ms),
             standing=GateStanding(self.gate, self.probe.set_key, Place),
             about=About(
-                config={},
+                config=dict,
                 disk_share=lambda: None,
                 wall_ms=lambda: 1_700_000_000_001,
             ),

@@ -28,7 +28,7 @@ def our_metrics() -> frozenset[str]:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text()
             found |= set(re.findall(r'"(rollcall_[a-z_]+)"', text))
-            if path.name == "status.py" or path.parent.name == "retention":
+            if path.name in ("status.py", "room.py") or path.parent.name == "retention":
                 found |= {f"rollcall_broker_{name}" for name in re.findall(r'\(\s*"([a-z_]+)", *\n? *"', text)}
     return frozenset(SUFFIX.sub("", name) for name in found)
 
@@ -78,6 +78,18 @@ def test_the_dashboard_has_an_id_for_each_panel_and_its_data_source_as_a_variabl
     sources = {panel["datasource"]["uid"] for panel in document["panels"] if panel["type"] != "row"}
     assert sources == {"${datasource}"}
     assert all(expression for _, expression in panels())
+
+
+def test_the_dashboard_shows_who_does_not_read_and_no_panel_lies_over_another() -> None:
+    shown = dict(panels())
+    assert "by (group) (rollcall_broker_group_lag_messages)" in shown["Messages behind a group"]
+    assert "rollcall_broker_queues_stuck" in shown["Queues that are stuck"]
+    document: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "rollcall.json").read_text())
+    places = [panel["gridPos"] for panel in document["panels"]]
+    cells = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
 
 
 def test_rules_are_shortened_for_a_test_and_nothing_else_of_them_changes() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from rollcall_ha.broker.config import broker_config
+from rollcall_ha.broker.config import broker_config, rocketmq_config
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.node.config import (
     BrokerBind,
@@ -130,6 +133,17 @@ def test_an_ack_mode_that_is_not_served_was_accepted(mode: str) -> None:
     """It waited for all members, without a word: the operator believed to have bought latency, or a bounded loss."""
     with pytest.raises(ConfigError, match=f"brokers.broker-a-1.ack_mode is '{mode}'; it must be one of: all"):
         broker_config(fleet(msgspec.structs.replace(GOOD, ack_mode=mode)), "broker-a-1")
+
+
+def test_a_tool_was_told_that_no_replica_must_be_in_sync() -> None:
+    """0 stands for half of the replicas, and an order may have changed it since the fleet file was written."""
+    found = broker_config(fleet(msgspec.structs.replace(GOOD, expected_replicas=3)), "broker-a-1")
+    ordered = SetConfiguration(expected_replicas=5, min_in_sync=1)
+    view = cast("SetView", SimpleNamespace(configuration=ordered))
+
+    assert found.configuration.min_in_sync == 0
+    assert rocketmq_config(found, None)["minInSyncReplicas"] == "2"
+    assert [rocketmq_config(found, view)[key] for key in ("minInSyncReplicas", "totalReplicas")] == ["1", "5"]
 
 
 def copied_with(**limits: Any) -> FleetFile:

@@ -132,7 +132,7 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
     folds = open_folds(directory, log)
     with ThreadPoolExecutor(max_workers=1) as disk, ThreadPoolExecutor(max_workers=1) as marks:
         replica = Replica(
-            about=About(config={}, disk_share=lambda: None, wall_ms=lambda: 1),
+            about=About(config=dict, disk_share=lambda: None, wall_ms=lambda: 1),
             config=config,
             remembered=remembered,
             files=files,

@@ -6,21 +6,28 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollcall_ha.broker.client import consumer as client_consumer
+from rollcall_ha.broker.client import progress
 from rollcall_ha.broker.client.blocking import BlockingConsumer
 from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.client.progress import QueueProgress
+from rollcall_ha.broker.consuming import room
+from rollcall_ha.broker.consuming.reading import FAR_MESSAGES_MAX
+from rollcall_ha.broker.consuming.reads_core import Place
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.consumers import MessageQueue, Subscription
+from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.remoting.asking import TOOL_LIMITS, dial
 from rollcall_ha.node.remoting.connection import LinkClosed, RemotingError, RemotingTimeout
 from rollcall_ha.node.remoting.frame import Frame
@@ -35,6 +42,14 @@ async def send(broker: LogBroker, count: int, *, first: int = 0, **properties: s
     bodies = [b"%d" % number for number in range(first, first + count)]
     async with Producer([broker.address]) as producer:
         await asyncio.gather(*(producer.send("T", body, properties=properties) for body in bodies))
+    return bodies
+
+
+async def spread(broker: LogBroker, count: int) -> list[bytes]:
+    """As many into each queue."""
+    bodies = [b"%d" % number for number in range(count)]
+    async with Producer([broker.address]) as producer:
+        await asyncio.gather(*(producer.send("T", body, queue_id=n % 8) for n, body in enumerate(bodies)))
     return bodies
 
 
@@ -239,6 +254,94 @@ def test_a_group_follows_the_master_and_loses_nothing(tmp_path: Path) -> None:
                 more = await send(second, 40, first=40)
                 found += await drain(consumer, 40)
             assert sorted(each.body for each in found) == sorted(sent + more)
+
+    run(body)
+
+
+@asynccontextmanager
+async def pair(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LogBroker, LogBroker]]:
+    """A master and a slave in sync that may be read from; every reader that finds something counts as far behind."""
+    monkeypatch.setattr(room, "NEAR_BYTES", 0)
+    async with LogBroker(directory / "1", 1) as master, LogBroker(directory / "2", 2) as slave:
+        master.lead(1)
+        master.gate.state = msgspec.structs.replace(master.gate.state, in_sync=(BrokerId(1), BrokerId(2)))
+        master.room.standing._place = lambda: Place(broker_id=1, is_member=True, has_confirm=True)
+        slave.room.standing._place = lambda: Place(broker_id=2, is_slave=True, is_member=True, has_confirm=True)
+        for each in (master, slave):
+            each.room.standing.slave_reads = True
+            each.set_route(1, 1, master, slave)
+        yield master, slave
+
+
+def copy(master: LogBroker, slave: LogBroker) -> None:
+    replicate(master, slave)
+    slave.log.note_confirm(slave.log.max_offset, LogOffset(0))
+    while slave.folds.catch_up():
+        pass
+
+
+def test_a_reader_far_behind_reads_from_the_slave_that_its_master_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each queue by itself; offsets are committed at the master."""
+
+    async def body() -> None:
+        async with pair(tmp_path, monkeypatch) as (master, slave):
+            sent = await spread(master, 800)
+            copy(master, slave)
+            async with reader(master) as consumer:
+                assert sorted(each.body for each in await drain(consumer, 800)) == sorted(sent)
+                assert await consumer.commit()
+                assert master.room.pulls.messages == 8 * FAR_MESSAGES_MAX
+                assert slave.room.pulls.messages == 800 - 8 * FAR_MESSAGES_MAX
+                more = await send(master, 16, first=800)
+                copy(master, slave)
+                assert sorted(each.body for each in await drain(consumer, 16)) == more
+            async with reader(master) as consumer:
+                assert await consumer.poll(wait_ms=100) == []
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_reader_of_a_slave_goes_back_to_the_master_when_the_slave_ends_or_gives_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_gone: bool
+) -> None:
+    """The master still names it."""
+    monkeypatch.setattr(progress, "QUEUE_MESSAGES_MAX", 2 * FAR_MESSAGES_MAX)
+
+    async def body() -> None:
+        async with pair(tmp_path, monkeypatch) as (master, slave):
+            sent = await spread(master, 256)
+            copy(master, slave)
+            async with reader(master) as consumer:
+                await until(lambda: slave.room.pulls.messages == 8 * FAR_MESSAGES_MAX)
+                if is_gone:
+                    await slave.server.stop()
+                else:
+                    slave.room.standing.slave_reads = False
+                assert sorted(each.body for each in await drain(consumer, 256)) == sorted(sent)
+            assert slave.room.pulls.messages == 8 * FAR_MESSAGES_MAX
+            assert master.room.pulls.messages == 256 - 8 * FAR_MESSAGES_MAX
+
+    run(body)
+
+
+@pytest.mark.parametrize(("is_slave", "goes_on"), [(True, 50), (False, 7)])
+def test_a_slave_moves_no_queue(*, is_slave: bool, goes_on: int) -> None:
+    """RocketMQ's may be behind: it would take the group back, or pass by what it does not have."""
+
+    class Moving(Peer):
+        async def request(self, code: int, **_fields: object) -> Frame:
+            self.asked = code
+            return Frame(code=21, opaque=0, ext_fields={"nextBeginOffset": "7", "suggestWhichBrokerId": "2"})
+
+    async def body() -> None:
+        consumer, peer = Consumer(["h:1"], group="g", topics={"T": "*"}), Moving(None)
+        work = client_consumer._Work(MessageQueue("a", 0, "T"))
+        work.progress, work.reader = QueueProgress(50), 2
+        assert await consumer._pull(peer, work, is_slave=is_slave) == 0  # type: ignore[arg-type]
+        assert (work.progress.next_offset, work.reader) == (goes_on, 0)
 
     run(body)
 

@@ -30,7 +30,9 @@ FIELDS = {"consumerGroup": "g", "topic": "TopicA", "queueId": "0", "maxMsgNums":
 REIGN = Place(broker_id=2, is_member=True, has_confirm=True)
 
 
-@pytest.mark.parametrize("missing", ["is_slave", "is_member", "has_confirm"])
+@pytest.mark.parametrize(
+    "missing", ["is_slave", "is_member", "has_confirm"], ids=["no-slave", "no-member", "no-confirm"]
+)
 def test_a_slave_gives_as_a_member_with_a_confirm_and_only_if_it_is_told_to(missing: str) -> None:
     assert gives_as_slave(SLAVE, is_on=True)
     assert not gives_as_slave(SLAVE, is_on=False)

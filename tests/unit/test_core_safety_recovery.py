@@ -372,6 +372,42 @@ def test_r7_replicas_of_rocketmq_are_not_measured_by_what_was_confirmed() -> Non
     assert lacks_confirmed(found, fleet.replica(1), positions(500)) == ""
 
 
+def test_r7_a_cleaned_replica_was_awaited_again_and_let_in_because_a_later_report_named_it() -> None:
+    """The set waited for a machine that an operator had given up, until somebody cleaned it once more."""
+    fleet = wiped((2, 9, 4, (1, 2, 3)))
+    assert isinstance(fleet.clean(1, is_unclean=True), Done)
+    fleet.do(fleet.registration(3, holds=positions(300, epoch=9), view=stored(9, 4, 1, 2, 3)))
+
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ()
+    late = fleet.do(fleet.registration(1, holds=positions(100, epoch=9), view=stored(9, 4, 1, 2, 3)))
+    assert refusal_of(late) is RefusalCode.TOMBSTONED
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 3
+
+
+def test_r7_a_replica_that_was_cleaned_before_the_recovery_began_was_awaited_in_it() -> None:
+    """1 was down when 3 was cleaned; controllers that are put back hear its old view."""
+    fleet = Fleet().serving()
+    fleet.silence(3)
+    assert isinstance(fleet.clean(3), Done)
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(100, epoch=9), view=stored(9, 20, 1, 2)))
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=positions(90, epoch=1), view=stored(1, 1, 1, 2, 3)))
+
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ()
+
+
+def test_r7_at_feature_level_1_a_cleaned_replica_is_awaited_as_the_older_program_has_it() -> None:
+    fleet = wiped((2, 9, 4, (1, 2, 3)))
+    fleet.state = replace(fleet.state, feature_level=1)
+    assert isinstance(fleet.clean(1, is_unclean=True), Done)
+    fleet.do(fleet.registration(3, holds=positions(300, epoch=9), view=stored(9, 4, 1, 2, 3)))
+
+    assert fleet.set.kept_out is UNSET
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(1)
+
+
 def test_r7_a_replica_that_is_awaited_was_refused_as_cleaned_because_another_one_was() -> None:
     """Its id lay below the next one, and it had not registered yet: the set waited for it, and never let it in."""
     fleet = wiped((2, 9, 4, (1, 2, 3)), (4, 9, 4, (1, 2, 3)))
