@@ -72,7 +72,7 @@ _LONG_FACTS = frozenset(
 
 BROKER_FACTS = frozenset(
     ("brokerId", "brokerIds", "remaining", "master", "target", "winner", "syncStateSet", "previousSet", "importedSet")
-) | {"awaitedReports"}
+) | {"awaitedReports", "keptOut"}
 """Facts of events that are ids of brokers."""
 
 

@@ -281,7 +281,7 @@ def _replica_table(
         "MAX OFFSET",
         "CAUGHT UP IN",
     )
-    leaving += ("EPOCH", "LAG", "WRITTEN", "ADDRESS")
+    leaving += ("EPOCH", "LAG", "ADDRESS", "WRITTEN")
     return Table(columns=columns, rows=tuple(rows), leaving=leaving)
 
 

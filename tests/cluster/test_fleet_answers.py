@@ -126,7 +126,8 @@ def test_without_a_quorum_nothing_hangs_and_status_still_answers(fleet: Fleet) -
 
 def test_elect_dry_run_names_every_replica_with_its_reason_and_changes_nothing(fleet: Fleet) -> None:
     """S68: each broker has a row with a verdict and a reason."""
-    before = heal(fleet).view
+    status = heal(fleet)
+    before = status.view
     other = next(member.broker_id for member in before.members if member.broker_id != before.master)
     refused = rollcall(fleet, "elect", only_set(fleet).name, "--dry-run")
     assert (refused.returncode, "MASTER_STILL_EXISTS" in refused.stderr) == (1, True)
@@ -134,7 +135,7 @@ def test_elect_dry_run_names_every_replica_with_its_reason_and_changes_nothing(f
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     rows = candidate_rows(done.stdout)
-    assert sorted(rows) == sorted(str(member.broker_id) for member in before.members)
+    assert sorted(rows) == sorted(member.name for member in status.replicas)
     assert all(reason for reason in rows.values())
     after = heal(fleet).view
     assert (after.master, after.master_epoch) == (before.master, before.master_epoch)
@@ -142,14 +143,14 @@ def test_elect_dry_run_names_every_replica_with_its_reason_and_changes_nothing(f
 
 def test_explain_names_every_replica_with_its_reason(fleet: Fleet) -> None:
     """The decision record of a failover, by the CLI."""
-    before = heal(fleet).view
+    names: dict[int, str] = {member.broker_id: member.name for member in heal(fleet).replicas}
     trial = kill_master(fleet)
     done = rollcall(fleet, "explain", only_set(fleet).name, str(trial.epoch))
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     rows = candidate_rows(done.stdout)
-    assert sorted(rows) == sorted(str(member.broker_id) for member in before.members)
-    assert rows[str(trial.old_master)]
+    assert sorted(rows) == sorted(names.values())
+    assert rows[names[trial.old_master]]
     assert "elected" in done.stdout
     heal(fleet)
 
