@@ -83,7 +83,7 @@ PARTS = (
     Part("console-bench", "what twenty consoles cost the leader of 1,000 sets, and one in Chromium", 15,
          _program("tests.perf.bench_console")),
     Part("bench", "what Rollcall claims about its speed, three runs", 20, _program("tests.perf")),
-    Part("bench-vs-rocketmq", "Rollcall beside RocketMQ on this machine, one run", 20, _program("tests.perf.versus --runs 1"), JAVA),
+    Part("bench-vs-rocketmq", "Rollcall beside RocketMQ on this machine, one run", 30, _program("tests.perf.versus --runs 1"), JAVA),
     Part("bench-analytics", "what bronze, silver and gold cost beside a bare scan", 20,
          _program("tests.perf.lake --events-m 5,10 --parts sizes,flapping")),
     Part("chaos-net", "every fault of a network, disk, clock and certificate, once", 25,
