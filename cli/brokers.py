@@ -80,7 +80,7 @@ def brokers_of(asking: Client, name: str, *words: str | None) -> Brokers:
 
 def scope_of(asking: Client, what: str) -> MaintenanceScope:
     """
-    What a word means: ``SET:BROKER``, the name of a broker, or else a host.
+    The replica or the host that a word means: ``SET:BROKER``, the name of a broker, or else a host.
 
     A host has no colon, but for an IPv6 address, which has two. Raises ``ClientError``, ``typer.Exit`` (2).
     """

@@ -39,9 +39,9 @@ PassphraseOption = Annotated[
 LagOption = Annotated[int, typer.Option("--max-lag", metavar="BYTES", help="Refuse a target that is further behind.")]
 
 
-def BrokerOption(help: str, *flags: str) -> Any:  # noqa: A002, N802 - as typer's
-    """An option that takes a broker; ``cli.brokers`` makes an id of it."""
-    return typer.Option(*flags, metavar="BROKER", help=f"{help.rstrip('.')}: name or id.")
+def broker_option(words: str, *flags: str) -> Any:
+    """An option that takes a broker; ``cli.brokers`` makes an id of it. ``words``: its help but for how it is named."""
+    return typer.Option(*flags, metavar="BROKER", help=f"{words.rstrip('.')}: name or id.")
 
 
 class PlainOutput(StrEnum):
@@ -193,7 +193,7 @@ _EXPECT_MASTER = Parameter(
     "expected_master",
     Parameter.KEYWORD_ONLY,
     default=None,
-    annotation=Annotated[str | None, BrokerOption("Refuse unless this one is master", "--expect-master")],
+    annotation=Annotated[str | None, broker_option("Refuse unless this one is master", "--expect-master")],
 )
 _EXPECT_EPOCH = _option(
     "expected_epoch", int | None, None, "--expect-epoch", help="Refuse unless this is the masterEpoch."

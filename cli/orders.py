@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.options import BrokerOption, LagOption, LastingOption, OperatorOptions, SetArgument, takes_order
+from rollcall_ha.cli.options import LagOption, LastingOption, OperatorOptions, SetArgument, broker_option, takes_order
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.commands import (
     SWITCHOVER_DEADLINE_MS,
@@ -52,7 +52,7 @@ def elect(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    to: Annotated[str | None, BrokerOption("This one; refused if it is not eligible.")] = None,
+    to: Annotated[str | None, broker_option("This one; refused if it is not eligible.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
     accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
 ) -> None:
@@ -129,7 +129,7 @@ def switchover(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    to: Annotated[str | None, BrokerOption("This one; by policy without it.")] = None,
+    to: Annotated[str | None, broker_option("This one; by policy without it.")] = None,
     deadline_ms: Annotated[
         int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
     ] = SWITCHOVER_DEADLINE_MS,
@@ -165,7 +165,7 @@ def bootstrap(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    master: Annotated[str, BrokerOption("The first master.")],
+    master: Annotated[str, broker_option("The first master.")],
 ) -> None:
     """Name the first master of a set that may elect none itself."""
     from rollcall_ha.cli import decisions
@@ -185,7 +185,7 @@ def clean(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    broker: Annotated[list[str] | None, BrokerOption("Only this one; may be repeated.")] = None,
+    broker: Annotated[list[str] | None, broker_option("Only this one; may be repeated.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
 ) -> None:
     """Forget replicas, or a whole set; epochs never go down."""

@@ -54,7 +54,7 @@ def _event_row(record: EventRecord, names: Names) -> tuple[str, ...]:
 
 
 def caller_text(record: EventRecord) -> str:
-    """Who asked, and how that was proven: ``admin:alice (certificate)``; a controller itself proves nothing here."""
+    """The caller, and its proof: ``admin:alice (certificate)``; a controller itself proves nothing here."""
     caller = record.principal
     if caller is None:
         return record.requested_by

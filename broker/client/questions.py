@@ -1,5 +1,5 @@
 """
-What a member of a group asks the master of a set, or, by ``pull`` alone, a slave; what comes back is a value.
+The questions of a member of a group to the master of a set, or, by ``pull`` alone, to a slave; answers are values.
 
 Here: the questions, refusals told once. Not here: when they are asked (``consumer``), what follows (``progress``).
 

@@ -63,7 +63,7 @@ class SlaveLinks:
         return link
 
     def close(self) -> None:
-        """Who waits for an answer hears so."""
+        """Close all links: a pull that waits for its answer raises ``RemotingError``."""
         for link in self._links.values():
             link.close("the consumer ends")
         self._links.clear()

@@ -14,7 +14,6 @@ from typing import Final
 STAMP_PROPERTY: Final = "ROLLCALL_SEQ"
 _MARK: Final = b"ROLLCALL_SEQ\x01"
 _END: Final = 2
-"""Ends a property."""
 _STAMP: Final = re.compile(rb"ROLLCALL_SEQ\x01([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})(?:\x02|\Z)")
 
 

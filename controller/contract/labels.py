@@ -1,5 +1,5 @@
 """
-What a broker is called where people read of it.
+Labels of brokers, where people read of them.
 
 Here: the label of one broker, and of several. Not here: which names are taken (``names``), how a word of a person
 becomes an id (``cli.brokers``).
@@ -28,7 +28,7 @@ class Member(Protocol):
 
     @property
     def broker_id(self) -> BrokerId:
-        """Its id."""
+        """The id that its set gave it."""
 
     @property
     def owner(self) -> str | None:
@@ -53,7 +53,7 @@ def labels(broker_ids: Iterable[int], names: Names) -> str:
 
 
 def word(broker_id: int, names: Names) -> str:
-    """What a command takes for it: its name, or its id where the name is missing or has two ids (rule 2)."""
+    """The word by which a command takes it: its name, or its id where the name is missing or has two ids (rule 2)."""
     name = names.get(BrokerId(broker_id), "")
     return name if name and [*names.values()].count(name) == 1 else str(broker_id)
 

@@ -193,7 +193,7 @@ class Queries:
         return {} if found is None else names_of(found.replicas)
 
     def names_about(self, asked: object) -> dict[BrokerId, str]:
-        """Those of the set that an order is about, itself or by its scope."""
+        """The names of the brokers of the set that an order is about, itself or by its scope."""
         key = getattr(asked, "set_key", None) or getattr(getattr(asked, "scope", None), "set_key", None)
         return self.names(key if isinstance(key, SetKey) else None)
 

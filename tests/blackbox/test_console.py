@@ -611,7 +611,7 @@ def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet
 
 @pytest.mark.parametrize("how", ["killed", "hung"])
 def test_the_page_was_green_while_its_controller_was_dead(fleet: Fleet, consoles: Any, how: str) -> None:
-    """What was known stays, grey and with its age, in views that are opened then, too; the others' consoles are named."""
+    """The last answers stay, grey and with their age, in views that are opened then, too; the others' consoles are named."""
     key, view = only_set(fleet), "set/{0.cluster}/{0.name}".format(only_set(fleet))
     name, *others = sorted(fleet.controllers, key=lambda one: one == fleet.leader())
     console, other = consoles("viewer", controller=name), consoles("viewer", controller=name)

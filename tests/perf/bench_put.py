@@ -71,7 +71,10 @@ class Target(msgspec.Struct, frozen=True):
         return tuple((topic, queue_id) for topic in self.topics for queue_id in self.queues)
 
 
-def frame_maker(body: bytes, target: Target = Target()) -> Callable[[int, int], bytes]:  # noqa: B008 (it is frozen)
+ONE_QUEUE = Target()
+
+
+def frame_maker(body: bytes, target: Target = ONE_QUEUE) -> Callable[[int, int], bytes]:
     """(opaque, sequence) -> a frame as the producer writes it, to the queue whose turn it is by ``sequence``."""
     stamp = format_stamp(secrets.token_bytes(16), PRODUCER_EPOCH, _SEQUENCE)
     patterns: list[tuple[bytes, Callable[[tuple[int, int, int]], tuple[int, ...]]]] = []
@@ -229,7 +232,7 @@ def put_at(
     seconds: float,
     *,
     directory: Path | None = None,
-    target: Target = Target(),  # noqa: B008 (it is frozen)
+    target: Target = ONE_QUEUE,
 ) -> tuple[Told, float]:
     """The same at a master whoever it is; ``pids``: whose CPU counts; ``directory``: of a fleet of ours."""
     ours, theirs = multiprocessing.Pipe()

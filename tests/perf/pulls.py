@@ -7,6 +7,7 @@ RocketMQ's push consumer does, with one pull under way per queue, 32 messages at
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import multiprocessing
 import struct
@@ -26,7 +27,7 @@ from rollcall_ha.broker.protocol.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
-from tests.perf.bench_put import KIB, WARM_UP_S, Target, frame_maker
+from tests.perf.bench_put import KIB, ONE_QUEUE, WARM_UP_S, Target, frame_maker
 from tests.perf.results import percentile
 from tests.support.fleet_links import credentials_in_fleet
 
@@ -40,11 +41,11 @@ _BODY_BYTES_AT, _BODY_AT = 84, 88
 
 
 class Pulled(msgspec.Struct, frozen=True):
-    """What a client was given."""
+    """The messages that brokers gave to a client."""
 
     messages: int
     payload: int
-    """Bytes of records."""
+    """Bytes of these messages as records, with heads and properties."""
     seconds: float
     p50_ms: float = 0.0
     p99_ms: float = 0.0
@@ -52,12 +53,12 @@ class Pulled(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process does: to the end of each queue, or for ``seconds``, or until it is told to stop."""
+    """The task of one process: it pulls to the end of each queue, or for ``seconds``, or until it is told to stop."""
 
     address: str
     directory: Path | None = None
     """Of a fleet of ours, whose ports take no plain link."""
-    target: Target = Target()
+    target: Target = ONE_QUEUE
     is_to_end: bool = False
     """From the first message of each queue to the one that is the last at the beginning; or else from there on."""
     seconds: float | None = None
@@ -65,17 +66,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """So many messages are sent meanwhile, each with its time; 0: none."""
 
 
-class _Answer(msgspec.Struct):
+class _Answer(msgspec.Struct, rename="camel"):
     code: int
     opaque: int
     remark: str | None = None
-    extFields: dict[str, str] = {}  # noqa: N815 (as on the wire)
+    ext_fields: dict[str, str] = {}
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-class _Link(asyncio.Protocol):
+class _Link(asyncio.Protocol, abc.ABC):
     """Cuts answers; who inherits takes them."""
 
     def __init__(self, done: asyncio.Future[None]) -> None:
@@ -101,8 +102,9 @@ class _Link(asyncio.Protocol):
             at = end
         self._rest = data[at:]
 
+    @abc.abstractmethod
     def take(self, answer: _Answer, body: memoryview) -> None:
-        raise NotImplementedError
+        """One answer; ``body`` is a view of what was received, for this call only."""
 
     def fail(self, reason: str) -> None:
         if not self.done.done():
@@ -170,14 +172,14 @@ class _Pulls(_Link):
         elif answer.code not in (ClientResult.PULL_NOT_FOUND, ClientResult.PULL_RETRY_IMMEDIATELY):
             self.fail(f"a pull was refused: code {answer.code}: {answer.remark}")
             return
-        self._offsets[which] = int(answer.extFields["nextBeginOffset"])
+        self._offsets[which] = int(answer.ext_fields["nextBeginOffset"])
         self._go_on(which)
 
     def _note_end(self, which: int, answer: _Answer) -> None:
         if answer.code:
             self.fail(f"the end of a queue is not known: code {answer.code}: {answer.remark}")
             return
-        self._ends[which] = int(answer.extFields["offset"])
+        self._ends[which] = int(answer.ext_fields["offset"])
         if not self._work.is_to_end:
             self._offsets[which] = self._ends[which]
         if len(self._ends) == len(self._queues):

@@ -41,7 +41,7 @@ class SlaveReads:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._shown: dict[int, Given] = {}
-        """By offset."""
+        """The record that a slave gave first at each offset."""
 
     def gave(
         self,

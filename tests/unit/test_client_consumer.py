@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -337,10 +338,11 @@ def test_a_slave_moves_no_queue(*, is_slave: bool, goes_on: int) -> None:
             return Frame(code=21, opaque=0, ext_fields={"nextBeginOffset": "7", "suggestWhichBrokerId": "2"})
 
     async def body() -> None:
-        consumer, peer = Consumer(["h:1"], group="g", topics={"T": "*"}), Moving(None)
+        consumer = Consumer(["h:1"], group="g", topics={"T": "*"})
+        peer: Any = Moving(None)
         work = client_consumer._Work(MessageQueue("a", 0, "T"))
         work.progress, work.reader = QueueProgress(50), 2
-        assert await consumer._pull(peer, work, is_slave=is_slave) == 0  # type: ignore[arg-type]
+        assert await consumer._pull(peer, work, is_slave=is_slave) == 0
         assert (work.progress.next_offset, work.reader) == (goes_on, 0)
 
     run(body)

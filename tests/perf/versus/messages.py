@@ -41,7 +41,7 @@ class Brokers:
     """Three replicas of one set that serve."""
 
     master: Callable[[], str]
-    """Address."""
+    """The address that its clients dial."""
     pids: Callable[[], list[int]]
     master_pid: Callable[[], int]
     directory: Path | None
@@ -158,7 +158,7 @@ def run_on_the_way(context: Context) -> dict[str, float]:
 
 
 def run_read_again(context: Context) -> dict[str, float]:
-    """What four queues have, drained by one client: out of memory, and from the disk."""
+    """One client drains four queues: out of memory, and from the disk."""
     values: dict[str, float] = {}
     with _brokers(context) as brokers:
         seconds = 3.0 if context.is_quick else 8.0
@@ -217,10 +217,10 @@ def run_queues(context: Context) -> dict[str, float]:
         for topic in many.topics:
             brokers.create(topic, MANY_QUEUES)
         # Each queue has its first messages: files are made once.
-        rates, filled = {SMALL_QUEUES: [0.0], len(many.all): [0.0]}, 0.0
+        filled = 0.0
         while filled < 2 * len(many.all):
             filled += brokers.put(seconds, target=many, in_flight=FILL_IN_FLIGHT)[0] * seconds
-        rates = {SMALL_QUEUES: [], len(many.all): []}
+        rates: dict[int, list[float]] = {SMALL_QUEUES: [], len(many.all): []}
         for _ in range(2 if context.is_quick else ROUNDS):
             for target in (few, many):
                 rates[len(target.all)].append(brokers.put(seconds, target=target)[0])
