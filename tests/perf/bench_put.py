@@ -38,7 +38,7 @@ WARM_UP_S = 0.5
 TOPIC = "Perf"
 BUSY_MAX = 1_000
 """So many puts of one run may be refused because the broker is busy; they count for nothing."""
-_BUSY = 2
+BUSY = 2
 PRODUCER_EPOCH = 0
 _WORDS = struct.Struct(">iI")
 _OPAQUE, _SEQUENCE, _QUEUE = 1_111_111_111, 1_222_222_222, 1_333_333_333
@@ -158,7 +158,7 @@ class _Client(asyncio.Protocol):
             header_length = int.from_bytes(data[at + 5 : at + 8], "big")
             answer = self._decode(data[at + 8 : at + 8 + header_length])
             began = self._began.pop(answer.opaque)
-            if answer.code == _BUSY and self._busy < BUSY_MAX:
+            if answer.code == BUSY and self._busy < BUSY_MAX:
                 # RocketMQ's flow control on a busy machine; its clients send again, and so does the next line.
                 self._busy += 1
             elif answer.code:
