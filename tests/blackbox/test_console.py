@@ -438,6 +438,7 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
     ordered = page.locator("svg.timeline .mark:has-text('switchover-ordered')").last
     assert ordered.get_attribute("data-lane") == "orders of people"
     console.open("audit")
+    console.wait("h1:text-is('Who asked for what')")
     page.fill("#filter", "operator-of-the-console")
     page.keyboard.press("Enter")
     assert (
@@ -682,6 +683,8 @@ def test_a_topic_and_a_group_are_shown_with_what_the_command_line_says(fleet: Fl
     assert rollcall(fleet, "consume", "shown", "--group", "late", "--from", "first", "--count", "10").returncode == 0
     console = consoles("viewer")
     console.open("topics")
+    # The view before has a filter, too, and stays until this one's module is there: filled in there, nothing is left out.
+    console.wait("h1:text-is('Topics')")
     console.page.fill("#filter", "show")
     console.until("document.querySelectorAll('[data-row]').length === 1")
     console.page.click("[data-row=shown] a")
