@@ -11,6 +11,8 @@ judges both.
 Rule 5 (R1, R14): a registration names the (incarnation, ordinal) that it replaces, so that a late duplicate of it
 changes nothing. The first one takes it from the directory; a refusal names the registered one, and is answered at once
 by another try.
+Rule 6 (R7): a replica without a record that never saw a master drops an id that is refused as another's or nobody's,
+and asks for one anew, with the same code.
 
 =============  ==================================  ================
 state          asks for                            next
@@ -18,7 +20,7 @@ state          asks for                            next
 no-code        PersistIdentity (with a new code)   no-id
 no-id          ApplyBrokerId                       has-id
 has-id         PersistIdentity (with the id)       identified
-identified     RegisterReplica, per connection     registered
+identified     RegisterReplica, per connection     registered, no-id
 registered     nothing                             identified
 blocked        one of the two commands, slowly     has-id, registered
 =============  ==================================  ================
@@ -47,6 +49,9 @@ from rollcall_ha.controller.contract.values import (
 
 MOVED_TRIES_MAX = 3
 """Registrations in a row whose evidence had moved before a pause is made: two processes may share one identity."""
+
+
+_NOT_ITS_ID = (RefusalCode.BROKER_ID_INVALID, RefusalCode.NEED_TO_BE_REGISTERED, RefusalCode.TOMBSTONED)
 
 
 class RegistrationState(StrEnum):
@@ -161,6 +166,9 @@ class Registration:
                 self._moved_tries += 1
                 if self._moved_tries < MOVED_TRIES_MAX:
                     return [self._register(self._asked)]
+            if self._identity is not None and self._is_without_id(reply):
+                self.state = RegistrationState.HAS_ID
+                return [PersistIdentity(identity=msgspec.structs.replace(self._identity, broker_id=None))]
             self.state = RegistrationState.BLOCKED
             if reply.code is RefusalCode.FENCED_INCARNATION:
                 self._has_ended = True
@@ -179,6 +187,16 @@ class Registration:
             )
             return [Opened(registered=reply)]
         return []
+
+    def _is_without_id(self, refusal: Refused) -> bool:
+        """Whether the id is another's, or nobody's, and nothing here tells that it could have been this replica's."""
+        asked = self._asked
+        if asked is None or self.state is not RegistrationState.IDENTIFIED or refusal.code not in _NOT_ITS_ID:
+            return False
+        # With one record it may be the member whom others await by this id: a person has to look (R7, C6). With none it
+        # would wait for a person who moves an empty directory away.
+        is_unled = asked.stored is None or (asked.stored.master_epoch <= 0 and not asked.stored.sync_state_set)
+        return asked.positions.max_offset == 0 and is_unled
 
     def _resting_state(self) -> RegistrationState:
         if self._identity is None:

@@ -169,6 +169,8 @@ class ReplicaRegistered(ReplicaEvent, tag="replica-registered"):
     """The end of the master's process that this one replaces, with the cause ``replaced``; None = it replaces none."""
     confirmed: tuple[ToldConfirm, ...] | UnsetType = UNSET
     """Those that replicas of ours have told in this recovery and that no other one implies; UNSET: there is none."""
+    newcomers: tuple[BrokerId, ...] | UnsetType = UNSET
+    """Ids of ``Recovery.newcomers`` before this report; UNSET: no recovery, or it began below feature level 2."""
 
 
 class SessionOpened(ReplicaEvent, tag="session-opened"):

@@ -107,12 +107,15 @@ def _changed(set_state: SetState, broker_id: BrokerId, **changes: object) -> Set
 
 
 def _id_granted(set_state: SetState, event: BrokerIdGranted) -> SetState:
-    if set_state.replica(event.broker_id) is not None:
+    before = set_state.replica(event.broker_id)
+    if before is not None and before.register_code == event.register_code:
         return set_state
     granted = ReplicaState(broker_id=event.broker_id, register_code=event.register_code, address=event.address)
+    # A newcomer yields the id to the replica that had it before the controllers lost their memory (R7).
+    others = (replica for replica in set_state.replicas if replica is not before)
     return replace(
         set_state,
-        replicas=tuple(sorted((*set_state.replicas, granted), key=lambda replica: replica.broker_id)),
+        replicas=tuple(sorted((*others, granted), key=lambda replica: replica.broker_id)),
         # After a wipe a replica brings id 3 while the next one here is 1: given again, 3 would be two replicas (C6).
         next_id=BrokerId(max(set_state.next_id, event.broker_id + 1)),
         is_tombstone=False,
@@ -168,7 +171,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         if set_state.recovery is None:
             result = replace(result, replicas=_without_sessions(result.replicas, event.broker_id))
         known = event.positions if event.are_positions_known else None
-        recovering = after_report(set_state, event.broker_id, event.stored, known)
+        recovering = after_report(set_state, event.broker_id, event.stored, known, strangers=event.newcomers)
         # An event of feature level 1 tells none, and leaves what is known.
         told = recovering.confirmed if event.confirmed is UNSET else event.confirmed
         result = replace(result, recovery=replace(recovering, confirmed=told))

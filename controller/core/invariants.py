@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
+    BrokerIdGranted,
     CommandRefused,
     ConfirmsNoted,
     ElectionFailed,
@@ -305,9 +306,13 @@ def _check_identity(old: SetState, new: SetState, records: Sequence[EventRecord]
     old_ids = {replica.broker_id for replica in old.replicas}
     cleanings = (record.event for record in records if isinstance(record.event, ReplicasCleaned))
     cleaned = {broker_id for event in cleanings for broker_id in event.broker_ids}
+    # A newcomer gives its id up to the replica that tells of the past (R7).
+    strangers = set(old.recovery.newcomers or ()) if old.recovery is not None else old_ids - set(old.sync_state_set)
+    granted = {record.event.broker_id for record in records if isinstance(record.event, BrokerIdGranted)}
+    yielded = granted & strangers
     for replica in new.replicas:
         past = old.replica(replica.broker_id)
-        if past is None or replica.broker_id in cleaned:
+        if past is None or replica.broker_id in cleaned | yielded:
             # After a wipe an id comes back with the replica that had it; everybody else gets a fresh one.
             continue
         if past.register_code != replica.register_code:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import RegisterReplica
@@ -41,6 +41,8 @@ OWN_VIEW = FleetIncarnation("")
 RECOVERED_LEVEL = 2
 """From this feature level on an outage that ends in a recovery is that of the newest view's master."""
 
+NEWCOMERS_LEVEL = 2
+"""The feature level from which an empty replica does not speak for a member whose id it was given (R7)."""
 CONFIRMED_LEVEL = 2
 """The feature level from which on logs are measured by what is confirmed also in a recovery, and by epochs (R3, R7)."""
 
@@ -80,12 +82,38 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     return stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
 
 
-def started(set_state: SetState) -> Recovery:
+def newcomers(level: int, set_state: SetState) -> tuple[BrokerId, ...] | UnsetType:
+    """Those of the set's recovery; as it begins with the next report, if there is none."""
+    if set_state.recovery is not None:
+        return set_state.recovery.newcomers
+    if level < NEWCOMERS_LEVEL:
+        return UNSET
+    return tuple(
+        replica.broker_id
+        for replica in set_state.replicas
+        if replica.kind is ReplicaKind.NATIVE
+        and replica.broker_id not in set_state.sync_state_set
+        and (replica.positions is None or replica.positions.max_offset == 0)
+    )
+
+
+def is_of_the_past(stored: StoredView | None, positions: Positions) -> bool:
+    """Whether a report tells of a reign: by a stored view, or by a record in the log."""
+    return has_content(stored) or positions.max_offset > 0
+
+
+def started(set_state: SetState, strangers: tuple[BrokerId, ...] | UnsetType) -> Recovery:
     """
-    The recovery of a set before the first report: its own members are awaited.
+    The recovery of a set before the first report: its own members are awaited, and its other replicas, but not
+    ``strangers``, its newcomers; UNSET: none of the others.
 
     What the controllers themselves know is the first view. Views are compared by epochs, so it needs no fleet.
     """
+    named = set(set_state.sync_state_set)
+    # The copy knows 1, 2 and the set {3}. 3, whose volume was put back as well, has forgotten that 2 came in and was
+    # left alone; 1 tells {1,3}, and would be elected without all that 2 acknowledged.
+    if strangers is not UNSET:
+        named |= {replica.broker_id for replica in set_state.replicas if replica.is_registered}.difference(strangers)
     own = StoredView(
         fleet_incarnation=OWN_VIEW,
         master_epoch=set_state.master_epoch,
@@ -93,23 +121,39 @@ def started(set_state: SetState) -> Recovery:
         sync_state_set=set_state.sync_state_set,
     )
     return Recovery(
-        named=set_state.sync_state_set,
+        named=tuple(sorted(named)),
         reported=(),
         newest=own if set_state.is_established else None,
         highest_epoch=set_state.master_epoch,
         highest_set_epoch=set_state.sync_state_set_epoch,
+        newcomers=strangers,
     )
 
 
 def after_report(
-    set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions | None
+    set_state: SetState,
+    broker_id: BrokerId,
+    stored: StoredView | None,
+    positions: Positions | None,
+    *,
+    strangers: tuple[BrokerId, ...] | UnsetType,
 ) -> Recovery:
-    """The set's recovery, begun if need be, after one replica has reported; without its positions it has not yet."""
-    recovery = set_state.recovery or started(set_state)
+    """
+    The set's recovery, begun if need be, after one replica has reported; without its positions it has not yet.
+
+    ``strangers``: the set's newcomers before this report.
+    """
+    recovery = set_state.recovery or started(set_state, strangers)
     # A RocketMQ broker that registered and has not sent a heartbeat: counted as a report, its log would be compared as
     # empty, and a shorter one elected.
     if positions is None:
         return recovery
+    if strangers is not UNSET and broker_id in strangers:
+        # An empty machine registered first with wiped controllers and got id 1. Taken for the report of the member 1
+        # that another's view names, its word would let a set go on without what that one alone may hold.
+        if not is_of_the_past(stored, positions):
+            return recovery
+        recovery = replace(recovery, newcomers=tuple(one for one in strangers if one != broker_id))
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
     reported = tuple(sorted({*recovery.reported, broker_id}))
     if stored is None or not has_content(stored):
@@ -278,7 +322,7 @@ def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> Fleet
 def _begun_again(set_state: SetState) -> Recovery | None:
     # One that was under way keeps what it was told: a replica that named {1,2,3} in epoch 9, and is dead by now, tells
     # nobody again. Begun from nothing, {2} of epoch 5 would be the newest view, and be elected.
-    recovery = set_state.recovery or (started(set_state) if set_state.is_established else None)
+    recovery = set_state.recovery or (started(set_state, UNSET) if set_state.is_established else None)
     if recovery is None:
         return None
     # Not the members of then alone. 3 became one after the backup; 1 and 2 died before they heard so, and 3 acked as

@@ -66,7 +66,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     knows_more = recovery.knows_more(fleet, fleet.sets.get(command.set_key), command)
     replica = set_state.replica(command.broker_id)
     events: tuple[AnyEvent, ...] = ()
-    if replica is None:
+    if replica is None or _yields(fleet.feature_level, set_state, replica, command, knows_more=knows_more):
         _validate_readmission(fleet, set_state, command, knows_more=knows_more)
         code, address = kept_code(command.register_code), command.description.address
         replica = ReplicaState(broker_id=command.broker_id, register_code=code, address=address)
@@ -85,6 +85,18 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
         ),
         events=(*events, *binding(operation, command.broker_id, replica.owner), event),
     )
+
+
+def _yields(
+    level: int, set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, knows_more: bool
+) -> bool:
+    """Whether the id belongs to ``command``'s replica: it had it before the controllers lost their memory (R7)."""
+    # An empty machine registered before it and got its id, 1. Refused, it would stay out until a person empties it,
+    # with the records that it alone may hold; the empty one loses nothing and asks for another id.
+    if is_proven(replica, command) or not (knows_more or set_state.recovery is not None):
+        return False
+    strangers = recovery.newcomers(level, set_state)
+    return strangers is not UNSET and replica.broker_id in strangers and recovery.has_content(command.stored)
 
 
 def _validate(command: RegisterReplica) -> None:
@@ -328,11 +340,13 @@ def _registration(
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
     told: tuple[ToldConfirm, ...] | UnsetType = UNSET
+    strangers: tuple[BrokerId, ...] | UnsetType = UNSET
     if is_recovering:
         # Judged, and it stays a member all the same: wiped controllers know of no earlier incarnation, so by the
         # judgement alone all would be newcomers and the set empty (rule 7). Members without proof become suspects.
         known = command.positions if command.are_positions_known else None
-        recovering = recovery.after_report(set_state, command.broker_id, command.stored, known)
+        strangers = recovery.newcomers(level, set_state)
+        recovering = recovery.after_report(set_state, command.broker_id, command.stored, known, strangers=strangers)
         awaited = recovering.awaited
         if level >= recovery.CONFIRMED_LEVEL and command.description.kind is ReplicaKind.NATIVE:
             told = recovery.confirmed_after(recovering, command.positions)
@@ -360,6 +374,7 @@ def _registration(
         awaited_reports=awaited,
         is_recovering=is_recovering,
         confirmed=told,
+        newcomers=strangers,
     )
 
 

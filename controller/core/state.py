@@ -186,6 +186,11 @@ class Recovery(Value):
     Those that replicas of ours have told since it began and that no other one implies; UNSET: none did, or the feature
     level is below 2.
     """
+    newcomers: tuple[BrokerId, ...] | UnsetType = UNSET
+    """
+    Ids that were given here to replicas without a record, before anybody told of the past: a report of one of them
+    tells nothing, and its id may be another's. UNSET: it began with no report, or below feature level 2.
+    """
 
     @property
     def awaited(self) -> SyncStateSet:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.commands import NoteConfirms
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Elected, Registered
@@ -97,6 +99,31 @@ def grant_of_a_lost_entry() -> None:
     must(fleet.set.replicas[-1].broker_id == 4, "C6: the id of C is given a second time")
 
 
+def newcomer_under_a_members_id() -> None:
+    """The first machine at wiped controllers is an empty one; A, a member, comes last."""
+    fleet = Fleet()
+    fleet.grant("code-new")
+    fleet.do(fleet.registration(A, code="code-new", incarnation="new"))
+    fleet.do(fleet.registration(B, holds=positions(500, epoch=4), view=stored(4, 7, A, B)))
+    fleet.do(fleet.registration(A, code="code-new", incarnation="new"))
+    must(not isinstance(fleet.elect(), Elected), "R7: the newcomer's word stands for A, which holds more than B")
+    member = fleet.registration(A, holds=positions(900, epoch=4), view=stored(4, 7, A, B), lives=())
+    reply = fleet.do(replace(member, replaces=None))
+    must(isinstance(reply, Registered), "R7: A is kept out of its set by a newcomer that was given its id")
+    elected = fleet.elect()
+    must(isinstance(elected, Elected) and elected.verdict.winner == A, "R7: the longest member is not elected")
+
+
+def member_since_the_copy() -> None:
+    """A and B are members by the copy of the controllers; C, known to it, may have been left alone since."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.registration(C, incarnation="C.2", holds=positions(400, epoch=1), boot="boot-2"))
+    for member in (A, B):
+        holds = positions(500, epoch=4)
+        fleet.do(fleet.registration(member, incarnation=f"{member}.2", holds=holds, view=stored(4, 20, A, B)))
+    must(not isinstance(fleet.elect(), Elected), "R7: elected without C, which alone may know the newest set")
+
+
 RECOVERY_CASES: dict[str, Callable[[], None]] = {
     "volume-behind-a-report": volume_behind_a_report,
     "volume-behind-a-report-of-a-lost-reign": volume_behind_a_report_of_a_lost_reign,
@@ -104,5 +131,7 @@ RECOVERY_CASES: dict[str, Callable[[], None]] = {
     "volume-before-its-report": volume_before_its_report,
     "volume-with-a-tail": volume_with_a_tail,
     "grant-of-a-lost-entry": grant_of_a_lost_entry,
+    "newcomer-under-a-members-id": newcomer_under_a_members_id,
+    "member-since-the-copy": member_since_the_copy,
 }
 """By name, as ``directed.CASES``."""

@@ -146,7 +146,11 @@ def _keeps_its_incarnation(original: Function) -> Function:
 
 
 def _members_only(_original: Any) -> Any:
-    return lambda set_state: started(set_state) if set_state.is_established else None
+    return lambda set_state: started(set_state, UNSET) if set_state.is_established else None
+
+
+def _awaits_its_members(original: Function) -> Function:
+    return lambda set_state, _strangers: original(set_state, UNSET)
 
 
 def _first_come_first_master(original: Function) -> Function:
@@ -449,6 +453,36 @@ SETS: tuple[Mutation, ...] = (
         tests=(
             "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_with_the_controllers_entries_waited_for_a_person",
             "tests/unit/test_core_safety_recovery.py::test_r7_an_id_whose_grant_was_lost_is_no_second_one_of_the_same_directory",
+        ),
+    ),
+    Mutation(
+        name="R7-newcomers-word",
+        what="the report of an empty machine counts for the member whose id wiped controllers gave it",
+        target="rollcall_ha.controller.core.recovery:is_of_the_past",
+        mutate=constant(value=True),
+        case="newcomer-under-a-members-id",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_an_empty_machine_that_was_first_after_a_wipe_spoke_for_the_member_whose_id_it_got",
+        ),
+    ),
+    Mutation(
+        name="R7-newcomer-keeps-the-id",
+        what="a member is refused as another register code because wiped controllers gave its id to an empty machine",
+        target="rollcall_ha.controller.core.registration:_yields",
+        mutate=constant(value=False),
+        case="newcomer-under-a-members-id",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_an_empty_machine_that_was_first_after_a_wipe_spoke_for_the_member_whose_id_it_got",
+        ),
+    ),
+    Mutation(
+        name="R7-put-back-awaits-members-only",
+        what="controllers that were put back await the members of their copy, and not its other replicas",
+        target="rollcall_ha.controller.core.recovery:started",
+        mutate=_awaits_its_members,
+        case="member-since-the-copy",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_a_replica_that_the_copy_of_put_back_controllers_knew_was_not_awaited",
         ),
     ),
     Mutation(

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.broker.core.durable import STARTS_KEPT, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.core.registration import (
@@ -24,8 +25,8 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal
 from rollcall_ha.controller.contract.replies import Refused, Registered
-from rollcall_ha.controller.contract.values import RegisteredAs
-from tests.support.core_builders import NOTHING, THREE, Fleet
+from rollcall_ha.controller.contract.values import Positions, RegisteredAs, StoredView
+from tests.support.core_builders import NOTHING, THREE, Fleet, positions, stored
 
 FLEET = Fleet().serving()
 IDENTITY = Identity(
@@ -219,3 +220,30 @@ def test_s62_a_crash_at_any_step_leaks_no_id_and_shares_none(dies_at: int) -> No
     assert {other, again} == {1, 2}
     assert first.live(fleet) == again
     assert fleet.set.next_id == 3
+
+
+@pytest.mark.parametrize("code", [RefusalCode.BROKER_ID_INVALID, RefusalCode.NEED_TO_BE_REGISTERED])
+def test_r7_an_empty_replica_whose_id_is_anothers_waited_for_a_person_to_empty_it(code: RefusalCode) -> None:
+    machine = registration("a")
+    asked(machine.connected(NOTHING, None))
+
+    (dropped,) = machine.answered(Refused(code=code, reason="", hint=""))
+
+    assert dropped == PersistIdentity(identity=replace(IDENTITY, broker_id=None))
+    (question,) = machine.persisted(dropped.identity, NOTHING, None)
+    assert isinstance(question, ApplyBrokerId)
+    assert question.register_code == IDENTITY.register_code
+
+
+@pytest.mark.parametrize(
+    ("holds", "view"), [(positions(1, epoch=1), None), (NOTHING, stored(3, 1, 1, 2)), (NOTHING, stored(0, 0, 1, 2))]
+)
+def test_r7_a_replica_that_has_a_record_or_knew_a_set_keeps_its_id_until_a_person_has_looked(
+    holds: Positions, view: StoredView | None
+) -> None:
+    machine = registration("a")
+    asked(machine.connected(holds, view))
+
+    (answer,) = machine.answered(Refused(code=RefusalCode.BROKER_ID_INVALID, reason="", hint=""))
+
+    assert isinstance(answer, Blocked)

@@ -418,3 +418,61 @@ def test_r7_a_replica_that_is_awaited_was_refused_as_cleaned_because_another_one
     late = fleet.do(fleet.registration(3, holds=positions(40, epoch=9), view=stored(9, 4, 1, 2, 3)))
 
     assert fleet.want(late, Registered).broker_id == 3
+
+
+def with_a_newcomer(level: int | None = None) -> Fleet:
+    """Wiped controllers gave id 1 to an empty machine; then 2 tells that it was in {1,2} until then."""
+    fleet = Fleet()
+    if level is not None:
+        fleet.state = replace(fleet.state, feature_level=level)
+    assert fleet.grant("code-new") == IdGranted(broker_id=BrokerId(1))
+    fleet.want(fleet.do(fleet.registration(1, code="code-new", incarnation="new")), Registered)
+    fleet.do(fleet.registration(2, holds=positions(100, epoch=9), view=stored(9, 4, 1, 2)))
+    # A recovery has begun: whoever registered before it registers again.
+    fleet.do(fleet.registration(1, code="code-new", incarnation="new"))
+    return fleet
+
+
+def test_r7_an_empty_machine_that_was_first_after_a_wipe_spoke_for_the_member_whose_id_it_got() -> None:
+    """The member was "another register code" until a person emptied it, with all that it alone held."""
+    fleet = with_a_newcomer()
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(1)
+    assert refusal_of(fleet.elect()) is RefusalCode.WAITING_FOR_REPORTS
+
+    member = fleet.registration(1, holds=positions(300, epoch=9), view=stored(9, 4, 1, 2), lives=())
+    assert fleet.want(fleet.do(replace(member, replaces=None)), Registered).broker_id == 1
+
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 1
+    late = fleet.do(fleet.registration(1, code="code-new", incarnation="newer"))
+    assert refusal_of(late) is RefusalCode.BROKER_ID_INVALID
+    assert fleet.grant("code-new") == IdGranted(broker_id=BrokerId(3))
+
+
+def test_r7_a_newcomer_yields_its_id_to_nobody_who_tells_no_past() -> None:
+    fleet = with_a_newcomer()
+
+    late = fleet.do(fleet.registration(1, code="code-other", incarnation="other"))
+
+    assert refusal_of(late) is RefusalCode.BROKER_ID_INVALID
+
+
+def test_r7_at_feature_level_1_a_newcomer_reports_as_the_older_program_has_it() -> None:
+    fleet = with_a_newcomer(1)
+
+    assert fleet.set.recovery is not None
+    assert (fleet.set.recovery.awaited, fleet.set.recovery.newcomers) == ((), UNSET)
+
+
+def test_r7_a_replica_that_the_copy_of_put_back_controllers_knew_was_not_awaited() -> None:
+    """1 and 2 tell {1,2}; 3 may have come in after they died, and been left alone: nobody else would know."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.registration(3, incarnation="i3.2", holds=positions(80, epoch=1), boot="boot-2"))
+    assert fleet.set.sync_state_set == ids(1, 2)
+    for broker_id in (1, 2):
+        incarnation = f"i{broker_id}.2"
+        holds, view = positions(100, epoch=9), stored(9, 20, 1, 2)
+        fleet.do(fleet.registration(broker_id, incarnation=incarnation, holds=holds, view=view))
+
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(3)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
@@ -93,7 +94,7 @@ WORDS = st.builds(
 def test_r7_what_is_kept_of_many_words_rules_out_the_logs_that_one_of_them_rules_out(words: list[Positions]) -> None:
     """In whatever order they come."""
     fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
-    begun = started(fleet.set)
+    begun = started(fleet.set, UNSET)
 
     def ruled_out(told: list[Positions]) -> set[tuple[int, int]]:
         recovery = begun
@@ -109,7 +110,7 @@ def test_r7_what_is_kept_of_many_words_rules_out_the_logs_that_one_of_them_rules
 
 def test_r7_of_more_words_than_are_kept_the_last_stays_as_strict_as_it_can_be() -> None:
     fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
-    recovery = started(fleet.set)
+    recovery = started(fleet.set, UNSET)
     for number in range(CONFIRMS_MAX + 1):
         # Each later log confirms bytes of an earlier epoch: none of them implies another.
         word = positions(900, epoch=1_000 + number, confirm=500, confirm_epochs=(500 - number,))
