@@ -72,7 +72,7 @@ _LONG_FACTS = frozenset(
 
 BROKER_FACTS = frozenset(
     ("brokerId", "brokerIds", "remaining", "master", "target", "winner", "syncStateSet", "previousSet", "importedSet")
-) | {"awaitedReports", "keptOut"}
+) | {"awaitedReports", "keptOut", "newcomers"}
 """Facts of events that are ids of brokers."""
 
 
