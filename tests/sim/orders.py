@@ -140,12 +140,14 @@ class Operator:
         world = self._world
         for key, broker_id in world.gone if world.leader() is not None else ():
             state = world.set_state(key)
-            awaited = state.recovery.awaited if state is not None and state.recovery is not None else ()
+            recovering = state.recovery if state is not None else None
+            awaited = recovering.awaited if recovering is not None else ()
             if state is None or (state.replica(broker_id) is None and broker_id not in awaited):
                 continue
-            # While a set waits for the reports of all whom its replicas name, only the unclean word says that one of
-            # them will never come (R7).
-            world.order(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=bool(awaited), reason="gone"))
+            # While a set recovers its past, only the unclean word says that one whom its replicas name will never come
+            # (R7), nor one that has told of a longer log than theirs and is gone since.
+            is_unclean = recovering is not None
+            world.order(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=is_unclean, reason="gone"))
 
     def _elect_uncleanly(self, key: SetKey) -> None:
         """Where no member is left whose disk kept everything: a second after everybody is back and heard."""

@@ -272,6 +272,28 @@ def test_a_learner_whose_term_was_raised_gets_entries_again(monkeypatch: pytest.
     assert changed.group.ours("c4").ids[-1] == "after"
 
 
+def test_a_candidate_stayed_behind_the_terms_of_a_removed_member_that_its_only_voter_had_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """c1 was removed, and stands; c6 has not heard so, and refused each request of c5, which never heard why."""
+    changed = Changed(monkeypatch)
+    changed.group.start("c4")
+    leader = changed.leader
+    assert changed.ask(partial(with_learner, seat=seat("c4"))) == ""
+    changed.group.run_for(2_000)
+    removed, candidate = (name for name in FOUNDERS if name != leader.name)
+    for name in (leader.name, removed):
+        changed.group.crash(name)
+    changed.group.run_for(TIMING.raft_election_timeout_ms_min)
+    raft, term = changed.group.ours("c4").member.raft, leader.term
+    for name, told in ((removed, term + 50), (candidate, term + 1)):
+        request = RequestVote(term=told, last_index=1, last_term=0)
+        raft.node.transport.deliver(raft.member_named(ControllerName(name)), request)
+    changed.group.run_for(100)
+
+    assert changed.group.ours(candidate).term >= term + 50
+
+
 def test_a_stranger_is_heard_only_as_far_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = Changed(monkeypatch)
     leader = changed.leader

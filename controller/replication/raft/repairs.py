@@ -433,16 +433,20 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _on_request_vote(self, peer: Member, message: RequestVote) -> None:
         # Rule 7: before its disk was lost it may have voted in this very term; a second vote makes a second leader.
-        if self._attached().catch_up is None and not self._is_bound():
-            self._hand_over(
-                peer,
-                {
-                    "type": "request_vote",
-                    "term": message.term,
-                    "last_log_index": message.last_index,
-                    "last_log_term": message.last_term,
-                },
-            )
+        if self._attached().catch_up is not None or self._is_bound():
+            return
+        if message.term < self._attached().internals.term:
+            self._tell_term(peer)
+            return
+        self._hand_over(
+            peer,
+            {
+                "type": "request_vote",
+                "term": message.term,
+                "last_log_index": message.last_index,
+                "last_log_term": message.last_term,
+            },
+        )
 
     def _is_bound(self) -> bool:
         """Whether a leader that this member has answered may count on it (rule 9)."""
@@ -511,11 +515,12 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             node.caught_up()
 
     def _tell_term(self, peer: Member) -> None:
-        """To a leader of an older term, that will not hear of this one's term by a request for a vote."""
+        """To one that leads or stands in an older term, and will not hear of this one's by a request for a vote."""
         # By {c1,c2,c3}, which are gone, c3 has stood in 14 and asked nobody else; the leader of {c3,c5,c6} in 11 would
         # never hear of 14, and c3 never follow it. And c6, which does not stand because it has no vote yet, was raised
-        # to 17 by c1, of whose removal it has not got the entry: it would refuse its leader of 16 for ever. A request
-        # that counts for nothing raises its term.
+        # to 17 by c1, of whose removal it has not got the entry: it would refuse its leader of 16 for ever. And c5,
+        # which may lead by c6's vote alone, would stand in 15 while c1 stands in 17, in 16 while c1 stands in 18, for
+        # ever. A request that counts for nothing raises their term.
         node = self._attached()
         if peer not in self.peers or not node.is_electable:
             node.journal.sync()
