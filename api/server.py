@@ -73,11 +73,12 @@ from rollcall_ha.node.files import (
     DirectoryError,
     fsync_directory,
 )
+from rollcall_ha.node.log_options import add_log_options
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.remoting.secured import Door
-from rollcall_ha.node.standard_error import leave, say
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+from rollcall_ha.node.standard_error import leave
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
 from rollcall_ha.node.tls import Credentials
 
 BACKFILL_INTERVAL_MS = 5_000
@@ -95,19 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rollcall controller", description="Run one controller.")
     parser.add_argument("--config", type=Path, default=Path(FLEET_FILE_NAME), help="the fleet file")
     parser.add_argument("--name", required=True, help="which controller of the fleet file this is")
+    add_log_options(parser)
     options = parser.parse_args(arguments)
-    configure_logs(process=options.name)
+    configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
     try:
         document = load_fleet_file(options.config)
         settings = settings_from(document, options.name)
     except ConfigError as error:
-        return _fail(ExitCode.CONFIG, str(error))
+        return refuse_start(ExitCode.CONFIG, str(error))
     return run(lambda stop: _serve(document, settings, stop))
-
-
-def _fail(code: ExitCode, reason: str) -> int:
-    say(f"rollcall: {reason}")
-    return int(code)
 
 
 def _exit_storage(reason: str) -> NoReturn:
@@ -124,26 +121,26 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
         accounts = accounts_of(document)
         rules = rules_of(document, accounts)
     except ConfigError as error:
-        return _fail(ExitCode.CONFIG, str(error))
+        return refuse_start(ExitCode.CONFIG, str(error))
     try:
         refuse_other_owner(path, owner)
         _accept_founded(path, settings.fleet_incarnation)
         directory = DataDirectory.claim(path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except DirectoryError as error:
-        return _fail(ExitCode.DIRECTORY, str(error))
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     except OSError as error:
         # Not "the directory": after that no supervisor starts it again, also when the disk is back.
-        return _fail(ExitCode.STORAGE, str(error))
+        return refuse_start(ExitCode.STORAGE, str(error))
     try:
         node = _Node(document, settings, owner, credentials=credentials, accounts=accounts, rules=rules)
     except JournalDamaged as error:
-        return _fail(ExitCode.DIRECTORY, str(error))
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     try:
         return await node.run(stop)
     except (AddressInUse, RaftAddressInUse) as error:
-        return _fail(ExitCode.ADDRESS_IN_USE, str(error))
+        return refuse_start(ExitCode.ADDRESS_IN_USE, str(error))
     except RaftStartError as error:
-        return _fail(ExitCode.DIRECTORY, str(error))
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     finally:
         directory.release()
 

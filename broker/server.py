@@ -47,10 +47,11 @@ from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports, watch_files
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
+from rollcall_ha.node.log_options import add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.standard_error import leave
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
 
 DIRECTORY_KIND = "broker"
 DIRECTORY_VERSION = 1
@@ -76,8 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="broker", description="One replica of a broker set.")
     parser.add_argument("--config", type=Path, required=True, help="the fleet file, rollcall.toml")
     parser.add_argument("--name", required=True, help="which broker of the fleet file this is")
+    add_log_options(parser)
     options = parser.parse_args(arguments)
-    configure_logs(process=options.name)
+    configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
     try:
         document = load_fleet_file(options.config)
         config = broker_config(document, options.name)
@@ -85,11 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         credentials = of_ports(document, credentials_of(document, own_name))
         directory = DataDirectory.claim(config.directory, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except ConfigError as error:
-        return _complain(ExitCode.CONFIG, error)
+        return refuse_start(ExitCode.CONFIG, str(error))
     except DirectoryError as error:
-        return _complain(ExitCode.DIRECTORY, error)
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     except OSError as error:
-        return _complain(ExitCode.STORAGE, error)
+        return refuse_start(ExitCode.STORAGE, str(error))
     try:
         return run(lambda stop: serve(config, directory, stop, Parts(credentials=credentials, measures_disk=True)))
     finally:
@@ -108,11 +110,6 @@ def refuse_part_of_a_log(config: BrokerConfig, log: CommitLog) -> None:
         )
 
 
-def _complain(code: ExitCode, error: BaseException) -> int:
-    _log.error("cannot_start", code=code.name, error=str(error))
-    return int(code)
-
-
 async def serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Event, parts: Parts | None = None) -> int:
     """One broker, until ``stop`` is set or it cannot go on; returns the exit code."""
     try:
@@ -122,16 +119,16 @@ async def serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Ev
             if code is not None:
                 return code
     except ConfigError as error:
-        return _complain(ExitCode.CONFIG, error)
+        return refuse_start(ExitCode.CONFIG, str(error))
     except RecordError as error:
         remedy = f"wipe {config.directory} and start again: everything is copied from the master"
         lost = DirectoryError(f"{error}; it had been synced, so the disk has lost or changed it; {remedy}")
-        return _complain(ExitCode.DIRECTORY, lost)
+        return refuse_start(ExitCode.DIRECTORY, str(lost))
     except (DirectoryError, SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError) as error:
-        return _complain(ExitCode.DIRECTORY, error)
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     except OSError as error:
         is_taken = error.errno == errno.EADDRINUSE
-        return _complain(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, error)
+        return refuse_start(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, str(error))
 
 
 async def release(disk: Executor, *, exit_now: Callable[[int], object] = leave) -> None:

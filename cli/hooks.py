@@ -12,7 +12,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from rollcall_ha.cli import run
-from rollcall_ha.cli.options import PlainOption, PlainOutput
+from rollcall_ha.cli.options import LogFormatOption, LogLevelOption, PlainOption, PlainOutput
+from rollcall_ha.node.log_options import log_arguments
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 FileOption = Annotated[Path, typer.Option("--file", help="The settings.")]
@@ -32,9 +33,12 @@ def hooks_run(
         str,
         typer.Option(metavar="INCARNATION", help="Read the record of this fleet from its end on, in place of ours."),
     ] = "",
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Follow the record of a fleet, and deliver, in this process. Any number of controllers may be away."""
-    _verb("run", f"--file={file}", *([f"--accept-fleet={accept_fleet}"] if accept_fleet else []))
+    accepted = [f"--accept-fleet={accept_fleet}"] if accept_fleet else []
+    _verb("run", f"--file={file}", *accepted, *log_arguments(log_format, log_level))
 
 
 @app.command("check")

@@ -24,6 +24,8 @@ from rollcall_ha.cli.options import (
     BatchOptions,
     ConfigOption,
     Founding,
+    LogFormatOption,
+    LogLevelOption,
     OperatorOptions,
     OutputOption,
     PassphraseOption,
@@ -34,6 +36,7 @@ from rollcall_ha.cli.options import (
 )
 from rollcall_ha.cli.output import CommandExit, Format, fail
 from rollcall_ha.cli.shells import Shell
+from rollcall_ha.node.log_options import log_arguments
 from rollcall_ha.node.terminal import keep_printing
 
 app = typer.Typer(
@@ -240,18 +243,24 @@ def rebalance(*, order: OperatorOptions, options: BatchOptions) -> None:
 def run_controller(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
     config: ConfigOption = FLEET_FILE,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run a controller in this process."""
-    run.module("rollcall_ha.api.server", "--config", str(config), "--name", name)
+    told = log_arguments(log_format, log_level)
+    run.module("rollcall_ha.api.server", "--config", str(config), "--name", name, *told)
 
 
 @app.command("broker", rich_help_panel=Panel.INSTALL)
 def run_broker(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
     config: ConfigOption = FLEET_FILE,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run a broker in this process."""
-    run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
+    told = log_arguments(log_format, log_level)
+    run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name, *told)
 
 
 @app.command("health", rich_help_panel=Panel.INSTALL)

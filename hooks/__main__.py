@@ -36,9 +36,10 @@ from rollcall_ha.hooks.settings import (
 from rollcall_ha.hooks.store import DeadLetter, Store
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.files import DirectoryError
+from rollcall_ha.node.log_options import LogFormat, LogLevel, add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run
 from rollcall_ha.node.standard_error import say
-from rollcall_ha.node.telemetry import configure_logs
+from rollcall_ha.node.telemetry import choose_form, configure_logs, refuse_start
 from rollcall_ha.node.terminal import keep_printing, print_json
 
 REFUSED, WRONG_USE = 1, 2
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parsed(arguments)
     try:
         if asked.verb == "run":
-            return _run(asked.file, asked.accept_fleet)
+            choose_form("hooks", asked.log_format)
+            return _run(asked.file, asked.accept_fleet, asked.log_level, asked.log_format)
         code: int = {
             "check": _check,
             "test": _test,
@@ -85,6 +87,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         verb.add_argument("--file", type=Path, default=Path(FILE_NAME))
         if name == "run":
             verb.add_argument("--accept-fleet", default="")
+            add_log_options(verb)
         if name == "test":
             verb.add_argument("name")
         if name == "retry":
@@ -99,24 +102,24 @@ def _fail(code: int, reason: str) -> int:
     return code
 
 
-def _run(file: Path, accepts_fleet: str) -> int:
+def _run(file: Path, accepts_fleet: str, level: LogLevel = LogLevel.INFO, log_format: LogFormat | None = None) -> int:
     async def life(stop: StopAsked) -> int:
         try:
             return await serve(made, accepts_fleet=accepts_fleet, stop=stop)
         except (ConfigError, WrongFleet) as error:
-            return _fail(int(ExitCode.CONFIG), str(error))
+            return refuse_start(ExitCode.CONFIG, str(error))
 
     try:
         made = load(file)
         check_surroundings(made, os.environ)
-        configure_logs(process="hooks")
+        configure_logs(process="hooks", level=level, log_format=log_format)
         return run(life)
     except ConfigError as error:
-        return _fail(int(ExitCode.CONFIG), str(error))
+        return refuse_start(ExitCode.CONFIG, str(error))
     except DirectoryError as error:
-        return _fail(int(ExitCode.DIRECTORY), str(error))
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     except OSError as error:
-        return _fail(int(ExitCode.STORAGE), str(error))
+        return refuse_start(ExitCode.STORAGE, str(error))
 
 
 def _check(asked: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """
 Logs, metrics and the loop's lag, the same in every process.
 
-Rule 1: a log line is an event with keys; JSON unless stderr is a terminal; UTC; one line per decision, none per
-heartbeat or message.
+Rule 1: a log line is an event with keys; JSON unless stderr is a terminal (``log_options``); UTC; one line per
+decision, none per heartbeat or message. It begins with time, level, event and process: merged logs can be told apart.
 Rule 2: no line raises, for a decision stands right behind many a line: what cannot be rendered is shown as ``repr``
 does, what cannot be written is dropped and counted (``standard_error``).
 Rule 3: metric names and labels use the glossary; the registry is the process's own.
@@ -17,6 +17,8 @@ import reprlib
 import sys
 import time
 from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Any, TextIO, cast
 
 import msgspec
@@ -25,7 +27,8 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rollcall_ha import __version__
-from rollcall_ha.node.standard_error import LINES_DROPPED, open_standard_error
+from rollcall_ha.node.log_options import LogFormat, LogLevel
+from rollcall_ha.node.standard_error import LINES_DROPPED, open_standard_error, say
 
 _READABLE = reprlib.Repr()
 """Also shows values whose own words raise."""
@@ -34,16 +37,52 @@ _READABLE.maxdict, _READABLE.maxlong, _READABLE.maxstring, _READABLE.maxother = 
 Logger = structlog.stdlib.BoundLogger
 
 
-def configure_logs(*, process: str, level: int = logging.INFO, is_json: bool | None = None) -> None:
+class _Form:
+    """How this process speaks; one for the process, as structlog's: a start is refused at many depths."""
+
+    process = ""
+    log_format: LogFormat | None = None
+
+
+def format_of_logs(asked: LogFormat | None) -> LogFormat:
+    """``asked``; without a wish text on a terminal, JSON else."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return asked or (LogFormat.TEXT if is_terminal else LogFormat.JSON)
+
+
+def choose_form(process: str, log_format: LogFormat | None) -> LogFormat:
+    """For refusals of a start that come before ``configure_logs``, which calls it too; returns the form."""
+    _Form.process, _Form.log_format = process, format_of_logs(log_format)
+    return _Form.log_format
+
+
+def refuse_start(code: IntEnum, reason: str) -> int:
+    """Say in the chosen form why this process does not start: as text or as a line of the log; returns ``code``."""
+    if format_of_logs(_Form.log_format) is LogFormat.TEXT:
+        say(f"rollcall: {reason}")
+        return int(code)
+    # Not by structlog, which is not set up yet where the settings themselves are refused.
+    head = {"timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "level": "error", "event": "cannot_start"}
+    told = {"process": _Form.process, "component": "server", "code": code.name, "error": reason}
+    say(msgspec.json.encode(head | told, enc_hook=str).decode())
+    return int(code)
+
+
+def configure_logs(*, process: str, level: LogLevel = LogLevel.INFO, log_format: LogFormat | None = None) -> None:
     """Set up structlog for this process; standard logging of libraries goes the same way, from WARNING on."""
-    if is_json is None:
-        is_json = sys.stderr is not None and not sys.stderr.isatty()
+    is_json = choose_form(process, log_format) is LogFormat.JSON
+    least = logging.getLevelNamesMapping()[level.upper()]
     render: Any = (
         structlog.processors.JSONRenderer(
             serializer=lambda value, **_: msgspec.json.encode(value, enc_hook=str).decode()
         )
         if is_json
-        else structlog.dev.ConsoleRenderer()
+        else structlog.dev.ConsoleRenderer(
+            # A file of text has no colours.
+            colors=sys.stderr is not None and sys.stderr.isatty(),
+            sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
 
     def rendered(logger: Any, name: str, event: MutableMapping[str, Any]) -> str:
@@ -51,19 +90,26 @@ def configure_logs(*, process: str, level: int = logging.INFO, is_json: bool | N
             return str(render(logger, name, dict(event)))
         except Exception as error:  # noqa: BLE001 (a name that is no Unicode, a number of 70 bits: rule 2)
             shown = _READABLE.repr(event).encode("ascii", "backslashreplace").decode()
-            return str(render(logger, name, {"event": shown, "process": process, "unrendered": type(error).__name__}))
+            head = {
+                "timestamp": event.get("timestamp"),
+                "level": event.get("level"),
+                "event": shown,
+                "process": process,
+            }
+            return str(render(logger, name, {**head, "unrendered": type(error).__name__}))
 
-    def with_process(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        # Not by a context variable, which the lines of other threads do not have.
-        event.setdefault("process", process)
-        return event
+    def in_order(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        # The process not by a context variable, which the lines of other threads do not have; and no key of a line
+        # may stand in its place, or that line of merged logs would be another process's.
+        head = {key: event.get(key) for key in ("timestamp", "level", "event")}
+        return {**head, "process": process, **{key: event[key] for key in event if key not in (*head, "process")}}
 
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
-        with_process,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        in_order,
     ]
 
     def dropped(count: int, error: str) -> str:
@@ -75,13 +121,13 @@ def configure_logs(*, process: str, level: int = logging.INFO, is_json: bool | N
     lines = cast("TextIO", open_standard_error(dropped))
     structlog.configure(
         processors=[*shared, rendered],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(lines),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(lines)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=rendered, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler], force=True)
 
 
 def get_logger(component: str) -> Logger:

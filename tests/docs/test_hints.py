@@ -45,6 +45,8 @@ NO_SETTINGS = {
     "project": "a section of pyproject.toml",
     "hooks": "sections of hooks.toml, which has settings of its own (docs/hooks.md)",
     "broker_port_tls": "a section that is gone; the changelog says so",
+    "cannot_start": "an event of the log",
+    "runbook_url": "an annotation of alarms",
 }
 """Words in square brackets that are no section of the fleet file, and what they are."""
 

@@ -19,9 +19,7 @@ import pytest
 from rollcall_ha.node.standard_error import LINES_DROPPED, WAITING_BYTES_MAX, LineWriter
 from rollcall_ha.node.telemetry import Telemetry
 
-CONFIGURED = (
-    "from rollcall_ha.node.telemetry import *\nconfigure_logs(process='c1', is_json=True)\nlog = get_logger('x')\n"
-)
+CONFIGURED = "from rollcall_ha.node.telemetry import *\nconfigure_logs(process='c1', log_format=LogFormat.JSON)\nlog = get_logger('x')\n"
 
 
 @pytest.fixture
