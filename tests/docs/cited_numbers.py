@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("analytics", "api", "broker", "cli", "client", "controller", "deploy", "epoch", "ha", "hooks", "node")
+CODE = ("analytics", "api", "broker", "cli", "client", "controller", "deploy", "epoch", "ha", "hooks", "node", "probe")
 PAGES = {
     "R": "docs/safety.md",
     "C": "docs/invariants.md",

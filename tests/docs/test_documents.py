@@ -25,6 +25,7 @@ TOPS = (
     "ha",
     "hooks",
     "node",
+    "probe",
     "tests",
     "docs",
     "adr",
