@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from rollcall_ha import __version__
-from rollcall_ha.cli import context, messages, orders, reads, run, waiting
+from rollcall_ha.cli import context, messages, orders, probe, reads, run, waiting
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
@@ -112,6 +112,7 @@ def doctor(output: OutputOption = Format.TABLE) -> None:
 
 for move in (messages.produce, messages.consume):
     app.command(rich_help_panel=Panel.MESSAGES)(move)
+app.command(rich_help_panel=Panel.LOOK)(probe.probe)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ instants, for a clock that is set would make one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -66,7 +67,7 @@ class LineError(ValueError):
 
 Line = GapLine | WatchedLine
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Line).decode
+_decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 
 
 def encode_line(line: Line) -> bytes:

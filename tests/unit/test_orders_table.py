@@ -25,7 +25,20 @@ from rollcall_ha.controller.contract.replies import AnsweredBy
 from rollcall_ha.controller.contract.values import MaintenanceScope, MembershipVerb
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("analytics", "api", "broker", "cli", "client", "controller", "deploy", "epoch", "ha", "hooks", "node", "probe")
+PRODUCT = (
+    "analytics",
+    "api",
+    "broker",
+    "cli",
+    "client",
+    "controller",
+    "deploy",
+    "epoch",
+    "ha",
+    "hooks",
+    "node",
+    "probe",
+)
 NAMED_IN_MAX = 8
 MANY: dict[str, int] = {
     # The leading controller's own duties and RocketMQ's brokers give this one, too.

@@ -1,0 +1,82 @@
+"""
+Tiny messages to one set, one at a time.
+
+Here: the link to the master, what an answer is. Not here: when one is sent (``server``), what it means (``gaps``).
+
+Rule 1: a probe's message has no producer id and no sequence: it takes no place in the table of duplicates (R18).
+Rule 2: only PUT_OK is an acknowledgement, as for a producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.topics import DEFAULT_TOPIC
+from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+
+TOPIC: Final = "rollcall-probe"
+"""Of no user; a set makes it from its first message on, where ``auto_create_topics`` lets it."""
+GROUP: Final = "rollcall-probe"
+BODY: Final = b"?"
+REASON_CHARACTERS_MAX: Final = 200
+
+
+class SetSender:
+    """Follows the master of one set by ``routes``, which it starts and stops."""
+
+    def __init__(self, routes: RouteWatcher, expected: ExpectedPeer | None, *, timeout_ms: int) -> None:
+        """Nothing is dialled yet. ``timeout_ms``: a send that has no answer by then has failed."""
+        self._routes, self._expected, self._timeout_ms = routes, expected, timeout_ms
+        self._link: RemotingConnection | None = None
+        self._address = ""
+
+    async def start(self) -> None:
+        """Begin to look for the master, and give the first answer a moment: else each start would be a gap."""
+        self._routes.start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                await self._routes.moved.wait()
+
+    async def close(self) -> None:
+        await self._routes.stop()
+        self._leave("the probe ends")
+
+    async def send(self) -> str:
+        """Send one message; why it was not acknowledged in time, empty: it was."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return (await self._send())[:REASON_CHARACTERS_MAX]
+        except TimeoutError:
+            return f"{self._address or 'no master'}: no acknowledgement within {self._timeout_ms} ms"
+        except (OSError, RemotingError, ValueError) as error:
+            self._leave("it failed")
+            return f"{self._address}: {error or type(error).__name__}"[:REASON_CHARACTERS_MAX]
+
+    async def _send(self) -> str:
+        route = self._routes.route
+        address = None if route is None else route.master_address
+        if address is None:
+            return "no master is known"
+        link = self._link
+        if link is None or not link.is_open or address != self._address:
+            self._leave("the master is another one")
+            self._address = address
+            link = self._link = await dial(address, timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
+        fields = {"a": GROUP, "b": TOPIC, "c": DEFAULT_TOPIC, "d": "1", "e": "0", "f": "0", "h": "0", "i": "", "j": "0"}
+        fields |= {"g": str(time.time_ns() // 1_000_000), "k": "false", "m": "false"}
+        answer = await link.request(
+            ClientCode.SEND_MESSAGE_V2, body=BODY, ext_fields=fields, timeout_ms=self._timeout_ms
+        )
+        return "" if answer.code == ClientResult.PUT_OK else f"{address}: {answer.remark or f'code {answer.code}'}"
+
+    def _leave(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.close(reason)
+        self._link = None
