@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ async def _serve(plan: Plan, asked: argparse.Namespace, stop: StopAsked) -> int:
 
 
 async def _once(plan: Plan, once_s: float, *, is_json: bool) -> int:
-    configure_logs(process="probe", level=sys.maxsize)
+    configure_logs(process="probe", level=logging.CRITICAL)
     probe, stop = Probe(plan, None, CollectorRegistry()), asyncio.Event()
     asyncio.get_running_loop().call_later(once_s, stop.set)
     with suppress(asyncio.CancelledError):  # Ctrl-C: what was felt until then is shown

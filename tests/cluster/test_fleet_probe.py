@@ -16,7 +16,7 @@ from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.node.credentials import client_name, credentials_of, files_of, of_ports
 from rollcall_ha.probe.journal import GLOB
 from rollcall_ha.probe.lines import GapLine, Line, WatchedLine, decode_line
-from tests.support.fleet_story import heal
+from tests.support.fleet_story import heal, only_set, rollcall
 from tests.support.fleet_trials import kill_master
 from tests.support.ha_replica import until
 
@@ -81,3 +81,14 @@ def test_a_killed_master_is_a_gap_within_what_a_producer_felt(fleet: Fleet, tmp_
     assert longest.sends_failed > 0
     # It looks each interval, and leaves a send alone when its time is over: 50 and 150 ms.
     assert abs(longest.felt_ms - felt_ms) < 250 + longest.stalled_ms, (longest, felt_ms)
+
+
+def test_once_finds_the_sets_by_the_controllers_and_prints_a_table(fleet: Fleet) -> None:
+    """It ends by itself; with a threshold of seconds, a busy machine makes no gap."""
+    heal(fleet)
+    done = rollcall(fleet, "probe", "--once=3", "--threshold-ms=20000", "--ack-timeout-ms=10000")
+    assert done.returncode == 0, done
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["SET", "SENDS", "FAILED", "GAPS", "LONGEST"]
+    assert [row.split()[0] for row in rows] == [only_set(fleet).name]
+    assert int(rows[0].split()[1]) > 0
