@@ -62,6 +62,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "controllers replace": (_asked("c1 c9 --raft 127.0.0.1:1 --broker 127.0.0.1:2 --rest 127.0.0.1:3 --dry-run"),),
     "controllers transfer": (_asked("--dry-run"), _asked("--reason walk"), _asked("--to nobody", REFUSED)),
     # Brokers are out of reach from there, and consumers wait for them.
+    "probe": (_asked("--once 1 --metrics 0.0.0.0:1", WRONG_USE),),
     "produce": (_asked("demo --property nothing", WRONG_USE),),
     "consume": (_asked("demo --group walk --from nowhen", WRONG_USE),),
     # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.
