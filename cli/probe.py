@@ -34,9 +34,9 @@ def probe(
     output: PlainOption = PlainOutput.TABLE,
 ) -> None:
     """
-    Feel what clients feel: tiny messages to each set, in this process.
+    Feel what clients feel, by tiny messages to each set.
 
-    Times in which a set took none are lines of its journal and metrics. Run it where clients are.
+    It runs in this process, where clients are. Times in which a set took none are lines of its journal, and metrics.
 
     Exit codes of --once: 0 no gap; 1 a gap; 2 wrong use; 4 no set was found.
     """

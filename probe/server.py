@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import CollectorRegistry
 
 from rollcall_ha.broker.client.routes import RouteWatcher, renewing
-from rollcall_ha.broker.client.sets import FoundSet, find_sets
+from rollcall_ha.broker.client.sets import FoundSet, find_sets, is_ours
 from rollcall_ha.broker.protocol.topics import DEFAULT_TOPIC
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError
@@ -100,8 +100,12 @@ class Probe:
                         # Ended now, it would be blind for all others because one has come.
                         _log.error("set_not_watched", set=name, watched=len(self.watches), watched_max=SETS_MAX)
                         continue
+                    routes = await routes_of(found, self._plan)
+                    if routes is None:
+                        _log.warning("set_not_watched_yet", set=name, addresses=found.addresses)
+                        continue
                     self.watches[name] = self._told[name] = Stopwatch()
-                    works.add(asyncio.create_task(self._watch(name, found, stop), name=f"probe {name}"))
+                    works.add(asyncio.create_task(self._watch(name, routes, stop), name=f"probe {name}"))
                     _log.info("set_watched", set=name)
                 await _first(works, stop, LOOK_INTERVAL_MS if self.watches else RETRY_INTERVAL_MS)
             await asyncio.gather(*works)
@@ -125,15 +129,9 @@ class Probe:
             return tuple(max(each, key=lambda one: one.is_master).address for each in living if each)
         return ()
 
-    async def _watch(self, name: str, found: FoundSet, stop: asyncio.Event) -> None:
+    async def _watch(self, name: str, routes: RouteWatcher, stop: asyncio.Event) -> None:
         plan, limits = self._plan, self._plan.limits
-        asked = TOPIC if TOPIC in found.queue_counts else DEFAULT_TOPIC
-        seeds = tuple(dict.fromkeys((*found.addresses, *plan.brokers)))
-        sender = SetSender(
-            RouteWatcher(seeds, plan.expected, topic=asked, set_name=name),
-            plan.expected,
-            timeout_ms=plan.ack_timeout_ms,
-        )
+        sender = SetSender(routes, plan.expected, timeout_ms=plan.ack_timeout_ms)
         await sender.start()
         try:
             due_ns = time.monotonic_ns()
@@ -198,6 +196,19 @@ class Probe:
                 await asyncio.to_thread(self._journal.append, line, now_ms=time.time_ns() // NS_PER_MS)
         elif isinstance(line, GapLine):
             self.gaps.append(line)
+
+
+async def routes_of(found: FoundSet, plan: Plan) -> RouteWatcher | None:
+    """What follows the master of the set; None: none of its brokers answers now."""
+    is_its_own = await is_ours(found, plan.expected)
+    if is_its_own is None:
+        return None
+    if is_its_own:
+        # Its own brokers alone: each tells the route of its set, and one of another set, named by ``--brokers`` too,
+        # would lead this stopwatch to its master.
+        return RouteWatcher(found.addresses, plan.expected)
+    asked = TOPIC if TOPIC in found.queue_counts else DEFAULT_TOPIC
+    return RouteWatcher(plan.brokers, plan.expected, topic=asked, set_name=found.name)
 
 
 def _since(name: str, before: Stopwatch, now: Stopwatch) -> WatchedSet:
