@@ -41,19 +41,15 @@ def probe(
     Exit codes of --once: 0 no gap; 1 a gap; 2 wrong use; 4 no set was found.
     """
     identity = context.identity()
-    options = {
+    asked = "" if where.brokers or where.name_servers else ",".join(context.controller_addresses())
+    options: dict[str, object] = {
         "once-s": once,
         "directory": directory,
         "metrics": metrics,
         "interval-ms": interval_ms,
-        "ack-timeout-ms": ack_timeout_ms,
-        "threshold-ms": threshold_ms,
-        "brokers": where.brokers,
-        "name-servers": where.name_servers,
-        "controllers": "" if where.brokers or where.name_servers else ",".join(context.controller_addresses()),
-        "authority": identity.authority,
-        "identity": identity.certificate,
-        "token-file": identity.token_file,
     }
+    options |= {"ack-timeout-ms": ack_timeout_ms, "threshold-ms": threshold_ms, "controllers": asked}
+    options |= {"brokers": where.brokers, "name-servers": where.name_servers, "authority": identity.authority}
+    options |= {"identity": identity.certificate, "token-file": identity.token_file}
     told = [f"--{name}={value}" for name, value in options.items() if value not in (None, "")]
     run.module("rollcall_ha.probe", *told, *(["--json"] if output is PlainOutput.JSON else []))

@@ -97,15 +97,14 @@ def _plan(asked: argparse.Namespace) -> Plan:
         files = TlsFiles(authority=identity.authority, certificate=identity.certificate, key=identity.key)
         kinds = frozenset({PeerKind.BROKER})
         expected = ExpectedPeer(credentials=Credentials(files, fleet="", name=None), kinds=kinds)
-    interval_ms, known = asked.interval_ms, {}
+    interval_ms, known = asked.interval_ms, {"interval_ms": asked.interval_ms}
     for name in ("ack_timeout_ms", "threshold_ms"):
         known[name] = INTERVALS * interval_ms if getattr(asked, name) is None else getattr(asked, name)
-    for name, value, least in (("interval", interval_ms, 10), *((name, value, 1) for name, value in known.items())):
-        if not least <= value <= 60_000:
+    for name, value in known.items():
+        if not (least := 10 if name == "interval_ms" else 1) <= value <= 60_000:
             raise ConfigError(f"{name} is {value} ms; {least} to 60000 are possible")
-    limits = Limits(interval_ms=interval_ms, threshold_ms=known["threshold_ms"])
     return Plan(
-        limits=limits,
+        limits=Limits(interval_ms=interval_ms, threshold_ms=known["threshold_ms"]),
         ack_timeout_ms=known["ack_timeout_ms"],
         controllers=controllers,
         brokers=brokers,

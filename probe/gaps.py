@@ -41,9 +41,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     from_ns: int
     to_ns: int
     last_ack_ns: int | None
-    sends_failed: int
-    stalled_ns: int
     reason: str
+    sends_failed: int = 1
+    stalled_ns: int = 0
     is_over: bool = True
 
     @property
@@ -83,14 +83,7 @@ def take(watch: Stopwatch, send: Send, limits: Limits) -> tuple[Stopwatch, Gap |
         # Its answer may have lain in the socket while the process stood: taken for a gap, each pause of this machine
         # would be a fault of every set at once.
         return found, None
-    gap = Gap(
-        from_ns=send.begun_ns,
-        to_ns=send.ended_ns,
-        last_ack_ns=watch.last_ack_ns,
-        sends_failed=1,
-        stalled_ns=0,
-        reason=send.failure,
-    )
+    gap = Gap(from_ns=send.begun_ns, to_ns=send.ended_ns, last_ack_ns=watch.last_ack_ns, reason=send.failure)
     return msgspec.structs.replace(found, open_gap=gap), None
 
 

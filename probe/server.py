@@ -212,14 +212,8 @@ async def routes_of(found: FoundSet, plan: Plan) -> RouteWatcher | None:
 
 
 def _since(name: str, before: Stopwatch, now: Stopwatch) -> WatchedSet:
-    return WatchedSet(
-        set_name=name,
-        sends=now.sends - before.sends,
-        acks=now.acks - before.acks,
-        failures=now.failures - before.failures,
-        gaps=now.gaps - before.gaps,
-        stalls=now.stalls - before.stalls,
-    )
+    fields = ("sends", "acks", "failures", "gaps", "stalls")
+    return WatchedSet(set_name=name, **{field: getattr(now, field) - getattr(before, field) for field in fields})
 
 
 async def _first(works: set[asyncio.Task[None]], stop: asyncio.Event, pause_ms: int) -> None:
