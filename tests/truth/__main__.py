@@ -1,11 +1,11 @@
 """
 `make prove PARTS=record-truth`: is the record of outages true for somebody outside?
 
-    python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark]
+    python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark] [--probe]
 
 A fleet of real processes comes to every end that is known to us, once while a stopwatch sends messages and once while it
 only knocks. The stopwatch (``stopwatch.py``) shares no code with the product. Printed per row: felt, recorded, bounds,
-kinds, verdict. Then the same rows out of Spark. Exit code 1 if any row is not true, or if nothing was compared.
+kinds, verdict; with ``--probe`` what ``rollcall probe`` felt beside it, where messages are sent. Then the same rows out of Spark. Exit code 1 if any row is not true, or if nothing was compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
-from tests.truth import faults, spark
+from tests.truth import faults, probe, spark
 from tests.truth.faults import Fault, SkipError, Stage
 from tests.truth.recorded import Event, Felt, Recorded, felt, judge, recorded
 from tests.truth.samples import Sampled, Sampler, get
@@ -100,6 +100,8 @@ class Line:
     found: Recorded
     complaints: tuple[str, ...]
     sampled: Sampled
+    probed: str = ""
+    """What the probe felt, for people; empty: none ran."""
 
 
 class Stopwatch:
@@ -174,14 +176,16 @@ def sampler(stage: Stage) -> Sampler:
     )
 
 
-def felt_row(stage: Stage, row: Row, mode: str) -> Line:
-    """The fault while a stopwatch runs."""
+def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> Line:
+    """The fault while a stopwatch runs, and, where it sends, the probe."""
     stage.heal()
     stage.gone_ns = None
     before = history(stage)
     watch = Stopwatch(stage, mode, body_bytes=4096 if row.fault is faults.fill_disk else 16)
+    beside = probe.Beside(stage) if with_probe and mode == "send" else None
     samples = sampler(stage)
     samples.start()
+    gap = None
     try:
         watch.wait_more()
         since_ns = time.monotonic_ns()
@@ -191,6 +195,7 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     finally:
         sampled = samples.stop()
         watch.stop()
+        gap = beside.stop() if beside is not None else None
     outage = felt(watch.events(), since_ns, stage.gone_ns)
     found = recorded(*new_since(stage, before))
     with_sends = mode == "send"
@@ -198,7 +203,11 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
         # The gate stood open all the time; what a sender would have felt, no stopwatch can say. Kinds are judged.
         outage = Felt(found.lower_ms, found.lower_ms)
     verdict = judge(found, felt=outage, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
-    return Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
+    line = Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
+    if beside is not None:
+        line.probed = "-" if gap is None else f"{gap.felt_ms:,} ms"
+        line.complaints += probe.complaints(gap, outage)
+    return line
 
 
 def idle_row(stage: Stage) -> Line:
@@ -251,6 +260,7 @@ def show(line: Line) -> None:
     agree = sum(line.sampled.compared.values())
     say(
         f"{'true ' if not line.complaints else 'FALSE'}  {line.name:<28} {line.mode:<6} felt {line.felt.most_ms:>8,.0f} ms  "
+        f"{f'probe {line.probed:>9}  ' if line.probed else ''}"
         f"recorded {found.lower_ms:>8,.0f} + waited {found.waited_ms:>5,.0f} ms  {bounds:<18} "
         f"{', '.join(f'{kind} x{count}' if count > 1 else kind for kind, count in Counter(found.kinds).items()) or '-'}  "
         f"[{line.sampled.samples} samples, {agree} answers compared]"
@@ -286,7 +296,9 @@ def disks(fleet: Fleet) -> Iterator[None]:
             subprocess.run(["umount", str(path)], check=False, timeout=10)
 
 
-def run_rows(stage: Stage, only: Sequence[str], *, of_past: bool) -> tuple[list[Line], list[str]]:
+def run_rows(
+    stage: Stage, only: Sequence[str], *, of_past: bool, with_probe: bool = False
+) -> tuple[list[Line], list[str]]:
     """``of_past``: those behind which the controllers have lost their record, and no others."""
     lines: list[Line] = []
     skipped: list[str] = []
@@ -299,7 +311,7 @@ def run_rows(stage: Stage, only: Sequence[str], *, of_past: bool) -> tuple[list[
             if not wanted(row.name) or (row.needs_sends and mode != "send") or of_past is row.is_bounded:
                 continue
             try:
-                lines.append(felt_row(stage, row, mode))
+                lines.append(felt_row(stage, row, mode, with_probe=with_probe))
                 show(lines[-1])
             except (LauncherError, RuntimeError) as error:
                 lines.append(broken(row.name, mode, error))
@@ -314,7 +326,7 @@ def run_rows(stage: Stage, only: Sequence[str], *, of_past: bool) -> tuple[list[
     return lines, skipped
 
 
-def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
+def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: bool) -> int:
     """Exit code 0 if every row is true and, with Spark, equal."""
     shutil.rmtree(directory, ignore_errors=True)
     fleet = Fleet.create(directory, Layout(name="truth", segment_bytes=SEGMENT_BYTES, min_in_sync=2))
@@ -324,9 +336,9 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
                 fleet.start(name)
         fleet.up(deadline_s=UP_DEADLINE_S)
         stage = Stage(fleet=fleet, key=fleet.set_keys()[0])
-        lines, skipped = run_rows(stage, only, of_past=False)
+        lines, skipped = run_rows(stage, only, of_past=False, with_probe=with_probe)
         compared, differences = spark.differences(stage, history) if with_spark else (0, [])
-        lost = run_rows(stage, only, of_past=True)
+        lost = run_rows(stage, only, of_past=True, with_probe=with_probe)
         lines, skipped = lines + lost[0], skipped + lost[1]
     for text in differences:
         say(f"SPARK  {text}")
@@ -349,6 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only rows whose name holds this")
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--probe", action="store_true", help="rollcall probe beside the stopwatch that sends")
     options = parser.parse_args(arguments)
     if os.geteuid() == 0 and shutil.which("unshare") and "TRUTH_NAMESPACE" not in os.environ:
         # Network and mounts of its own: a packet filter or a full disk of a test must reach nothing else.
@@ -356,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if arguments is None else list(arguments)
         command = ["unshare", "--net", "--mount", "sh", "-c", inner, "sh", sys.executable, "-m", "tests.truth", *given]
         os.execvpe(command[0], command, os.environ | {"TRUTH_NAMESPACE": "1"})
-    return run(options.directory, options.only, with_spark=not options.no_spark)
+    return run(options.directory, options.only, with_spark=not options.no_spark, with_probe=options.probe)
 
 
 if __name__ == "__main__":

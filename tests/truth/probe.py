@@ -1,0 +1,72 @@
+"""
+``rollcall probe`` beside the stopwatch of a row: what it felt of the same outage.
+
+Here: the process, its longest gap, and whether both say the same, give or take the probe's grain. Not here: the record.
+
+Rule: the probe begins a gap with a send, and a send has an interval before it and a timeout behind it. A gap that is shorter
+than its threshold and its grain together may be missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.probe.journal import GLOB
+from rollcall_ha.probe.lines import GapLine, decode_line
+from tests.truth.faults import Stage
+from tests.truth.recorded import TOLERANCE_MS, TOLERANCE_SHARE, Felt
+
+INTERVAL_MS = 20
+ACK_TIMEOUT_MS = 100
+THRESHOLD_MS = 40
+GRAIN_MS = INTERVAL_MS + ACK_TIMEOUT_MS
+UP_S = 30.0
+
+
+class Beside:
+    """One probe, for one row."""
+
+    def __init__(self, stage: Stage) -> None:
+        """Started, and it has found the set."""
+        self._folder = stage.fleet.directory / "probe"
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._log = stage.fleet.directory / "probe.log"
+        tls = stage.fleet.directory / "tls"
+        brokers = ",".join(stage.fleet.file.broker(name).listen for name in stage.fleet.brokers)
+        arguments = {
+            "brokers": brokers, "directory": self._folder, "authority": tls / "ca.pem", "identity": tls / "client.pem",
+            "interval-ms": INTERVAL_MS, "ack-timeout-ms": ACK_TIMEOUT_MS, "threshold-ms": THRESHOLD_MS,
+        }  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "rollcall_ha.probe",
+            *(f"--{name}={value}" for name, value in arguments.items()),
+        ]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stderr=log)
+        wait_until(lambda: b"set_watched" in self._log.read_bytes(), deadline_s=UP_S, what="the probe to watch")
+
+    def stop(self) -> GapLine | None:
+        """Its longest gap; None: it felt none."""
+        self._process.terminate()
+        self._process.wait(timeout=UP_S)
+        files = sorted(self._folder.glob(GLOB))
+        found = (decode_line(line) for file in files for line in file.read_bytes().splitlines())
+        gaps = (line for line in found if isinstance(line, GapLine))
+        return max(gaps, key=lambda gap: gap.felt_ms, default=None)
+
+
+def complaints(gap: GapLine | None, felt: Felt) -> tuple[str, ...]:
+    """In words; empty: the probe felt what the stopwatch felt."""
+    tolerance_ms = GRAIN_MS + max(TOLERANCE_MS, TOLERANCE_SHARE * felt.most_ms)
+    if gap is None:
+        told = f"the probe felt nothing, the stopwatch {felt.most_ms:,.0f} ms"
+        return (told,) if felt.most_ms > THRESHOLD_MS + tolerance_ms else ()
+    # A machine that made the probe late made its gap longer.
+    if felt.least_ms - tolerance_ms <= gap.felt_ms <= felt.most_ms + tolerance_ms + gap.stalled_ms:
+        return ()
+    return (f"the probe felt {gap.felt_ms:,} ms, the stopwatch {felt.most_ms:,.0f} ms",)
