@@ -35,6 +35,7 @@ class SetSender:
         """Nothing is dialled yet. ``timeout_ms``: a send that has no answer by then has failed."""
         self._routes, self._expected, self._timeout_ms = routes, expected, timeout_ms
         self._link: RemotingConnection | None = None
+        self._dialling: asyncio.Task[RemotingConnection] | None = None
         self._address = ""
 
     async def start(self) -> None:
@@ -64,11 +65,10 @@ class SetSender:
         address = None if route is None else route.master_address
         if address is None:
             return "no master is known"
+        if self._link is None or not self._link.is_open or address != self._address:
+            await self._connect(address)
         link = self._link
-        if link is None or not link.is_open or address != self._address:
-            self._leave("the master is another one")
-            self._address = address
-            link = self._link = await dial(address, timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
+        assert link is not None
         fields = {"a": GROUP, "b": TOPIC, "c": DEFAULT_TOPIC, "d": "1", "e": "0", "f": "0", "h": "0", "i": "", "j": "0"}
         fields |= {"g": str(time.time_ns() // 1_000_000), "k": "false", "m": "false"}
         answer = await link.request(
@@ -76,7 +76,23 @@ class SetSender:
         )
         return "" if answer.code == ClientResult.PUT_OK else f"{address}: {answer.remark or f'code {answer.code}'}"
 
+    async def _connect(self, address: str) -> None:
+        if self._dialling is None or address != self._address or _has_failed(self._dialling):
+            self._leave("the master is another one")
+            self._address = address
+            dialled = dial(address, timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
+            self._dialling = asyncio.create_task(dialled)
+        # Given up with each send and begun anew, a handshake that is slower than a send may be would never end.
+        self._link = await asyncio.shield(self._dialling)
+        self._dialling = None
+
     def _leave(self, reason: str) -> None:
         if self._link is not None:
             self._link.close(reason)
-        self._link = None
+        if self._dialling is not None and not self._dialling.cancel() and not _has_failed(self._dialling):
+            self._dialling.result().close(reason)
+        self._link = self._dialling = None
+
+
+def _has_failed(dialling: asyncio.Task[RemotingConnection]) -> bool:
+    return dialling.done() and dialling.exception() is not None

@@ -69,4 +69,4 @@ def complaints(gap: GapLine | None, felt: Felt) -> tuple[str, ...]:
     # A machine that made the probe late made its gap longer.
     if felt.least_ms - tolerance_ms <= gap.felt_ms <= felt.most_ms + tolerance_ms + gap.stalled_ms:
         return ()
-    return (f"the probe felt {gap.felt_ms:,} ms, the stopwatch {felt.most_ms:,.0f} ms",)
+    return (f"the probe felt {gap.felt_ms:,} ms ({gap.reason}), the stopwatch {felt.most_ms:,.0f} ms",)
