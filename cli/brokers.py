@@ -21,6 +21,7 @@ from rollcall_ha.cli.output import CommandExit, fail
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.labels import Names, label, labels, names_of
 from rollcall_ha.controller.contract.values import Frozen, MaintenanceScope, host_of
+from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -38,7 +39,7 @@ class Brokers(Frozen):
     def id_of(self, word: str) -> BrokerId:
         """The id that a name or an id means. Raises ``typer.Exit``: unknown, or of two ids (2)."""
         if word.isdecimal():
-            return BrokerId(int(word))
+            return _id(word)
         found = [broker_id for broker_id, name in self.names.items() if name == word]
         if len(found) == 1:
             return found[0]
@@ -58,6 +59,14 @@ class Brokers(Frozen):
         return label(broker_id, self.names)
 
 
+def _id(word: str) -> BrokerId:
+    # The length first: Python refuses to read thousands of digits, with an error of its own.
+    if len(word) <= len(str(NUMBER_MAX)) and 1 <= int(word) <= NUMBER_MAX:
+        return BrokerId(int(word))
+    told = f"broker {word[:40]} can not be: ids are 1 to {NUMBER_MAX}; rollcall status shows those that there are"
+    raise fail(f"rollcall: {told}", CommandExit.WRONG_USE)
+
+
 def brokers_of(asking: Client, name: str, *words: str | None) -> Brokers:
     """
     The set that ``name`` means, with the names of its brokers; ``words``: what ``id_of`` will be asked.
@@ -66,6 +75,10 @@ def brokers_of(asking: Client, name: str, *words: str | None) -> Brokers:
     """
     from rollcall_ha.client.errors import ClientError
 
+    # Before the first question: an id that none can have came back as "outcome unknown" when nobody answered.
+    for word in words:
+        if word is not None and word.isdecimal():
+            _id(word)
     if "/" not in name:
         return _named(context.find_set(asking.sets(consistency="local"), name))
     key = context.set_key(asking, name)

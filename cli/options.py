@@ -19,9 +19,15 @@ import msgspec
 import typer
 
 from rollcall_ha.cli.output import Format
-from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
+from rollcall_ha.controller.contract.commands import (
+    SWITCHOVER_DEADLINE_MS,
+    SWITCHOVER_DEADLINE_MS_MAX,
+    SWITCHOVER_DEADLINE_MS_MIN,
+    SWITCHOVER_LAG_BYTES,
+)
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
 from rollcall_ha.controller.contract.values import Frozen
+from rollcall_ha.epoch.codec import NUMBER_MAX
 from rollcall_ha.node.log_options import LogFormat, LogLevel
 
 FLEET_FILE = Path("rollcall.toml")
@@ -43,7 +49,16 @@ LastingOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How l
 PassphraseOption = Annotated[
     Path | None, typer.Option("--passphrase-file", metavar="FILE", help="Passphrase of the encrypted backup.")
 ]
-LagOption = Annotated[int, typer.Option("--max-lag", metavar="BYTES", help="Refuse a target that is further behind.")]
+LagOption = Annotated[
+    int,
+    typer.Option("--max-lag", min=0, max=NUMBER_MAX, metavar="BYTES", help="Refuse a target that is further behind."),
+]
+
+
+def deadline_option(words: str) -> Any:
+    """``--deadline-ms`` of a switchover, within what controllers take: another one is wrong use."""
+    least, most = SWITCHOVER_DEADLINE_MS_MIN, SWITCHOVER_DEADLINE_MS_MAX
+    return typer.Option("--deadline-ms", min=least, max=most, metavar="MS", help=words)
 
 
 def broker_option(words: str, *flags: str) -> Any:
@@ -128,9 +143,9 @@ class BatchOptions(Frozen):
         int,
         typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this."),
     ] = 1
-    deadline_ms: Annotated[
-        int, typer.Option(metavar="MS", help="For each set; not done by then: its old master serves again.")
-    ] = SWITCHOVER_DEADLINE_MS
+    deadline_ms: Annotated[int, deadline_option("For each set; not done by then: its old master serves again.")] = (
+        SWITCHOVER_DEADLINE_MS
+    )
     max_lag_bytes: LagOption = SWITCHOVER_LAG_BYTES
 
 
@@ -202,8 +217,14 @@ _EXPECT_MASTER = Parameter(
     default=None,
     annotation=Annotated[str | None, broker_option("Refuse unless this one is master", "--expect-master")],
 )
-_EXPECT_EPOCH = _option(
-    "expected_epoch", int | None, None, "--expect-epoch", help="Refuse unless this is the masterEpoch."
+_EXPECT_EPOCH = Parameter(
+    "expected_epoch",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        int | None,
+        typer.Option("--expect-epoch", min=0, max=NUMBER_MAX, help="Refuse unless this is the masterEpoch."),
+    ],
 )
 _REASON = _option("reason", str, "", help="Goes into the record.")
 _YES = _option("yes", bool, False, "--yes", help="Do not ask.")

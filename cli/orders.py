@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
-from rollcall_ha.cli.options import LagOption, LastingOption, OperatorOptions, SetArgument, broker_option, takes_order
+from rollcall_ha.cli.options import (
+    LagOption,
+    LastingOption,
+    OperatorOptions,
+    SetArgument,
+    broker_option,
+    deadline_option,
+    takes_order,
+)
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.commands import (
     SWITCHOVER_DEADLINE_MS,
@@ -35,6 +43,7 @@ from rollcall_ha.controller.contract.commands import (
     ResumeElections,
 )
 from rollcall_ha.controller.contract.values import made_from
+from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -54,7 +63,9 @@ def elect(
     order: OperatorOptions,
     to: Annotated[str | None, broker_option("This one; refused if it is not eligible.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
-    accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
+    accept_loss: Annotated[
+        int | None, typer.Option(min=0, max=NUMBER_MAX, metavar="BYTES", help="With --unclean: at most this.")
+    ] = None,
 ) -> None:
     """Elect a master now, by policy or the one you name. Clean, unless --unclean --accept-loss BYTES are given."""
     if unclean != (accept_loss is not None):
@@ -131,7 +142,7 @@ def switchover(
     order: OperatorOptions,
     to: Annotated[str | None, broker_option("This one; by policy without it.")] = None,
     deadline_ms: Annotated[
-        int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
+        int, deadline_option("Not done by then: the old master serves again.")
     ] = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:

@@ -382,7 +382,10 @@ class Client:
         Raises ``ClientError``; what would be refused raises ``RefusedError``, as the real order would.
         """
         row = order_of(asked)
-        return self._post(row.path_of(asked), row.body_of(asked) | {"dryRun": True}, row.previews, new_request_id())
+        # The call has no request id of its own: a dry run does nothing, so nothing about it can be unknown.
+        body = row.body_of(asked) | {"dryRun": True, "requestId": new_request_id()}
+        call = _Call(method="POST", path=row.path_of(asked), body=msgspec.json.encode(body))
+        return self._decode(self._ask(call), row.previews)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""

@@ -168,6 +168,18 @@ def test_outcome_is_unknown_if_no_definite_answer_ever_came() -> None:
     assert "r-1" in str(caught.value)
 
 
+def test_a_dry_run_without_an_answer_is_unreachable_and_never_unknown() -> None:
+    """It came back as "outcome unknown", with an id to repeat, although it asked for nothing to be done."""
+
+    def never(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    client, _ = client_of(FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): never}))
+
+    with pytest.raises(Unreachable):
+        client.preview(ElectMaster(set_key=KEY))
+
+
 def test_outcome_unknown_of_the_server_is_not_a_refusal() -> None:
     """A proposal whose fate the leader does not know comes out as unknown after repeating."""
     unknown = problem(503, "OUTCOME_UNKNOWN")

@@ -166,6 +166,33 @@ def test_dry_run_of_clean_asks_the_controllers(rollcall: Run) -> None:
     assert [body["dryRun"] for body in bodies] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("switchover", "broker-a", "--deadline-ms", "-5"), ("--deadline-ms", "100")),
+        (("switchover", "broker-a", "--deadline-ms", "60001"), ("--deadline-ms", "60000")),
+        (("drain", "m1", "--deadline-ms", "-5"), ("--deadline-ms", "100")),
+        (("switchover", "broker-a", "--max-lag", "-1"), ("equal to 0",)),
+        (("elect", "broker-a", "--expect-epoch", "-1"), ("equal to 0",)),
+        (("elect", "broker-a", "--unclean", "--accept-loss", "-1"), ("equal to 0",)),
+        (("switchover", "broker-a", "--to", "9" * 26), ("9" * 26, str(2**63 - 1))),
+        (("elect", "broker-a", "--to", "0"), ("broker 0", str(2**63 - 1))),
+        (("clean", "broker-a", "--broker", "9" * 5_000), ("9" * 40, str(2**63 - 1))),
+        (("bootstrap", "broker-a", "--master", "0"), ("broker 0", str(2**63 - 1))),
+        (("switchover", "broker-a", "--expect-master", "0"), ("broker 0", str(2**63 - 1))),
+    ],
+)
+def test_a_number_that_can_not_be_was_sent_and_came_back_as_outcome_unknown(
+    rollcall: Run, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    """It is wrong use, told with the limit, although no controller answers: nothing was asked of one."""
+    ran = rollcall({}, *arguments)
+
+    assert ran.code == 2
+    told = "".join(ran.err.replace("│", "").split())
+    assert all("".join(word.split()) in told for word in words), ran.err
+
+
 def test_election_passes_on_what_the_caller_expects(rollcall: Run) -> None:
     """--expect-master and --expect-epoch are checked where the decision is made."""
     bodies: list[Any] = []
