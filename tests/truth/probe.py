@@ -33,7 +33,7 @@ class Beside:
         """Started, and it has found the set."""
         self._folder = stage.fleet.directory / "probe"
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._log = stage.fleet.directory / "probe.log"
+        self._log = stage.fleet.directory / "probe-output.log"
         tls = stage.fleet.directory / "tls"
         brokers = ",".join(stage.fleet.file.broker(name).listen for name in stage.fleet.brokers)
         arguments = {
