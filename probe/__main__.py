@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from rollcall_ha.client.identity import Identity
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, is_loopback, split_address
 from rollcall_ha.node.files import DataDirectory, DirectoryError
+from rollcall_ha.node.log_options import LogLevel
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.standard_error import say
@@ -143,7 +143,7 @@ async def _serve(plan: Plan, asked: argparse.Namespace, stop: StopAsked) -> int:
 
 
 async def _once(plan: Plan, once_s: float, *, is_json: bool) -> int:
-    configure_logs(process="probe", level=logging.CRITICAL)
+    configure_logs(process="probe", level=LogLevel.ERROR)
     probe, stop = Probe(plan, None, CollectorRegistry()), asyncio.Event()
     asyncio.get_running_loop().call_later(once_s, stop.set)
     with suppress(asyncio.CancelledError):  # Ctrl-C: what was felt until then is shown
