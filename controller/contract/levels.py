@@ -46,7 +46,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     Milestone: {"uncertainty_us": 2, "outlived_from": 2, "outlived_to": 2},
     StoredView: {"master": 2, "master_incarnation": 2},
     CandidateVerdict: {"is_warm": 2},
-    ReplicaRegistered: {"confirmed": 2},
+    ReplicaRegistered: {"confirmed": 2, "newcomers": 2},
     ReplicasCleaned: {"kept_out": 2},
 }
 """Fields that were added to a type of an earlier level."""

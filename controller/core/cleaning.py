@@ -89,11 +89,9 @@ def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStat
 def _validate_clean(set_state: SetState, command: CleanReplicas, *, named: SyncStateSet, members: SyncStateSet) -> None:
     # "Clean the dead replica 2" after a wipe: its view may be the one that names the newest set (R7).
     if set_state.recovery is not None:
-        awaited = list(set_state.recovery.awaited)
-        missing = f"replicas {awaited} have yet to report" if awaited else "no master is elected yet"
         raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
-            f"{command.set_key} recovers its past; {missing}",
+            f"{command.set_key} recovers its past; replicas {list(set_state.recovery.awaited)} have yet to report",
             "wait, or force it with --unclean",
         )
     master = set_state.master

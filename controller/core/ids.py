@@ -47,8 +47,8 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
     if set_state.recovery is not None:
         raise Refusal(
             RefusalCode.WAITING_FOR_REPORTS,
-            f"no id is granted in {command.set_key} before a master is elected; to report have replicas "
-            f"{list(set_state.recovery.awaited)}",
+            f"no id is granted in {command.set_key} before replicas {list(set_state.recovery.awaited)} have reported "
+            "and a master is elected",
             "retry when the set has a master",
         )
     # An id that a caller remembers and nobody has here: it was cleaned, or belongs to another fleet (C6).

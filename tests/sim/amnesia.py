@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.backups import backed_up, restored
 from rollcall_ha.controller.core.state import FleetState
@@ -40,12 +40,15 @@ class Watch:
         has_acked: bool,
         is_of_a_copy: bool,
         kept_out: SyncStateSet = (),
+        set_epoch: SyncStateSetEpoch | None = None,
     ) -> None:
         """
         ``known``: the set by the backup; ``members``: the set that was committed when the memory went; ``suspects``:
-        those of them that were known to have lost something, which is forgotten as well; ``kept_out``: cleaned before.
+        those of them that were known to have lost something, which is forgotten as well; ``kept_out``: cleaned before;
+        ``set_epoch``: of ``members``, if they changed within the reign that the backup knows.
         """
         self.members = members
+        self._set_epoch = set_epoch
         self._epoch_max = epoch_max
         self._has_acked = has_acked
         self.is_of_a_copy = is_of_a_copy
@@ -62,6 +65,11 @@ class Watch:
         self._reported.add(event.broker_id)
         if has_lost:
             self.doubtful.add(event.broker_id)
+
+    def is_over_with(self, event: ReplicaRegistered) -> bool:
+        """Whether it decides once more, in the same words, all that was forgotten: nobody knows more than that."""
+        again = event.sync_state_set, event.sync_state_set_epoch
+        return self.is_of_a_copy and not event.is_recovering and again == (self.members, self._set_epoch)
 
     def cleaned(self, broker_ids: SyncStateSet) -> None:
         """Their machines are gone: nobody waits for them any more, and what they held is lost."""

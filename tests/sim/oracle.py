@@ -225,6 +225,7 @@ class Oracle:
                 has_acked=bool(facts.acked),
                 is_of_a_copy=is_copy,
                 kept_out=(then.kept_out or ()) if then is not None else (),
+                set_epoch=was.sync_state_set_epoch if was and then and was.master_epoch == then.master_epoch else None,
             )
 
     def leads(self, controller: str, term: int) -> None:
@@ -302,6 +303,9 @@ class Oracle:
                 self.counts.add("volumes found to be old", int(disk.has_old_births))
             if facts.watch is not None:
                 facts.watch.registered(event, has_lost=has_lost)
+                if facts.watch.is_over_with(event):
+                    self.counts.add("judgements lost with a copy and made again")
+                    facts.watch = None
             if is_of_this_disk:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
                 disk.lost_bytes, disk.was_replaced, disk.has_failed_sync = 0, False, False
