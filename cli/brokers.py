@@ -63,7 +63,7 @@ def _id(word: str) -> BrokerId:
     # The length first: Python refuses to read thousands of digits, with an error of its own.
     if len(word) <= len(str(NUMBER_MAX)) and 1 <= int(word) <= NUMBER_MAX:
         return BrokerId(int(word))
-    told = f"broker {word[:40]} can not be: ids are 1 to {NUMBER_MAX}; rollcall status shows those that there are"
+    told = f"broker {word[:40]} cannot be: ids are 1 to {NUMBER_MAX}; rollcall status shows those that there are"
     raise fail(f"rollcall: {told}", CommandExit.WRONG_USE)
 
 

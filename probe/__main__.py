@@ -79,7 +79,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _plan(asked: argparse.Namespace) -> Plan:
-    """Raises ``ConfigError``, ``TlsFilesError``."""
+    """The plan that the options ask for. Raises ``ConfigError``, ``TlsFilesError``."""
     if asked.brokers and asked.name_servers:
         raise ConfigError("--brokers and --name-servers exclude each other")
     if asked.metrics and not is_loopback(split_address(asked.metrics)[0]):

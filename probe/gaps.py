@@ -16,7 +16,7 @@ NS_PER_MS = 1_000_000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts as what."""
+    """The grain of the stopwatch, and the least gap that is told."""
 
     interval_ms: int
     """Between two sends to a set, and what a process may be late by without a stall."""
@@ -36,7 +36,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """Rule 1. ``is_over`` False: the probe ended first."""
+    """One gap of rule 1; ``is_over`` False: the probe ended before it did."""
 
     from_ns: int
     to_ns: int
@@ -52,7 +52,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopwatch(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one set. Counts are of the whole life."""
+    """The state of one set. Counts begin with the life of the probe."""
 
     last_ack_ns: int | None = None
     open_gap: Gap | None = None

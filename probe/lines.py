@@ -39,7 +39,7 @@ class GapLine(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="k
 
 
 class WatchedSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was done at one set in the time of a ``WatchedLine``."""
+    """Sends to one set, and their ends, in the time of a ``WatchedLine``."""
 
     set_name: str
     sends: int
@@ -51,11 +51,11 @@ class WatchedSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WatchedLine(msgspec.Struct, frozen=True, kw_only=True, tag="watched", tag_field="kind", rename="camel"):
-    """What was watched in the time before: each hour, and at the end."""
+    """The probe watched these sets in the ``watched_ms`` before ``to_ms``: a line each hour, and one at the end."""
 
     schema: int = SCHEMA_VERSION
     to_ms: int
-    """UTC."""
+    """UTC of the line; the time that it covers ends here."""
     watched_ms: int
     interval_ms: int
     sets: tuple[WatchedSet, ...]

@@ -22,7 +22,7 @@ from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingErr
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 TOPIC: Final = "rollcall-probe"
-"""Of no user; a set makes it from its first message on, where ``auto_create_topics`` lets it."""
+"""A topic of the probe alone; a set makes it with its first message, where ``auto_create_topics`` lets it."""
 GROUP: Final = "rollcall-probe"
 BODY: Final = b"?"
 REASON_CHARACTERS_MAX: Final = 200

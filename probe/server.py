@@ -49,7 +49,7 @@ class TooManySets(RuntimeError):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched, and how."""
+    """The sets that a probe watches, and the limits by which it does."""
 
     limits: Limits
     ack_timeout_ms: int
@@ -59,11 +59,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Brokers of ours, or name servers, in place of that."""
     identity: Identity = Identity()
     expected: ExpectedPeer | None = None
-    """None: plain links."""
+    """The certificate that brokers must show, and ours; None: links without TLS."""
 
 
 class Probe:
-    """One life. Of one event loop. ``journal`` None: nothing is written."""
+    """One life of a probe, on one event loop; ``journal`` None: gaps are kept in memory."""
 
     def __init__(self, plan: Plan, journal: Journal | None, registry: CollectorRegistry) -> None:
         """Nothing is dialled yet."""
@@ -199,7 +199,7 @@ class Probe:
 
 
 async def routes_of(found: FoundSet, plan: Plan) -> RouteWatcher | None:
-    """What follows the master of the set; None: none of its brokers answers now."""
+    """A watcher that follows the master of the set; None: none of its brokers answers now."""
     is_its_own = await is_ours(found, plan.expected)
     if is_its_own is None:
         return None
@@ -239,7 +239,7 @@ class ProbeCollector(msgspec.Struct, frozen=True):
     probe: Probe
 
     def collect(self) -> Iterator[Metric]:
-        """Each scrape."""
+        """The counts of this moment, for one scrape."""
         watches: Sequence[tuple[str, Stopwatch]] = list(self.probe.watches.items())
         for name, text, field in (
             ("rollcall_probe_sends", "Messages sent to a set.", "sends"),

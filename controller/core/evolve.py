@@ -171,7 +171,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         if set_state.recovery is None:
             result = replace(result, replicas=_without_sessions(result.replicas, event.broker_id))
         known = event.positions if event.are_positions_known else None
-        recovering = after_report(set_state, event.broker_id, event.stored, known, strangers=event.newcomers)
+        recovering = after_report(set_state, event.broker_id, event.stored, known, newcomers=event.newcomers)
         # An event of feature level 1 tells none, and leaves what is known.
         told = recovering.confirmed if event.confirmed is UNSET else event.confirmed
         result = replace(result, recovery=replace(recovering, confirmed=told))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
     BrokerIdGranted,
@@ -307,9 +309,11 @@ def _check_identity(old: SetState, new: SetState, records: Sequence[EventRecord]
     cleanings = (record.event for record in records if isinstance(record.event, ReplicasCleaned))
     cleaned = {broker_id for event in cleanings for broker_id in event.broker_ids}
     # A newcomer gives its id up to the replica that tells of the past (R7).
-    strangers = set(old.recovery.newcomers or ()) if old.recovery is not None else old_ids - set(old.sync_state_set)
+    newcomers = old_ids if old.recovery is None and not old.is_established else set[BrokerId]()
+    if old.recovery is not None and old.recovery.newcomers is not UNSET:
+        newcomers = set(old.recovery.newcomers)
     granted = {record.event.broker_id for record in records if isinstance(record.event, BrokerIdGranted)}
-    yielded = granted & strangers
+    yielded = granted & newcomers
     for replica in new.replicas:
         past = old.replica(replica.broker_id)
         if past is None or replica.broker_id in cleaned | yielded:

@@ -237,7 +237,7 @@ def _recovery_after(set_state: SetState, event: ReplicaRegistered) -> Recovery |
     if not event.is_recovering:
         return set_state.recovery
     known = event.positions if event.are_positions_known else None
-    return after_report(set_state, event.broker_id, event.stored, known, strangers=event.newcomers)
+    return after_report(set_state, event.broker_id, event.stored, known, newcomers=event.newcomers)
 
 
 def _gone_us(event: ReplicaRegistered, command: Command) -> int:

@@ -82,18 +82,20 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     return stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
 
 
-def newcomers(level: int, set_state: SetState) -> tuple[BrokerId, ...] | UnsetType:
-    """Those of the set's recovery; as it begins with the next report, if there is none."""
+def newcomers_of(level: int, set_state: SetState) -> tuple[BrokerId, ...] | UnsetType:
+    """The newcomers of the set's recovery; without one: those that it has if it begins with the next report."""
     if set_state.recovery is not None:
         return set_state.recovery.newcomers
     if level < NEWCOMERS_LEVEL:
         return UNSET
+    # A set that has had a master here remembers its ids: an empty replica of it may have become a member in an entry
+    # that was lost, and is awaited like any other.
+    if set_state.is_established:
+        return ()
     return tuple(
         replica.broker_id
         for replica in set_state.replicas
-        if replica.kind is ReplicaKind.NATIVE
-        and replica.broker_id not in set_state.sync_state_set
-        and (replica.positions is None or replica.positions.max_offset == 0)
+        if replica.kind is ReplicaKind.NATIVE and (replica.positions is None or replica.positions.max_offset == 0)
     )
 
 
@@ -102,18 +104,18 @@ def is_of_the_past(stored: StoredView | None, positions: Positions) -> bool:
     return has_content(stored) or positions.max_offset > 0
 
 
-def started(set_state: SetState, strangers: tuple[BrokerId, ...] | UnsetType) -> Recovery:
+def started(set_state: SetState, newcomers: tuple[BrokerId, ...] | UnsetType) -> Recovery:
     """
-    The recovery of a set before the first report: its own members are awaited, and its other replicas, but not
-    ``strangers``, its newcomers; UNSET: none of the others.
+    The recovery of a set before the first report: its replicas are awaited, but not its ``newcomers``; UNSET: its
+    members alone.
 
     What the controllers themselves know is the first view. Views are compared by epochs, so it needs no fleet.
     """
     named = set(set_state.sync_state_set)
     # The copy knows 1, 2 and the set {3}. 3, whose volume was put back as well, has forgotten that 2 came in and was
     # left alone; 1 tells {1,3}, and would be elected without all that 2 acknowledged.
-    if strangers is not UNSET:
-        named |= {replica.broker_id for replica in set_state.replicas if replica.is_registered}.difference(strangers)
+    if newcomers is not UNSET:
+        named |= {replica.broker_id for replica in set_state.replicas if replica.is_registered}.difference(newcomers)
     own = StoredView(
         fleet_incarnation=OWN_VIEW,
         master_epoch=set_state.master_epoch,
@@ -126,7 +128,7 @@ def started(set_state: SetState, strangers: tuple[BrokerId, ...] | UnsetType) ->
         newest=own if set_state.is_established else None,
         highest_epoch=set_state.master_epoch,
         highest_set_epoch=set_state.sync_state_set_epoch,
-        newcomers=strangers,
+        newcomers=newcomers,
     )
 
 
@@ -136,24 +138,24 @@ def after_report(
     stored: StoredView | None,
     positions: Positions | None,
     *,
-    strangers: tuple[BrokerId, ...] | UnsetType,
+    newcomers: tuple[BrokerId, ...] | UnsetType,
 ) -> Recovery:
     """
     The set's recovery, begun if need be, after one replica has reported; without its positions it has not yet.
 
-    ``strangers``: the set's newcomers before this report.
+    ``newcomers``: those of the set before this report (``newcomers_of``).
     """
-    recovery = set_state.recovery or started(set_state, strangers)
+    recovery = set_state.recovery or started(set_state, newcomers)
     # A RocketMQ broker that registered and has not sent a heartbeat: counted as a report, its log would be compared as
     # empty, and a shorter one elected.
     if positions is None:
         return recovery
-    if strangers is not UNSET and broker_id in strangers:
+    if newcomers is not UNSET and broker_id in newcomers:
         # An empty machine registered first with wiped controllers and got id 1. Taken for the report of the member 1
         # that another's view names, its word would let a set go on without what that one alone may hold.
         if not is_of_the_past(stored, positions):
             return recovery
-        recovery = replace(recovery, newcomers=tuple(one for one in strangers if one != broker_id))
+        recovery = replace(recovery, newcomers=tuple(one for one in newcomers if one != broker_id))
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
     reported = tuple(sorted({*recovery.reported, broker_id}))
     if stored is None or not has_content(stored):

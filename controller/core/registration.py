@@ -95,8 +95,8 @@ def _yields(
     # with the records that it alone may hold; the empty one loses nothing and asks for another id.
     if is_proven(replica, command) or not (knows_more or set_state.recovery is not None):
         return False
-    strangers = recovery.newcomers(level, set_state)
-    return strangers is not UNSET and replica.broker_id in strangers and recovery.has_content(command.stored)
+    newcomers = recovery.newcomers_of(level, set_state)
+    return newcomers is not UNSET and replica.broker_id in newcomers and recovery.has_content(command.stored)
 
 
 def _validate(command: RegisterReplica) -> None:
@@ -340,13 +340,13 @@ def _registration(
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
     told: tuple[ToldConfirm, ...] | UnsetType = UNSET
-    strangers: tuple[BrokerId, ...] | UnsetType = UNSET
+    newcomers: tuple[BrokerId, ...] | UnsetType = UNSET
     if is_recovering:
         # Judged, and it stays a member all the same: wiped controllers know of no earlier incarnation, so by the
         # judgement alone all would be newcomers and the set empty (rule 7). Members without proof become suspects.
         known = command.positions if command.are_positions_known else None
-        strangers = recovery.newcomers(level, set_state)
-        recovering = recovery.after_report(set_state, command.broker_id, command.stored, known, strangers=strangers)
+        newcomers = recovery.newcomers_of(level, set_state)
+        recovering = recovery.after_report(set_state, command.broker_id, command.stored, known, newcomers=newcomers)
         awaited = recovering.awaited
         if level >= recovery.CONFIRMED_LEVEL and command.description.kind is ReplicaKind.NATIVE:
             told = recovery.confirmed_after(recovering, command.positions)
@@ -374,7 +374,7 @@ def _registration(
         awaited_reports=awaited,
         is_recovering=is_recovering,
         confirmed=told,
-        newcomers=strangers,
+        newcomers=newcomers,
     )
 
 

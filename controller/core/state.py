@@ -188,8 +188,8 @@ class Recovery(Value):
     """
     newcomers: tuple[BrokerId, ...] | UnsetType = UNSET
     """
-    Ids that were given here to replicas without a record, before anybody told of the past: a report of one of them
-    tells nothing, and its id may be another's. UNSET: it began with no report, or below feature level 2.
+    Ids that wiped controllers gave to replicas without a record, before anybody told of the past: the report of such a
+    replica tells nothing, and its id may be another's. UNSET: it began with no report, or below feature level 2.
     """
 
     @property

@@ -150,7 +150,7 @@ def _members_only(_original: Any) -> Any:
 
 
 def _awaits_its_members(original: Function) -> Function:
-    return lambda set_state, _strangers: original(set_state, UNSET)
+    return lambda set_state, _newcomers: original(set_state, UNSET)
 
 
 def _first_come_first_master(original: Function) -> Function:

@@ -101,7 +101,7 @@ class Line:
     complaints: tuple[str, ...]
     sampled: Sampled
     probed: str = ""
-    """What the probe felt, for people; empty: none ran."""
+    """The gaps that the probe felt, for people; empty: none ran."""
 
 
 class Stopwatch:

@@ -222,7 +222,9 @@ def test_s62_a_crash_at_any_step_leaks_no_id_and_shares_none(dies_at: int) -> No
     assert fleet.set.next_id == 3
 
 
-@pytest.mark.parametrize("code", [RefusalCode.BROKER_ID_INVALID, RefusalCode.NEED_TO_BE_REGISTERED])
+@pytest.mark.parametrize(
+    "code", [RefusalCode.BROKER_ID_INVALID, RefusalCode.NEED_TO_BE_REGISTERED, RefusalCode.TOMBSTONED]
+)
 def test_r7_an_empty_replica_whose_id_is_anothers_waited_for_a_person_to_empty_it(code: RefusalCode) -> None:
     machine = registration("a")
     asked(machine.connected(NOTHING, None))

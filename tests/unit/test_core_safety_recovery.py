@@ -476,3 +476,15 @@ def test_r7_a_replica_that_the_copy_of_put_back_controllers_knew_was_not_awaited
 
     assert fleet.set.recovery is not None
     assert fleet.set.recovery.awaited == ids(3)
+
+
+def test_r7_an_empty_replica_that_the_copy_knew_was_taken_for_a_newcomer() -> None:
+    """3 had just come when the copy was taken; it may have become a member since, and been left alone."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    fleet.grant("code-3")
+    fleet.want(fleet.do(fleet.registration(3)), Registered)
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=positions(100, epoch=9), view=stored(9, 20, 1, 2)))
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(100, epoch=9), view=stored(9, 20, 1, 2)))
+
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(3)
