@@ -112,3 +112,19 @@ def test_beside_folders_of_events_other_files_are_no_journals(tmp_path: Path) ->
         (tmp_path / name).touch()
 
     assert [file.parent.name for file in find_journals([tmp_path])] == ["events", "events"]
+
+
+@pytest.mark.parametrize("folder", ["events", "plain [eu]/{a}"])
+def test_a_file_of_a_persons_folder_was_left_out_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    """Beside journals by place it is no journal, and is named; without any it is one, whatever signs its path has."""
+    for name in (f"{folder}/_a.jsonl", "notes/.b.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = [file.name for file in find_journals([tmp_path])]
+    said = capsys.readouterr().err
+    if folder == "events":
+        assert (found, said) == (["_a.jsonl"], f"not read (no journals by place or name): {tmp_path}/notes/.b.jsonl\n")
+    else:
+        assert (sorted(found), said) == ([".b.jsonl", "_a.jsonl"], "")

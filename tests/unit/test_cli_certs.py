@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from cryptography import x509
 from typer.testing import Result
 
 from rollcall_ha.cli import certs as certs_module
@@ -88,6 +90,15 @@ def test_renewal_in_place_makes_new_keys_of_the_same_names(fleet: Path) -> None:
     assert running.renew_if_changed()
     assert running.own.name == old.name
     assert running.own.serial != old.serial
+
+
+def test_a_leader_whose_clock_was_set_back_refused_a_fleet_that_was_renewed_as_a_whole(fleet: Path) -> None:
+    """Certificates were backdated by five minutes."""
+    certs(fleet, "renew", "--all")
+    behind = datetime.now(UTC) - timedelta(hours=23)
+    issued = {path.stem: x509.load_pem_x509_certificate(path.read_bytes()) for path in (fleet / "tls").glob("*.pem")}
+    assert {name for name, one in issued.items() if one.not_valid_before_utc > behind} == set()
+    assert len(issued) == 5
 
 
 def test_one_name_is_renewed_into_a_folder(fleet: Path, tmp_path: Path) -> None:

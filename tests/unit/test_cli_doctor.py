@@ -244,6 +244,12 @@ FAULTS: dict[str, tuple[Facts, Severity, str, str]] = {
         "late, c1 2.1 s: too",
     ),
     "a lead that changes in a bad network": (with_own(1, lead_changes=6), Severity.WARNING, "fleet", "6 times within"),
+    "a controller that was put back": (
+        with_own(0, lost_entries=134),
+        Severity.CRITICAL,
+        "c1",
+        "its log lacks 134 entries that brokers have seen",
+    ),
     "a leader that lost most of the fleet at once": (
         with_own(0, missed=MissedMasters(sets=1, silent_ms=4_000, left_ms=None)),
         Severity.CRITICAL,

@@ -363,3 +363,20 @@ def test_a_person_is_asked_how_many_must_be_in_sync(
     else:
         assert "say 1 to 3" in asked.stderr
         assert not (tmp_path / "asked").exists()
+
+
+def test_the_question_says_what_either_answer_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five, three on disk and stops when three are gone, or the last one alone (adr/0032)."""
+    asked: list[str] = []
+
+    def prompt(text: str, *, default: int, **_how: object) -> int:
+        asked.append(text)
+        return default
+
+    monkeypatch.setattr(founding, "may_ask", lambda: True)
+    monkeypatch.setattr("typer.prompt", prompt)
+    assert init(tmp_path / "fleet", brokers=5).exit_code == 0
+    assert len(asked) == 1
+    assert "of 5 replicas" in asked[0]
+    assert "3 keep it on as many disks, and writes stop when 3 replicas are gone" in asked[0]
+    assert "what that acknowledges alone is gone with its disk" in asked[0]

@@ -230,3 +230,11 @@ def test_status_says_which_controller_refuses_which_and_why(rollcall: Run) -> No
         "WARNING  c1 refuses a process at 10.0.0.3 as a controller, 0.4 s ago: TLS: certificate has expired (tls); "
         "the remedy." in ran.out
     )
+
+
+def test_status_says_how_many_entries_a_controller_that_was_put_back_lacks(rollcall: Run) -> None:
+    known = fleet_status("c1")
+    assert "its log lacks" not in rollcall(STATUS | {("c1", "GET", "/v1/status"): known}, "status").out
+    lost = replace(known, controller=replace(known.controller, lost_entries=134))
+    ran = rollcall(STATUS | {("c1", "GET", "/v1/status"): lost}, "status")
+    assert "WARNING  c1: its log lacks 134 entries that brokers have seen" in ran.out

@@ -21,6 +21,7 @@ from rollcall_ha.controller.runtime.directories import (
     own,
     refuse_other_owner,
 )
+from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.deploy.local.processes import free_ports, our_environment, python_module, wait_until
 from rollcall_ha.hooks import __main__ as hooks
@@ -183,3 +184,34 @@ def test_a_controller_on_another_fleets_directory_ends_with_65_and_both_fleets(
     if says_its_owner:
         assert all(name in done.stderr for name in ("'shop'", "'stock'"))
         assert everything_in(data) == before
+
+
+def test_a_leader_whose_journals_disk_was_full_ended_with_the_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was missed for an election timeout, in the burst of events of a failover: another controller leads first."""
+    fleet = load_fleet_file(fleet_of_one(tmp_path / "fleet", "shop"))
+    told: list[str] = []
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def serve() -> int:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        async def handed_over(_service: object) -> bool:
+            told.append("handed over")
+            return True
+
+        def ended(reason: str) -> None:
+            told.append(reason)
+            loop.call_soon_threadsafe(stop.set)
+
+        monkeypatch.setattr(server, "step_aside", handed_over)
+        monkeypatch.setattr(server, "_exit_storage", ended)
+        async with asyncio.timeout(60):
+            return await server._serve(fleet, settings_from(fleet, "c1"), stop)
+
+    monkeypatch.setattr(EventJournal, "_write_group", full)
+    assert asyncio.run(serve()) == ExitCode.OK
+    assert told[:2] == ["handed over", "the event journal failed: OSError: [Errno 28] No space left on device"]

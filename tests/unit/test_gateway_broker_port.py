@@ -291,6 +291,21 @@ async def test_a_copy_that_is_registered_is_measured_by_what_its_set_had_told_th
 
 
 @on_port()
+async def test_the_heartbeats_of_a_session_tell_how_many_entries_a_controller_that_was_put_back_lacks(
+    port: Port,
+) -> None:
+    await port.group.elect("c1")
+    service, link = port.leader.service, await port.link()
+    await _open_session(link, 1, expected=1)
+    ends = []
+    for seen in (5_000, 0):
+        ends.append(service.published.index)
+        beat = msgspec.json.encode(heartbeat_body(1) | {"seenIndex": seen})
+        await link.request(RequestCode.SESSION_HEARTBEAT, body=beat, timeout_ms=2_000)
+    assert 5_000 - ends[1] <= service.lost_entries <= 5_000 - ends[0], "the most that was lost stays told"
+
+
+@on_port()
 async def test_a_copy_on_the_same_boot_ends_a_master_when_the_leader_heard_it_last(port: Port) -> None:
     """A file system that tells no births: the copy has the original's store, and a lock of its own since an hour."""
     await port.group.elect("c1")

@@ -21,9 +21,10 @@ from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused
 from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer
 from rollcall_ha.controller.contract.views import RefusedBroker
 from rollcall_ha.controller.core.actions import SendProbe
-from rollcall_ha.controller.runtime import broker_requests
+from rollcall_ha.controller.runtime import broker_requests, transfers
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
+from rollcall_ha.controller.runtime.transfers import Leaving
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node import authority
 from rollcall_ha.node.certified import PeerKind
@@ -184,7 +185,18 @@ async def test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certif
     """The leader hands over; a certificate of another authority tells nothing of the clock here."""
     told: list[str] = []
     noted: list[tuple[SetKey | None, RefusedBroker]] = []
-    world.gateway.on_not_yet_valid = lambda: told.append("behind")
+    leaving = Leaving(world.leader.service)
+
+    async def step_aside(*_: object) -> bool:
+        told.append("another one is to lead")
+        return True
+
+    def refused() -> None:
+        told.append("behind")
+        leaving.clock_behind()
+
+    world.gateway.on_not_yet_valid = refused
+    monkeypatch.setattr(transfers, "step_aside", step_aside)
     monkeypatch.setattr(
         world.leader.service.refusals, "note", lambda key, refused, _now_ns: noted.append((key, refused))
     )
@@ -203,7 +215,7 @@ async def test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certif
     plain = await connect("127.0.0.1", world.number, AskingOnly(), timeout_ms=5_000)
     plain.send_one_way(RequestCode.FIND_LEADER)
     await until(lambda: world.gateway.links.closed_by_cause[CloseCause.TLS] == 3)
-    assert told == ["behind"]
+    assert told == ["behind", "another one is to lead"]
     assert [(key, one.broker_id, one.host, one.code) for key, one in noted] == [(None, None, "127.0.0.1", "tls")] * 2
     assert noted[1][1].reason == "TLS: certificate is not yet valid"
 

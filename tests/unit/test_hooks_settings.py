@@ -80,6 +80,16 @@ def test_a_secret_that_everybody_can_read_or_that_is_none_is_refused_and_not_sho
     assert lines[0] not in str(caught.value)
 
 
+def test_a_secret_of_a_volume_that_a_group_reads_was_refused(tmp_path: Path) -> None:
+    """Kubernetes shows it so, with an ``fsGroup``."""
+    write_secret(tmp_path).chmod(0o440)
+    made = load(write_hooks(tmp_path, webhook("pager", HTTPS)))
+    try:
+        check_surroundings(made, {})
+    except ConfigError as error:
+        pytest.fail(str(error))
+
+
 def test_a_secret_comes_from_the_environment_too(tmp_path: Path) -> None:
     section = webhook("pager", HTTPS).replace('secret_file = "secret"', 'secret_variable = "PAGER_SECRET"')
     made = load(write_hooks(tmp_path, section))

@@ -268,7 +268,7 @@ def test_what_cannot_be_exported_is_refused(view: SetView, says: str) -> None:
 def rollcall(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command against a script of our controllers."""
 
-    def run(view: SetView | None, *arguments: str) -> Result:
+    def run(view: SetView | None, *arguments: str, busy: bool = False) -> Result:
         status = () if view is None else (replace(ours.set_status(), view=view),)
         script = ours.everywhere("GET", "/v1/sets", ours.set_page(*status))
 
@@ -277,6 +277,8 @@ def rollcall(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
             return ours.answer(OrderPreview(freshness=ours.freshness(), events=()) if is_dry else Done())
 
         script |= ours.everywhere("POST", "/v1/sets/c1/broker-a/import", imported)
+        if busy:
+            script["c1", "GET", "/v1/sets"] = ours.problem(503, "NO_ANSWER", leader="c2")
         transport = ours.FakeControllers(script).transport()
         monkeypatch.setattr(context, "make_client", lambda: Client(ours.NAMES, transport=transport))
         return CliRunner().invoke(app, list(arguments))
@@ -296,6 +298,15 @@ def test_import_shows_what_it_reads_and_does(rollcall: Callable[..., Result]) ->
     assert lines[0].startswith("WOULD  import 1 sets")
     assert lines[3].split() == ["c1/broker-a", "create", "1", "7", "{1,2}", "{1,2,3}", "4"]
     assert json.loads(done.stdout)["items"][0]["order"]["masterEpoch"] == 7
+
+
+def test_the_dry_run_of_an_import_ended_where_the_leader_took_longer_than_a_second(
+    rollcall: Callable[..., Result],
+) -> None:
+    """A follower gives up then; the leader, asked itself, has longer."""
+    with running_fleet() as (_, address, brokers):
+        options = ("import", "rocketmq", "--controllers", address, "--namesrv", brokers[0], "--dry-run")
+        assert rollcall(None, *options, busy=True).exit_code == 0
 
 
 def test_import_says_where_it_stops(rollcall: Callable[..., Result]) -> None:

@@ -46,6 +46,7 @@ from tests.support.runtime_controller import (
     SET,
     Group,
     broker_id_body,
+    heartbeat_body,
     make_set,
     played,
     problem_of,
@@ -304,6 +305,20 @@ async def test_metrics_name_what_an_operator_watches(group: Group) -> None:
         "rollcall_sessions_open",
     ):
         assert name in text
+
+
+@played()
+async def test_a_leader_that_was_put_back_did_not_say_that_brokers_have_seen_more_than_its_log(group: Group) -> None:
+    """Nor could an alarm: of all processes its brokers alone know how long the lost log was."""
+    leader = await group.elect("c1")
+    await make_set(leader)
+    lost = []
+    for seen in (0, leader.service.published.index + 1_000):
+        await leader.http.post("/v1/heartbeat", json=heartbeat_body(1) | {"seenIndex": seen})
+        lost.append(leader.queries.controller().lost_entries)
+    assert lost[0] == 0
+    assert lost[1] > 900
+    assert f"rollcall_lost_entries {lost[1]}.0" in (await leader.http.get("/metrics")).text
 
 
 @played(names=NAMES)

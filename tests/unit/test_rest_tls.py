@@ -88,6 +88,7 @@ def test_plain_http_is_told_what_it_missed_and_half_handshakes_end_in_time(run: 
         told = await _rest(plain)
         assert told.startswith(b"HTTP/1.1 400")
         assert b"speaks TLS only" in told
+        assert b"--authority ca.pem --identity admin.pem" in told, "it did not say what to give"
         await until(lambda: port.closed[CloseCause.TLS] == 1)
         half = [await port.link(b"\x16\x03\x01\x02\x00\x01"), await port.link()]
         await until(lambda: len(port.server.links) == 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import Leadership, RaftRole
@@ -61,3 +62,13 @@ def test_watchdog_ends_a_log_that_commits_and_does_not_apply() -> None:
         watch = look(watch, tick_age_ms=1, commit_index=100, applied_index=STRIKES_MAX + 1)
 
     assert watch.is_over
+
+
+def test_a_leader_whose_followers_wait_for_longer_answers_for_as_long_as_they_do() -> None:
+    """It came 2 s late to its answers: by the shortest timeout alone, it had authority for moments, though all followed."""
+    late = replace(_leadership(), followed_until_ns=9_600 * MS)
+    held = {
+        now_ms: judge_authority(late, taken_term=taken, now_ns=now_ms * MS, election_timeout_ms_min=300).is_held
+        for now_ms, taken in ((3_000, 7), (9_599, 7), (9_600, 7), (3_001, 6))
+    }
+    assert held == {3_000: True, 9_599: True, 9_600: False, 3_001: False}
