@@ -17,7 +17,7 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import RankPart
 from rollcall_ha.controller.core.state import bound_to
 from rollcall_ha.epoch.model import NO_EPOCH
-from tests.sim.mutation import Function, Mutation, constant
+from tests.sim.mutation import Function, Mutation, changed, constant
 
 
 def _offset_before_epoch(original: Function) -> Function:
@@ -52,6 +52,14 @@ def _ages_are_not_heard(original: Function) -> Function:
     def mutated(collector: Any, key: Any, milestone: Any, now_ns: int) -> int | None:
         observed_us: int | None = original(collector, key, replace(milestone, age_us=0), now_ns)
         return observed_us
+
+    return mutated
+
+
+def _heard_at_its_end(original: Function) -> Function:
+    def mutated(*where: Any) -> Any:
+        stamps = original(*where)
+        return changed(stamps, alive_age_us=stamps.first_sign_age_us)
 
     return mutated
 
@@ -205,6 +213,16 @@ ELECTIONS: tuple[Mutation, ...] = (
         what="after a restore the outage on record is that of the master that the backup knew",
         target="rollcall_ha.controller.core.recovery:newest_reign",
         mutate=constant(None),
+        tests=(
+            "tests/unit/test_core_outages.py::test_after_a_restore_the_outage_was_that_of_the_backups_master",
+            "tests/unit/test_core_outages.py::test_a_master_that_dies_in_a_recovery_begins_the_outage_there",
+        ),
+    ),
+    Mutation(
+        name="outage-of-a-recovery-is-bounded",
+        what="after a restore an outage has an upper bound, although nobody here heard the master",
+        target="rollcall_ha.controller.core.outages:_of_past",
+        mutate=_heard_at_its_end,
         tests=(
             "tests/unit/test_core_outages.py::test_after_a_restore_the_outage_was_that_of_the_backups_master",
             "tests/unit/test_core_outages.py::test_a_master_that_dies_in_a_recovery_begins_the_outage_there",

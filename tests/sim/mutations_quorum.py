@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollcall_ha.controller.replication.raft.messages import TimeoutNow
-from tests.sim.mutation import Function, Mutation, constant, instead
+from tests.sim.mutation import Function, Mutation, changed, constant, instead
 
 
 def _commits_what_was_not_compared(original: Function) -> Function:
@@ -50,6 +50,10 @@ def _counts_from_the_receipt(original: Function) -> Function:
             self._answered_ns[peer] = self._clock_ns()
 
     return mutated
+
+
+def _by_the_shortest_timeout_alone(original: Function) -> Function:
+    return lambda leadership, **named: original(changed(leadership, followed_until_ns=0), **named)
 
 
 def _forgets_its_majority(original: Function) -> Function:
@@ -187,7 +191,18 @@ QUORUM: tuple[Mutation, ...] = (
         mutate=constant(None),
         tests=(
             "tests/unit/test_runtime_transfers.py::test_a_leader_whose_clock_was_behind_kept_each_broker_that_started_out",
+            "tests/unit/test_gateway_callers.py::test_a_port_whose_clock_is_behind_tells_that_it_refuses_younger_certificates",
             "tests/unit/test_runtime_transfers.py::test_a_late_leader_kept_the_lead_though_another_controller_came_in_time",
+        ),
+    ),
+    Mutation(
+        name="authority-for-moments",
+        what="a leader that all follow has authority for moments, because it comes late to their answers",
+        target="rollcall_ha.controller.runtime.authority:holds_authority",
+        mutate=_by_the_shortest_timeout_alone,
+        tests=(
+            "tests/unit/test_replication_patience.py::test_a_leader_that_all_followed_had_authority_for_moments",
+            "tests/unit/test_runtime_authority.py::test_a_leader_whose_followers_wait_for_longer_answers_for_as_long_as_they_do",
         ),
     ),
     Mutation(
