@@ -240,4 +240,14 @@ SURROUNDINGS: tuple[Mutation, ...] = (
             "tests/unit/test_moving.py::test_the_dry_run_of_an_import_ended_where_the_leader_took_longer_than_a_second",
         ),
     ),
+    Mutation(
+        name="N18",
+        what="a volume is not empty whose root has what its file system keeps there",
+        target="rollcall_ha.node.files:VOLUME_ENTRIES",
+        mutate=instead(frozenset()),
+        tests=(
+            "tests/unit/test_node_files.py::test_the_root_of_a_volume_is_empty_but_for_what_its_file_system_keeps_there",
+            "tests/unit/test_controller_directories.py::test_a_founded_directory_at_the_root_of_a_volume_is_accepted",
+        ),
+    ),
 )

@@ -74,7 +74,10 @@ def test_a_founded_directory_at_the_root_of_a_volume_is_accepted(tmp_path: Path)
     data = founded(tmp_path / "c1")
     (data / "lost+found").mkdir()
 
-    server._accept_founded(data, INCARNATION)
+    try:
+        server._accept_founded(data, INCARNATION)
+    except DirectoryError as error:
+        pytest.fail(str(error))
 
     assert (data / RAFT_DIRECTORY / FOUNDING_FILE_NAME).exists()
 

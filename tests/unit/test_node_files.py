@@ -91,7 +91,10 @@ def test_the_root_of_a_volume_is_empty_but_for_what_its_file_system_keeps_there(
     """A claim of a volume in Kubernetes is mounted so."""
     (tmp_path / entry).mkdir()
 
-    claimed = DataDirectory.claim(tmp_path, kind="broker", version=1)
+    try:
+        claimed = DataDirectory.claim(tmp_path, kind="broker", version=1)
+    except DirectoryError as error:
+        pytest.fail(str(error))
 
     assert claimed.was_empty
     claimed.release()
