@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from rollcall_ha.broker.log.checkpoint import (
     CLEAN_FILE_NAME,
@@ -30,7 +29,6 @@ from rollcall_ha.broker.log.checkpoint import (
     INDEX_FILE_NAME,
     STATE_FILE_NAME,
     CutMark,
-    FoldsMark,
     IndexSnapshot,
     read_small_or_none,
     write_small,
@@ -228,12 +226,9 @@ def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     # A snapshot of the longer log would pass the next start's check as soon as the log has grown past it again.
     if index is None or index.offset > mark.cut_offset or mark.new_start is not None:
         durable_unlink(files.root / INDEX_FILE_NAME)
-    folds = read_small_or_none(files.root / FOLDS_FILE_NAME, FoldsMark)
-    # As the snapshot: once the log has grown past it again, its units would name records of the cut bytes.
-    if folds is None or mark.reason is CutReason.FULL_RESYNC:
+    # The folds lower their mark themselves, at once or when they are opened; of another log they would believe it.
+    if mark.reason is CutReason.FULL_RESYNC:
         durable_unlink(files.root / FOLDS_FILE_NAME)
-    elif folds.offset > mark.cut_offset:
-        write_small(files.root / FOLDS_FILE_NAME, replace(folds, offset=mark.cut_offset))
     durable_unlink(files.root / CLEAN_FILE_NAME)
 
 

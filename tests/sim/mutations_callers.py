@@ -70,7 +70,7 @@ CALLERS: tuple[Mutation, ...] = (
         mutate=constant(None),
         tests=(
             "tests/unit/test_core_configure.py::test_numbers_that_make_no_sense_are_refused_with_both_values",
-            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
+            "tests/unit/test_core_configure.py::test_an_order_that_would_stop_the_writes_is_refused_and_one_that_starts_them_is_not",
         ),
     ),
     Mutation(

@@ -180,6 +180,7 @@ FOLDS: tuple[Mutation, ...] = (
         mutate=_by_confirm_alone,
         tests=(
             "tests/unit/test_handlers_listen.py::test_a_new_master_told_the_end_of_a_queue_that_the_one_before_had_moved_on",
+            "tests/unit/test_delaying.py::test_a_new_master_delivered_what_its_predecessor_had_just_delivered",
         ),
     ),
     Mutation(
@@ -190,12 +191,12 @@ FOLDS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_folds_dispatcher.py::test_a_cut_takes_back_the_units_of_cut_records", "tests/property/test_folds.py::test_folds_equal_a_fresh_build_over_marks_kills_and_cuts"),
     ),
     Mutation(
-        name="I12-mark-of-cut-units",
-        what="a cut leaves a mark that counts units of cut records",
+        name="I12-mark-of-the-log-before",
+        what="a full copy leaves the mark of the log before",
         target="rollcall_ha.broker.log.cut:_clamp_state",
         mutate=_cut_leaves_the_mark,
         tests=(
-            "tests/unit/test_folds_dispatcher.py::test_a_cut_takes_back_the_units_of_cut_records",
+            "tests/unit/test_log_commit_log.py::test_a_log_that_is_set_aside_begins_again_where_the_master_says",
             "tests/unit/test_folds_dispatcher.py::test_a_full_copy_begins_the_folds_anew",
         ),
     ),
@@ -212,7 +213,7 @@ FOLDS: tuple[Mutation, ...] = (
         what="a new master does not read the offsets that the log has",
         target="rollcall_ha.broker.consuming.offsets_core:Consumers.fold",
         mutate=constant(None),
-        tests=("tests/unit/test_consuming_offsets.py::test_an_acknowledged_offset_is_told_by_the_next_master", "tests/property/test_consumer_offsets.py::test_an_acknowledged_offset_is_never_told_lower_and_all_is_in_the_log"),
+        tests=("tests/unit/test_consuming_offsets.py::test_an_acknowledged_offset_is_told_by_the_next_master", "tests/unit/test_consuming_offsets.py::test_a_pull_commits"),
     ),
     Mutation(
         name="I12-locks-of-others",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.log.checkpoint import FOLDS_FILE_NAME
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
 from rollcall_ha.broker.log.preallocation import lead_bytes
@@ -196,6 +197,8 @@ def test_a_log_that_is_set_aside_begins_again_where_the_master_says(tmp_path: Pa
     for _ in range(20):
         append_all(log, draft(b"y" * 2000))
     before = log_bytes(log)
+    folds = tmp_path / FOLDS_FILE_NAME
+    folds.touch()
     log._files.before_step = stop
     start = LogOffset(SEGMENT_BYTES)
     try:
@@ -207,6 +210,7 @@ def test_a_log_that_is_set_aside_begins_again_where_the_master_says(tmp_path: Pa
         assert log_bytes(log) == before
     else:
         assert (log.min_offset, log.max_offset, len(log.history)) == (start, start, 0)
+        assert not folds.exists(), "it counts records of the log before"
         (folder,) = (tmp_path / "quarantine").iterdir()
         kept = sorted(each for each in folder.iterdir() if each.name != "manifest.json")
         assert b"".join(each.read_bytes() for each in kept)[: len(before)] == before
