@@ -30,10 +30,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rollcall_ha.broker.client import rebalance
+from rollcall_ha.broker.client.fleet import access_of
 from rollcall_ha.broker.client.messages import Message, decode_messages
 from rollcall_ha.broker.client.progress import ATTEMPTS_MAX, QueueProgress, Step, changes, step_of
 from rollcall_ha.broker.client.questions import PULL_MESSAGES_MAX, Questions, Start, name_of, parse_pulled
@@ -180,6 +182,12 @@ class Consumer:
         self._ended = asyncio.Event()
 
     # --- for its owner -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_fleet_file(cls, path: str | Path, *, set_name: str = "", **options: Any) -> Self:
+        """All sets of a fleet file, or one, as ``Producer.from_fleet_file``. Blocks. Raises ``ConfigError``."""
+        access = access_of(path, set_name)
+        return cls(access.seeds, credentials=access.credentials, **options)
 
     async def __aenter__(self) -> Consumer:
         """Begin to look for queues."""

@@ -18,18 +18,21 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
+from rollcall_ha.broker.client.fleet import access_of
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, renewing
 from rollcall_ha.broker.client.spares import Spares
 from rollcall_ha.broker.protocol.codes import REFUSAL_RESULT, ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
 from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.asking import ANSWER_LIMITS, AskingOnly, dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, decode_frame
@@ -197,6 +200,19 @@ class Producer:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._is_closing = False
 
+    @classmethod
+    def from_fleet_file(cls, path: str | Path, *, set_name: str = "", **options: Any) -> Self:
+        """
+        The producer of one set of a fleet file, with the certificate ``client`` beside it. Blocks.
+
+        A fleet of one set needs no ``set_name``; ``options`` are those of ``Producer``. Raises ``ConfigError``.
+        """
+        access = access_of(path, set_name)
+        # A producer follows one master: seeds of two sets would be two masters, and each message would go to either.
+        if not access.set_key:
+            raise ConfigError(f"{path} has brokers of more than one set; say which by set_name")
+        return cls(access.seeds, credentials=access.credentials, set_key=access.set_key, **options)
+
     async def __aenter__(self) -> Producer:
         """Begin to look for the master."""
         self.routes.start()
@@ -260,7 +276,9 @@ class Producer:
                 self._drop_unsent(pending)
             self._count(outcome)
             done.cancel()
-            raise SendFailedError(outcome, f"no acknowledgement within {self._timeout_s:.1f} s") from None
+            reason = f"no acknowledgement within {self._timeout_s:.1f} s"
+            told = [f"{address}: {why}" for address, why in self.routes.troubles.items()]
+            raise SendFailedError(outcome, "; ".join([reason, *told])) from None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class RouteWatcher:
         """Newest known; None before the first answer."""
         self.moved = asyncio.Event()
         """Set whenever ``route`` is replaced; cleared by the waiter."""
+        self.troubles: dict[str, str] = {}
+        """By address: why it could not be asked the last time; nothing of one that answers."""
         self._seeds = tuple(seeds)
         self._expected = expected
         self._topic = topic
@@ -99,14 +101,16 @@ class RouteWatcher:
                 tries += 1
                 link = await dial(found[0], timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
                 try:
-                    await self._follow(link)
+                    await self._follow(link, address)
                 finally:
                     link.close("watch ends")
-            except (OSError, TimeoutError, RemotingError, RouteError):
+            except (OSError, TimeoutError, RemotingError, RouteError) as error:
+                is_refused = isinstance(error, ConnectionRefusedError)
+                self.troubles[address] = "connection refused" if is_refused else str(error) or "no answer in time"
                 # This broker cannot tell; the watches of the others go on, and it is asked again.
                 await asyncio.sleep(RETRY_DELAY_MS / 1000)
 
-    async def _follow(self, link: RemotingConnection) -> None:
+    async def _follow(self, link: RemotingConnection, address: str) -> None:
         wait_ms = 0
         while True:
             known = self.route.master_epoch if self.route is not None else -1
@@ -120,6 +124,7 @@ class RouteWatcher:
                 },
                 timeout_ms=WATCH_WAIT_MS + CONNECT_TIMEOUT_MS,
             )
+            self.troubles.pop(address, None)
             if answer.code == SystemCode.REQUEST_CODE_NOT_SUPPORTED and self._topic:
                 await self._follow_names(link)
             route = decode_route(answer.body)

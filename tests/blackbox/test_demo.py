@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -104,6 +105,19 @@ def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Pa
     found = json.loads(audit.stdout)
     assert found["acked"] > 0
     assert found["duplicated"] == 0
+
+
+def test_the_program_of_the_readme_runs_as_printed(demo: Path) -> None:
+    """It had the port of another checkout, and was silent for 30 s."""
+    found = re.search(
+        r"^```python\n(import asyncio\n.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    (demo / "program.py").write_text(found[1])
+    done = run(demo, "program.py")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("SendResult(")
 
 
 @pytest.mark.prove

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -392,3 +393,17 @@ def test_what_a_broker_of_rocketmqs_never_takes_was_perhaps_there_after_30_s() -
         await java.server.stop()
 
     run(body)
+
+
+def test_a_send_that_nobody_answers_names_each_address_and_its_last_failure() -> None:
+    """README's program met a wrong port: 30 s of silence, and an error that named no address."""
+
+    async def body(address: str) -> None:
+        async with Producer([address], send_timeout_ms=500) as producer:
+            with pytest.raises(SendFailedError, match=rf"0\.5 s; {address}: connection refused \(not-appended\)"):
+                await producer.send("T", b"x")
+
+    # Bound, and never listened on: nobody else gets the port, and whoever dials it is refused.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        asyncio.run(body(f"127.0.0.1:{taken.getsockname()[1]}"))
