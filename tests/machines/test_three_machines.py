@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOUNDED, DAY = ROOT / "docs/three-machines.md", ROOT / "docs/first-day.md"
 STOP = "\n## 7. Stop\n"
 DESK = "desk"
+STEP = re.compile(r"^## (\d+\. .*)$", re.MULTILINE)
 BLOCK = re.compile(r"On (m[123]|your desk):\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK_SECONDS_MAX = 300.0
 SCP = """#!/bin/bash
@@ -33,10 +34,21 @@ exec cp -r "$(place "$1")" "$(place "$2")"
 pytestmark = pytest.mark.cluster
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Machine and lines of every fenced block: a fleet is founded, has its first day, and is stopped."""
+def typed() -> str:
+    """Both pages: a fleet is founded, has its first day, and is stopped."""
     founded, stopped = FOUNDED.read_text().split(STOP)
-    text = founded + DAY.read_text() + stopped
+    return founded + DAY.read_text() + STOP + stopped
+
+
+def steps() -> list[str]:
+    """The heading above each of ``blocks``."""
+    text = typed()
+    return [STEP.findall(text, 0, found.start())[-1] for found in BLOCK.finditer(text)]
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Machine and lines of every fenced block."""
+    text = typed()
     found = [(DESK if where == "your desk" else where, lines) for where, lines in BLOCK.findall(text)]
     assert len(found) == text.count("\n```\n") / 2, "a block does not say where it is typed"
     return found
@@ -75,11 +87,12 @@ def test_three_machines_as_printed(tmp_path: Path, machines: Machines) -> None:
     variables = environment(tmp_path / "bin", machines)
     began = time.monotonic()
     said: dict[str, str] = {}
-    skipped = 0
-    for number, (where, lines) in enumerate(blocks(), start=1):
+    skipped, took = 0, dict[str, float]()
+    for number, (step, (where, lines)) in enumerate(zip(steps(), blocks(), strict=True), start=1):
         if why_not("prometheus") and re.search(r"prometheus|:9090", lines):
             skipped += 1
             continue
+        at = time.monotonic()
         done = subprocess.run(
             machines.inside(where, ["bash", "-e"]),
             input=lines,
@@ -89,9 +102,11 @@ def test_three_machines_as_printed(tmp_path: Path, machines: Machines) -> None:
             env=variables,
             timeout=BLOCK_SECONDS_MAX,
         )
+        took[step] = took.get(step, 0.0) + time.monotonic() - at
         told = done.stdout + done.stderr
         assert done.returncode == 0, f"block {number}, on {where}:\n{lines}\n{told}"
         said[f"{number} {where}"] = told
     if skipped:
         print("SKIPPED:", why_not("prometheus"))
+    print(*(f"STEP {seconds:6.1f} s  {step}" for step, seconds in took.items()), sep="\n")
     print("COUNTED", {"blocks": len(said), "skipped": skipped, "seconds": round(time.monotonic() - began, 1)})
