@@ -66,7 +66,7 @@ from rollcall_ha.controller.runtime.transfers import Leaving, step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
-from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports, watch_files
+from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import (
     DataDirectory,
@@ -77,6 +77,7 @@ from rollcall_ha.node.log_options import add_log_options
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
 from rollcall_ha.node.tls import Credentials

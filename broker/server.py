@@ -44,12 +44,13 @@ from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import ConfigError, load_fleet_file
-from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports, watch_files
+from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
 from rollcall_ha.node.log_options import add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
 

@@ -19,10 +19,10 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     Freshness,
 )
-from rollcall_ha.node import credentials as node_credentials
+from rollcall_ha.node import renewal
 from rollcall_ha.node.certificates_held import PEERS_LISTED_MAX, CertificateCollector, CertificatesHeld
 from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind
-from rollcall_ha.node.credentials import watch_files
+from rollcall_ha.node.renewal import watch_files
 from tests.support.fleet_certs import FleetCertificates
 
 DAY_MS = 86_400_000
@@ -120,7 +120,7 @@ def test_status_names_files_that_are_refused_and_an_insecure_fleet() -> None:
 
 def test_a_process_warns_once_a_day_of_its_own_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each second would be 86,400 lines a day, and once in its life would be forgotten."""
-    monkeypatch.setattr(node_credentials, "LOOK_INTERVAL_MS", 1)
+    monkeypatch.setattr(renewal, "LOOK_INTERVAL_MS", 1)
     certificates = FleetCertificates(tmp_path)
     own = certificates.credentials()
     days = iter([0.0] * 3 + [77.5] * 3 + [78.5] * 3)
