@@ -5,6 +5,8 @@ Here: the link to the master, what an answer is. Not here: when one is sent (``s
 
 Rule 1: a probe's message has no producer id and no sequence: it takes no place in the table of duplicates (R18).
 Rule 2: only PUT_OK is an acknowledgement, as for a producer.
+Rule 3: a link that answered nothing for the whole time of a send is left, and the next send dials by the newest route. A
+master whose process was cloned keeps its links, and answers nothing on them.
 """
 
 from __future__ import annotations
@@ -51,10 +53,15 @@ class SetSender:
 
     async def send(self) -> str:
         """Send one message; why it was not acknowledged in time, empty: it was."""
+        asked = self._link
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 return (await self._send())[:REASON_CHARACTERS_MAX]
         except TimeoutError:
+            # Rule 3. A link whose handshake took a part of this send is kept: left for what remained, that of a slow
+            # machine would be begun anew by each send, and never be asked.
+            if asked is not None and asked is self._link:
+                self._leave("it answered nothing in time")
             return f"{self._address or 'no master'}: no acknowledgement within {self._timeout_ms} ms"
         except (OSError, RemotingError, ValueError) as error:
             self._leave("it failed")
