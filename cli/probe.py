@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from rollcall_ha.cli import context, run
-from rollcall_ha.cli.options import BrokerOptions, PlainOption, PlainOutput, takes
+from rollcall_ha.cli.options import BrokerOptions, LogFormatOption, LogLevelOption, PlainOption, PlainOutput, takes
+from rollcall_ha.node.log_options import log_arguments
 
 
 @takes("where", BrokerOptions)
@@ -31,6 +32,8 @@ def probe(
         int | None, typer.Option(min=1, max=60_000, help="A gap is longer; 3 intervals by default.")
     ] = None,
     where: BrokerOptions,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     output: PlainOption = PlainOutput.TABLE,
 ) -> None:
     """
@@ -52,4 +55,5 @@ def probe(
     options |= {"brokers": where.brokers, "name-servers": where.name_servers, "authority": identity.authority}
     options |= {"identity": identity.certificate, "token-file": identity.token_file}
     told = [f"--{name}={value}" for name, value in options.items() if value not in (None, "")]
+    told += log_arguments(log_format, log_level)
     run.module("rollcall_ha.probe", *told, *(["--json"] if output is PlainOutput.JSON else []))

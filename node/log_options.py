@@ -1,5 +1,5 @@
 """
-How a server's log looks: the options and variables that ``controller``, ``broker`` and ``hooks`` share.
+How a server's log looks: the options and variables that ``controller``, ``broker``, ``hooks`` and ``probe`` share.
 
 Here: names, values, defaults. Not here: the lines themselves (``telemetry``); this module is light, for the CLI.
 Rule: an option counts before its variable; without both, a terminal gets text from INFO on, everything else JSON.

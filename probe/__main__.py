@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +26,11 @@ from rollcall_ha.client.identity import Identity
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, is_loopback, split_address
 from rollcall_ha.node.files import DataDirectory, DirectoryError
-from rollcall_ha.node.log_options import LogLevel
+from rollcall_ha.node.log_options import LEVEL_VARIABLE, LogLevel, add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.standard_error import say
-from rollcall_ha.node.telemetry import configure_logs
+from rollcall_ha.node.telemetry import choose_form, configure_logs, refuse_start
 from rollcall_ha.node.terminal import harmless, keep_printing, print_json
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
 from rollcall_ha.probe.gaps import Limits
@@ -48,19 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     keep_printing()
     asked = _parsed(arguments)
-    wrong = WRONG_USE if asked.once_s is not None else int(ExitCode.CONFIG)
+    if asked.once_s is None:
+        choose_form("probe", asked.log_format)
     try:
         plan = _plan(asked)
         if asked.once_s is not None:
+            configure_logs(process="probe", level=asked.log_level or LogLevel.ERROR, log_format=asked.log_format)
             return asyncio.run(_once(plan, asked.once_s, is_json=asked.json))
-        configure_logs(process="probe")
+        configure_logs(process="probe", level=asked.log_level or LogLevel.INFO, log_format=asked.log_format)
         return run(lambda stop: _serve(plan, asked, stop))
     except (ConfigError, TlsFilesError, TooManySets) as error:
-        return _fail(wrong, str(error))
+        return _fail(WRONG_USE, str(error)) if asked.once_s is not None else refuse_start(ExitCode.CONFIG, str(error))
     except DirectoryError as error:
-        return _fail(int(ExitCode.DIRECTORY), str(error))
+        return refuse_start(ExitCode.DIRECTORY, str(error))
     except OSError as error:
-        return _fail(int(ExitCode.STORAGE), str(error))
+        return refuse_start(ExitCode.STORAGE, str(error))
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -75,6 +77,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threshold-ms", type=int)
     parser.add_argument("--once-s", type=float)
     parser.add_argument("--json", action="store_true")
+    add_log_options(parser)
+    # None: the level follows from how it runs. A table is not to stand among lines of a log.
+    parser.set_defaults(log_level=os.environ.get(LEVEL_VARIABLE) or None)
     return parser.parse_args(arguments)
 
 
@@ -133,7 +138,7 @@ async def _serve(plan: Plan, asked: argparse.Namespace, stop: StopAsked) -> int:
             try:
                 start_http_server(port, host, registry)
             except OSError as error:
-                return _fail(int(ExitCode.ADDRESS_IN_USE), f"{asked.metrics}: {error.strerror}")
+                return refuse_start(ExitCode.ADDRESS_IN_USE, f"{asked.metrics}: {error.strerror}")
         tell_supervisor("READY=1")
         await probe.run(stop)
     finally:
@@ -143,11 +148,13 @@ async def _serve(plan: Plan, asked: argparse.Namespace, stop: StopAsked) -> int:
 
 
 async def _once(plan: Plan, once_s: float, *, is_json: bool) -> int:
-    configure_logs(process="probe", level=LogLevel.ERROR)
     probe, stop = Probe(plan, None, CollectorRegistry()), asyncio.Event()
-    asyncio.get_running_loop().call_later(once_s, stop.set)
-    with suppress(asyncio.CancelledError):  # Ctrl-C: what was felt until then is shown
-        await probe.run(stop)
+    loop = asyncio.get_running_loop()
+    loop.call_later(once_s, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # What was felt until then is shown, a gap that is open, too: cancelled, its loop would not tell that one.
+        loop.add_signal_handler(number, stop.set)
+    await probe.run(stop)
     if not probe.watches:
         return _fail(UNREACHABLE, "no set was found; rollcall status says why")
     longest = {

@@ -144,6 +144,8 @@ class Probe:
                 self.watches[name], gap = take(self.watches[name], done, limits)
                 if gap is not None:
                     await self._tell(name, gap)
+                if self.watches[name].acks == 1 and not failure:
+                    _log.info("first_acknowledgement", set=name)
                 # From now, not from the last time: after a stop of seconds the set would get all that were left out.
                 due_ns = max(due_ns + limits.interval_ms * NS_PER_MS, time.monotonic_ns())
                 await _pause(stop, (due_ns - time.monotonic_ns()) / 1e9)
