@@ -23,6 +23,7 @@ from rollcall_ha.cli.options import (
     BackupOptions,
     BatchOptions,
     ConfigOption,
+    DrillOptions,
     Founding,
     LogFormatOption,
     LogLevelOption,
@@ -31,6 +32,7 @@ from rollcall_ha.cli.options import (
     PassphraseOption,
     PlainOption,
     PlainOutput,
+    SetArgument,
     takes,
     takes_order,
 )
@@ -235,6 +237,21 @@ def rebalance(*, order: OperatorOptions, options: BatchOptions) -> None:
     from rollcall_ha.cli import moving
 
     moving.rebalance(order, options)
+
+
+@app.command(rich_help_panel=Panel.MAINTAIN)
+@takes_order(dry_run="Say whether it may begin; change nothing.", repeats=False)
+@takes("options", DrillOptions)
+def drill(name: SetArgument, *, order: OperatorOptions, options: DrillOptions) -> None:
+    """
+    Rehearse a failover, and see what clients feel of it.
+
+    By a switchover, or with --hard by a command that stops the master. Not begun in a set that would not survive it.
+    Exit codes: 0 passed; 1 refused, or not passed; 2 wrong use; 3 to 5 and 7 as of orders.
+    """
+    from rollcall_ha.cli import drill as rehearsal
+
+    rehearsal.drill(name, order, options)
 
 
 # --- run and play ----------------------------------------------------------------------------------------------------

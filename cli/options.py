@@ -149,6 +149,26 @@ class BatchOptions(Frozen):
     max_lag_bytes: LagOption = SWITCHOVER_LAG_BYTES
 
 
+class DrillOptions(Frozen):
+    """Those of ``rollcall drill``."""
+
+    is_hard: Annotated[bool, typer.Option("--hard", help="The stop command stops the master; else it hands over.")] = (
+        False
+    )
+    stop_command: Annotated[
+        str, typer.Option(metavar="CMD", help="Run here, without a shell; {master} and {host} are the master's.")
+    ] = ""
+    spends_last: Annotated[
+        bool, typer.Option("--spend-last", help="With --hard: also if another loss meanwhile stops the set.")
+    ] = False
+    goes_back: Annotated[bool, typer.Option("--back", help="Once it is whole, switch back.")] = False
+    at_most_ms: Annotated[int | None, typer.Option(min=1, metavar="MS", help="Not passed if a client felt more.")] = (
+        None
+    )
+    within: Annotated[str, typer.Option(metavar="TIME", help="Not passed if the set is not whole by then.")] = "120s"
+    interval_ms: Annotated[int, typer.Option(min=10, max=1_000, help="Between two messages of the probe.")] = 20
+
+
 class BrokerOptions(Frozen):
     """Where brokers are: those of ``rollcall produce`` and ``consume``."""
 

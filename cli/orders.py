@@ -47,9 +47,9 @@ from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
-    from rollcall_ha.controller.contract.ids import SetKey
+    from rollcall_ha.controller.contract.ids import BrokerId, SetKey
     from rollcall_ha.controller.contract.replies import AnsweredBy, Done
-    from rollcall_ha.controller.contract.views import OrderPreview
+    from rollcall_ha.controller.contract.views import OrderPreview, SetStatus
 
 
 FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
@@ -169,6 +169,14 @@ def switchover(
         # A script goes on by the exit code: the master is not where it was ordered to be.
         if answer.row.end is not SwitchoverEnd.DONE:
             raise typer.Exit(CommandExit.REFUSED)
+
+
+def switchover_of(status: SetStatus, to: BrokerId | None, reason: str) -> OrderSwitchover:
+    """The order to hand over from the master that ``status`` shows, and from no other; ``to`` None: by policy."""
+    view = status.view
+    return OrderSwitchover(
+        set_key=view.set_key, to=to, expected_master=view.master, expected_epoch=view.master_epoch, reason=reason
+    )
 
 
 @takes_order(dry_run="")

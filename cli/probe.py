@@ -6,6 +6,7 @@ Here: its options and help. Not here: what it does (``rollcall_ha.probe``, a pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,8 @@ import typer
 from rollcall_ha.cli import context, run
 from rollcall_ha.cli.options import BrokerOptions, LogFormatOption, LogLevelOption, PlainOption, PlainOutput, takes
 from rollcall_ha.node.log_options import log_arguments
+
+PROGRAM = "rollcall_ha.probe"
 
 
 @takes("where", BrokerOptions)
@@ -43,7 +46,6 @@ def probe(
 
     Exit codes of --once: 0 no gap; 1 a gap; 2 wrong use; 4 no set was found.
     """
-    identity = context.identity()
     asked = "" if where.brokers or where.name_servers else ",".join(context.controller_addresses())
     options: dict[str, object] = {
         "once-s": once,
@@ -52,8 +54,13 @@ def probe(
         "interval-ms": interval_ms,
     }
     options |= {"ack-timeout-ms": ack_timeout_ms, "threshold-ms": threshold_ms, "controllers": asked}
-    options |= {"brokers": where.brokers, "name-servers": where.name_servers, "authority": identity.authority}
-    options |= {"identity": identity.certificate, "token-file": identity.token_file}
-    told = [f"--{name}={value}" for name, value in options.items() if value not in (None, "")]
-    told += log_arguments(log_format, log_level)
-    run.module("rollcall_ha.probe", *told, *(["--json"] if output is PlainOutput.JSON else []))
+    options |= {"brokers": where.brokers, "name-servers": where.name_servers}
+    told = [*arguments_of(options), *log_arguments(log_format, log_level)]
+    run.module(PROGRAM, *told, *(["--json"] if output is PlainOutput.JSON else []))
+
+
+def arguments_of(options: Mapping[str, object]) -> list[str]:
+    """``options`` with who asks, for the program; what is None or empty is left out. Raises ``typer.Exit`` (2)."""
+    identity = context.identity()
+    proof = {"authority": identity.authority, "identity": identity.certificate, "token-file": identity.token_file}
+    return [f"--{name}={value}" for name, value in {**options, **proof}.items() if value not in (None, "")]

@@ -25,6 +25,14 @@ def module(name: str, *arguments: str) -> NoReturn:
 
     Raises ``typer.Exit`` if this installation has no such module (2).
     """
+    command, environment = command_of(name, *arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, command, environment)
+
+
+def command_of(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """The command and environment of ``module``, for a program that runs beside this one. Raises as it does."""
     try:
         found = find_spec(name) is not None
     except ModuleNotFoundError:
@@ -32,8 +40,6 @@ def module(name: str, *arguments: str) -> NoReturn:
     if not found:
         raise fail(f"rollcall: this installation has no {name}", CommandExit.WRONG_USE)
     search_path = os.pathsep.join([IMPORT_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    sys.stdout.flush()
-    sys.stderr.flush()
     # -P: without it the working directory comes first, and a user's own typer.py there would be ours.
     command = [sys.executable, "-P", "-m", name, *arguments]
-    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": search_path})
+    return command, {**os.environ, "PYTHONPATH": search_path}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from http import HTTPStatus
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.views import SetAnswer, SetStatus
 
+Answer = TypeVar("Answer")
 POLL_S = 0.25
 QUESTION_MS_MAX = 2_000
 """How long one question looks for a leader."""
@@ -119,23 +120,48 @@ def wait_for(
         typer.Exit: not within ``timeout_s`` (8), or its name is ambiguous (2).
         ClientError: a refusal, or what kept the last question from an answer.
     """
+    key: SetKey | None = None
+
+    def look(limit_ms: int) -> tuple[SetAnswer | None, str]:
+        nonlocal key
+        # Asked by its key from then on: a list of 2,000 sets four times a second is what a leader needs least
+        # while it elects.
+        key = key or _key(asking, name, limit_ms)
+        answer = None if key is None else _answer(asking, key, limit_ms)
+        return answer, f"no broker set {name!r} is registered" if answer is None else missing(answer.set, until)
+
+    answer, trouble = patiently(look, timeout_s, clock=clock, pause=pause)
+    if answer is not None and not trouble:
+        return answer
+    raise _timed_out(name, until, timeout_s, trouble) if isinstance(trouble, str) else trouble
+
+
+def patiently(
+    look: Callable[[int], tuple[Answer | None, str]],
+    timeout_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] | None = None,
+) -> tuple[Answer | None, str | ClientError]:
+    """
+    Look again and again, at least once, until nothing is missing or the time is over (rules 2 and 3).
+
+    ``look`` takes the milliseconds that its question may last, and gives its answer and what is missing. Returned are
+    the last answer and what was missing: empty, words, or what kept the question from an answer. Raises
+    ``ClientError``: a refusal.
+    """
     from rollcall_ha.client.errors import NoLeader, RefusedError, Unreachable
 
     pause = pause or Event().wait
     deadline = clock() + timeout_s
-    key: SetKey | None = None
     while True:
         limit_ms = max(QUESTION_MS_MIN, min(QUESTION_MS_MAX, int((deadline - clock()) * 1000)))
-        trouble: ClientError | None = None
-        told = f"no broker set {name!r} is registered"
+        answer: Answer | None = None
+        trouble: str | ClientError
         try:
-            # Asked by its key from then on: a list of 2,000 sets four times a second is what a leader needs least
-            # while it elects.
-            key = key or _key(asking, name, limit_ms)
-            answer = None if key is None else _answer(asking, key, limit_ms)
-            told = told if answer is None else missing(answer.set, until)
-            if answer is not None and not told:
-                return answer
+            answer, trouble = look(limit_ms)
+            if not trouble:
+                return answer, ""
         except (NoLeader, Unreachable) as error:
             trouble = error  # rule 2: the failover that is waited for may be the controllers' own
         except RefusedError as error:
@@ -143,7 +169,7 @@ def wait_for(
                 raise
             trouble = error  # too many ask just now, as after an outage
         if clock() + POLL_S >= deadline:
-            raise trouble or _timed_out(name, until, timeout_s, told)
+            return answer, trouble
         pause(POLL_S)
 
 

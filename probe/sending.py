@@ -5,8 +5,8 @@ Here: the link to the master, what an answer is. Not here: when one is sent (``s
 
 Rule 1: a probe's message has no producer id and no sequence: it takes no place in the table of duplicates (R18).
 Rule 2: only PUT_OK is an acknowledgement, as for a producer.
-Rule 3: a link that answered nothing for the whole time of a send is left, and the next send dials by the newest route. A
-master whose process was cloned keeps its links, and answers nothing on them.
+Rule 3: a link that answered nothing for the whole time of a send is left, and the next send dials by the newest route.
+A master whose process was cloned keeps its links, and answers nothing on them.
 """
 
 from __future__ import annotations

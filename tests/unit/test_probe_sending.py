@@ -78,7 +78,7 @@ def test_a_link_that_came_late_in_a_send_is_kept(monkeypatch: pytest.MonkeyPatch
 
         async def request(self, code: int, **told: object) -> Frame:
             self.asked += 1
-            return await (super() if self.asked == 1 else Link()).request(code, **told)
+            return await (super().request(code, **told) if self.asked == 1 else Link().request(code, **told))
 
     dialled = list[str]()
 
