@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from rollcall_ha.cli import drilling
 from rollcall_ha.cli.drilling import Felt, FeltGap, Judgement, Shown
 from rollcall_ha.cli.output import render_text
-from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, MaintenanceScope
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, MaintenanceScope, Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.contract.views import HistoryPage, SetAnswer, SetStatus, SettingsAnswer
+from rollcall_ha.controller.contract.views import HistoryPage, PhaseSpan, SetAnswer, SetStatus, SettingsAnswer
+from tests.docs.transcripts import assert_shown
 from tests.support.cli import scripted
 from tests.support.fake_controllers import (
     EACH,
@@ -143,6 +144,26 @@ def test_the_report_has_the_felt_gap_the_budget_and_the_phases_of_the_record() -
         "NOT PASSED  drill of demo/broker-a: a client felt no gap longer than 40 ms, and the set is not whole"
     )
     assert "Not passed: one thing\n" in text
+
+
+def test_the_page_shows_what_a_drill_prints() -> None:
+    """The figures are those of a drill on real processes; that they are printed so is this test's."""
+    first = replace(GAP, from_ms=1_795_852_870_000, felt_ms=170, reason="no master is known")
+    reason = "127.0.0.1:25016: broker 1 is master of masterEpoch 3"
+    second = replace(first, from_ms=first.from_ms + 1_000, felt_ms=243, stalled_ms=23, sends_failed=3, reason=reason)
+    took_us = (0, 0, 4_600, 4_200, 21_000, 40_000, 0, 116_000)
+    phases = tuple(
+        PhaseSpan(phase=phase, duration_us=us)
+        for phase, us in zip(list(Phase)[:5] + list(Phase)[6:9], took_us, strict=True)
+    )
+    moved = {"master_epoch": MasterEpoch(2), "from_master": BrokerId(1), "to_master": BrokerId(3), "phases": phases}
+    row = replace(ROW, kind=ElectionKind.SWITCHOVER, total_us=71_000, total_us_max=71_000, missing=(), **moved)
+    felt = Felt(interval_ms=20, threshold_ms=40, sends=31, acks=25, failures=6, stalls=4, gaps=(first, second))
+    shown = Shown(
+        judgement=judged(), felt=felt, felt_ms=243, whole_after_ms=400, budget_after=1, reigns=(row,), failures=()
+    )
+    names = {BrokerId(1): "broker-a-1", BrokerId(3): "broker-a-3"}
+    assert_shown(render_text(drilling.shown_report(shown, names)))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -14,12 +15,15 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.cli.founding import init
+from rollcall_ha.cli.main import app
 from rollcall_ha.cli.options import Founding
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.process import ExitCode, tell_supervisor
+from tests.support.cli import CliRunner
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
-SERVERS = [unit for unit in UNITS if "@" in unit.name]
+DRILL = UNITS[0].with_name("rollcall-drill@.service")
+SERVERS = [unit for unit in UNITS if "@" in unit.name and unit != DRILL]
 """Of the fleet file; the hooks have settings and a folder of their own."""
 EXPOSURE_MAX = 20
 """As ``systemd-analyze security`` takes it: 2.0 of 10, where 10 is a service without any limit."""
@@ -71,7 +75,7 @@ def test_a_unit_is_one_that_systemd_takes_and_gives_little_to_its_process(unit: 
     assert judged.returncode == 0, judged.stdout[-300:]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [one for one in UNITS if one != DRILL], ids=lambda unit: unit.name)
 def test_a_unit_starts_all_again_but_what_a_human_has_to_mend(unit: Path) -> None:
     """Started again, a directory that is damaged would be opened once a second."""
     found = re.search(r"^RestartPreventExitStatus=(.*)$", unit.read_text(), re.MULTILINE)
@@ -105,7 +109,7 @@ def test_there_is_a_unit_for_each_server() -> None:
 
 def test_the_hooks_have_a_folder_of_their_own_and_come_behind_a_controller_of_the_same_machine() -> None:
     """They read no file of a broker or controller: what a command of theirs can be made to do, it does without keys."""
-    (unit,) = [unit for unit in UNITS if unit not in SERVERS]
+    (unit,) = [unit for unit in UNITS if unit not in SERVERS and unit != DRILL]
     found = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
     assert unit.name == "rollcall-hooks.service"
     assert found["StateDirectory"] == "rollcall-hooks"
@@ -113,6 +117,28 @@ def test_the_hooks_have_a_folder_of_their_own_and_come_behind_a_controller_of_th
     assert found["ExecStart"].endswith(" hooks run --file /var/lib/rollcall-hooks/hooks.toml")
     assert "ReadWritePaths" not in found
     assert found["CPUSchedulingPolicy"] == "idle"
+
+
+@needs_systemd
+def test_the_timer_of_drills_is_one_that_systemd_takes_and_makes_up_for_none(tmp_path: Path) -> None:
+    """Its service runs once, and is not started again: a drill that was refused would be tried until it is not."""
+    timer = DRILL.with_suffix(".timer")
+    for unit in (DRILL, timer):
+        text = unit.read_text().replace("/opt/rollcall/bin/rollcall", sys.executable)
+        (tmp_path / unit.name.replace("@", "@broker-a")).write_text(text)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "rollcall-drill@broker-a.timer"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    assert ("Persistent=false" in timer.read_text(), "Restart=" in DRILL.read_text()) == (True, False)
+    command = re.search(r"(?m)^ExecStart=\S+ (drill .*)$", DRILL.read_text())
+    assert command is not None
+    ran = CliRunner().invoke(app, [*shlex.split(command[1].replace("%i", "broker-a")), "--help"])
+    assert ran.exit_code == 0, ran.output
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
