@@ -64,10 +64,11 @@ def transfer(
     successor = None if to is None else ControllerName(to)
     with context.client(order.form) as asking:
         if order.is_dry_run:
-            found = asking.preview(TransferLead(to=successor))
+            asked = TransferLead(to=successor, reason=order.reason)
+            found = asking.preview(asked)
             ordered = [event for event in found.events if isinstance(event, LeadershipTransferOrdered)]
             would = "; ".join(f"Would have {one.successor} lead instead of {one.controller}." for one in ordered)
-            print_preview(found, would or "Would change nothing.", order.form)
+            print_preview(found, would or "Would change nothing.", order.form, wanted=asked)
             return
         answer = asking.order(TransferLead(to=successor, reason=order.reason), request_id=order.request_id)
         line, mood = f"OK  {answer.leader} leads in term {answer.term}", Mood.GOOD

@@ -1,7 +1,7 @@
 """
 Commands that change something: elect, switchover, bootstrap, clean, raise-level, pause, resume, acknowledge.
 
-Here: the orders and their answers, and what all commands that give one share (``give``, ``is_looked_at``, ``confirm``).
+Here: the orders and their answers, and what all commands that give one share (``give``, ``looked_at``, ``confirm``).
 Not here: which orders there are (``controller.contract.orders``), how decisions look (``decisions``).
 
 ``main`` imports this module: heavy ones are imported inside the functions, so that ``rollcall --help`` is fast.
@@ -16,7 +16,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -84,12 +85,13 @@ def elect(
         )
         if accept_loss is not None:
             wanted = made_from(wanted, ElectUnclean, accepted_loss_bytes=accept_loss)
-        if is_looked_at(order, lambda: decisions.preview_report(asking.preview(wanted)), "Elect?"):
+        exact = looked_at(asking, order, wanted, decisions.preview_report, "Elect?")
+        if exact is None:
             return
         if accept_loss is not None and not may_ask():
             # A clean election loses nothing, so a script may hold it without --yes; this one can.
             confirm("Elect outside the SyncStateSet?", order)
-        answer = asking.order(wanted, request_id=order.request_id)
+        answer = asking.order(exact, request_id=order.request_id)
         print_report(decisions.elected_report(answer), order.form)
 
 
@@ -162,9 +164,10 @@ def switchover(
             deadline_ms=deadline_ms,
             max_lag_bytes=max_lag,
         )
-        if is_looked_at(order, lambda: decisions.switchover_preview_report(asking.preview(wanted)), "Switch over?"):
+        exact = looked_at(asking, order, wanted, decisions.switchover_preview_report, "Switch over?")
+        if exact is None:
             return
-        answer = asking.order(wanted, request_id=order.request_id)
+        answer = asking.order(exact, request_id=order.request_id)
         print_report(decisions.switchover_report(answer), order.form)
         # A script goes on by the exit code: the master is not where it was ordered to be.
         if answer.row.end is not SwitchoverEnd.DONE:
@@ -282,10 +285,40 @@ def give(
     print_report(Report(document=answer, verdict=f"OK  {done}", mood=Mood.GOOD, parts=hints()), order.form)
 
 
-def print_preview(found: OrderPreview, verdict: str, form: Format) -> None:
+def print_preview(found: OrderPreview, verdict: str, form: Format, *, wanted: AnsweredBy[Any] | None = None) -> None:
+    """``wanted``: what was asked, if the leader chose something in it."""
+    from rollcall_ha.cli.previewed import exactly
     from rollcall_ha.cli.tables import read_line
 
-    print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), form)
+    parts = () if wanted is None else exactly(wanted, found)
+    print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness), parts=parts), form)
+
+
+def looked_at(
+    asking: Client,
+    order: OperatorOptions,
+    wanted: AnsweredBy[Any],
+    report: Callable[[Any], Report],
+    question: str,
+) -> AnsweredBy[Any] | None:
+    """
+    The order to give; None: this was a dry run, and is over. ``report``: of its preview.
+
+    A person at a terminal orders what was shown to them. Raises ``ClientError``, and ``typer.Exit``: declined.
+    """
+    from rollcall_ha.cli.previewed import bound, exactly
+
+    exact = wanted
+
+    def preview() -> Report:
+        nonlocal exact
+        found = asking.preview(wanted)
+        # A repeated request is known by its bytes: what it was bound to is in the words that were typed.
+        exact = wanted if order.request_id else bound(wanted, found)
+        shown = report(found)
+        return replace(shown, parts=(*shown.parts, *exactly(wanted, found)))
+
+    return None if is_looked_at(order, preview, question) else exact
 
 
 def is_looked_at(order: OperatorOptions, preview: Callable[[], Report], question: str) -> bool:

@@ -16,7 +16,7 @@ import typer
 
 from rollcall_ha.cli import context, output, reads
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
-from rollcall_ha.cli.orders import give, is_looked_at
+from rollcall_ha.cli.orders import give, looked_at
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
 from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.commands import ConfigureSet
@@ -236,7 +236,7 @@ def _apply(
     wanted = ChangeSettings(
         values=values or {}, preset=preset, version=version, expected_version=expected_version, reason=order.reason
     )
-    if is_looked_at(order, lambda: preview_report(asking.preview(wanted)), "Apply?"):
+    if looked_at(asking, order, wanted, preview_report, "Apply?") is None:
         return
     asking.order(wanted, request_id=order.request_id)
     answer = asking.settings()
