@@ -73,13 +73,13 @@ from rollcall_ha.node.files import (
     DirectoryError,
     fsync_directory,
 )
-from rollcall_ha.node.log_options import add_log_options
+from rollcall_ha.node.log_options import LogOptionError, add_log_options
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, choose_form, configure_logs, get_logger, refuse_start
 from rollcall_ha.node.tls import Credentials
 
 BACKFILL_INTERVAL_MS = 5_000
@@ -98,7 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, default=Path(FLEET_FILE_NAME), help="the fleet file")
     parser.add_argument("--name", required=True, help="which controller of the fleet file this is")
     add_log_options(parser)
-    options = parser.parse_args(arguments)
+    try:
+        options = parser.parse_args(arguments)
+    except LogOptionError as error:
+        choose_form(parser.prog, None)
+        return refuse_start(ExitCode.CONFIG, str(error))
     configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
     try:
         document = load_fleet_file(options.config)

@@ -47,12 +47,12 @@ from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
-from rollcall_ha.node.log_options import add_log_options
+from rollcall_ha.node.log_options import LogOptionError, add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger, refuse_start
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, choose_form, configure_logs, get_logger, refuse_start
 
 DIRECTORY_KIND = "broker"
 DIRECTORY_VERSION = 1
@@ -79,7 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="the fleet file, rollcall.toml")
     parser.add_argument("--name", required=True, help="which broker of the fleet file this is")
     add_log_options(parser)
-    options = parser.parse_args(arguments)
+    try:
+        options = parser.parse_args(arguments)
+    except LogOptionError as error:
+        choose_form(parser.prog, None)
+        return refuse_start(ExitCode.CONFIG, str(error))
     configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
     try:
         document = load_fleet_file(options.config)

@@ -28,16 +28,21 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.codec import NUMBER_MAX
-from rollcall_ha.node.log_options import LogFormat, LogLevel
 
 FLEET_FILE = Path("rollcall.toml")
 
 SetArgument = Annotated[str, typer.Argument(metavar="SET", help="broker-a, or cluster/broker-a.")]
 LogFormatOption = Annotated[
-    LogFormat | None, typer.Option(help="How the log looks; else ROLLCALL_LOG_FORMAT; text on a terminal, json else.")
+    str | None,
+    typer.Option(
+        metavar="text|json", help="How the log looks; else ROLLCALL_LOG_FORMAT; text on a terminal, json else."
+    ),
 ]
 LogLevelOption = Annotated[
-    LogLevel | None, typer.Option(help="The least level that is written; else ROLLCALL_LOG_LEVEL, info.")
+    str | None,
+    typer.Option(
+        metavar="debug|info|warning|error", help="The least level that is written; else ROLLCALL_LOG_LEVEL, info."
+    ),
 ]
 ConfigOption = Annotated[Path, typer.Option("--config", help="The fleet file.")]
 OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]

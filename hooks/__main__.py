@@ -36,7 +36,7 @@ from rollcall_ha.hooks.settings import (
 from rollcall_ha.hooks.store import DeadLetter, Store
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.files import DirectoryError
-from rollcall_ha.node.log_options import LogFormat, LogLevel, add_log_options
+from rollcall_ha.node.log_options import LogFormat, LogLevel, LogOptionError, add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run
 from rollcall_ha.node.standard_error import say
 from rollcall_ha.node.telemetry import choose_form, configure_logs, refuse_start
@@ -54,7 +54,11 @@ _decode_alert = msgspec.json.Decoder(AlertNotice).decode
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     keep_printing()
-    asked = _parsed(arguments)
+    try:
+        asked = _parsed(arguments)
+    except LogOptionError as error:
+        choose_form("hooks", None)
+        return refuse_start(ExitCode.CONFIG, str(error))
     try:
         if asked.verb == "run":
             choose_form("hooks", asked.log_format)

@@ -17,6 +17,10 @@ LEVEL_VARIABLE = "ROLLCALL_LOG_LEVEL"
 Word = TypeVar("Word", bound=StrEnum)
 
 
+class LogOptionError(Exception):
+    """Neither a form nor a level: a refusal of the start, and no wrong use, which a supervisor would try for ever."""
+
+
 class LogFormat(StrEnum):
     """Lines for people, or one JSON object a line."""
 
@@ -34,16 +38,20 @@ class LogLevel(StrEnum):
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """``--log-format`` (None: by standard error) and ``--log-level``; a wrong value is wrong use, a variable's too."""
+    """
+    ``--log-format`` (None: by standard error) and ``--log-level``.
+
+    Of a wrong value, a variable's too, parsing raises ``LogOptionError``.
+    """
     # By ``type`` and not by ``choices``: argparse holds no default against those, so a wrong variable would pass.
     parser.add_argument("--log-format", type=_format, default=os.environ.get(FORMAT_VARIABLE) or None)
     parser.add_argument("--log-level", type=_level, default=os.environ.get(LEVEL_VARIABLE) or LogLevel.INFO.value)
 
 
-def log_arguments(log_format: LogFormat | None, log_level: LogLevel | None) -> list[str]:
-    """The options again, for the program that a command becomes; what was not given stays to its variables."""
+def log_arguments(log_format: str | None, log_level: str | None) -> list[str]:
+    """The options again, for the program that a command becomes, and judges them; what was not given stays away."""
     given = {"--log-format": log_format, "--log-level": log_level}
-    return [f"{option}={value.value}" for option, value in given.items() if value is not None]
+    return [f"{option}={value}" for option, value in given.items() if value is not None]
 
 
 def _format(text: str) -> LogFormat:
@@ -59,4 +67,5 @@ def _one_of(words: type[Word], text: str, variable: str) -> Word:
         return words(text)
     except ValueError:
         known = ", ".join(words)
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {known} (the option, or {variable})") from None
+        # No ``ArgumentTypeError``: argparse ends with 2, and systemd starts the server again and again.
+        raise LogOptionError(f"{text!r} is none of {known}: mend the option, or {variable}") from None
