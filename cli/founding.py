@@ -72,6 +72,8 @@ ROCKETMQ_KEYS_FILE = "rocketmq-keys.toml"
 ADMIN, CLIENT = "admin", "client"
 PEOPLE_OF_INIT = {ADMIN: PeerKind.ADMIN, CLIENT: PeerKind.CLIENT}
 SEGMENT_BYTES_MIN = 64 * 1024
+SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
+"""As a broker's start takes it (``broker.config``): with more in the fleet file, none would start."""
 FLEET_FILE_HEAD = """\
 # One file for every process of the fleet: only the name on the command line differs.
 # Paths are relative to this file. Made by: rollcall init
@@ -220,8 +222,8 @@ def describe(plan: Founding) -> FleetFile:
     )
     _require(plan.flush in list(FlushMode), f"--flush {plan.flush!r} is not one of {', '.join(FlushMode)}")
     _require(
-        plan.segment_bytes >= SEGMENT_BYTES_MIN,
-        f"--segment-bytes {plan.segment_bytes} is less than {SEGMENT_BYTES_MIN}",
+        SEGMENT_BYTES_MIN <= plan.segment_bytes <= SEGMENT_BYTES_MAX,
+        f"--segment-bytes {plan.segment_bytes} is not between {SEGMENT_BYTES_MIN} and {SEGMENT_BYTES_MAX}",
     )
     _require(
         len(plan.controllers) in CONTROLLERS,

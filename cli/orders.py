@@ -33,6 +33,7 @@ from rollcall_ha.cli.options import (
 )
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.commands import (
+    FIRST_FEATURE_LEVEL,
     SWITCHOVER_DEADLINE_MS,
     SWITCHOVER_LAG_BYTES,
     Bootstrap,
@@ -228,7 +229,10 @@ def clean(
 
 @takes_order(dry_run="")
 def raise_level(
-    level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
+    level: Annotated[
+        int | None,
+        typer.Argument(min=FIRST_FEATURE_LEVEL, max=NUMBER_MAX, help="Without: that of the leader's program."),
+    ] = None,
     *,
     order: OperatorOptions,
     assume_upgraded: Annotated[

@@ -16,6 +16,7 @@ import typer
 from rollcall_ha.cli import context, watching
 from rollcall_ha.cli.options import OutputOption, SetArgument, WatchOption
 from rollcall_ha.cli.output import CommandExit, Format, Report, fail, print_report
+from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.cli.tables import ControllerRow
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.views import ControllerStatus, FleetStatus
 
 FOLLOW_WAIT_MS = 10_000
-EpochArgument = Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")]
+EpochArgument = Annotated[
+    int | None, typer.Argument(min=0, max=NUMBER_MAX, metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
+]
 
 
 def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> None:
@@ -129,7 +132,9 @@ def history(
     form: OutputOption = Format.TABLE,
     watch: WatchOption = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
-    before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
+    before: Annotated[
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Only reigns before this masterEpoch.")
+    ] = None,
 ) -> None:
     """The masters of a set: when, why, how long, bytes lost. Each row is one change of master."""
     from rollcall_ha.cli import tables

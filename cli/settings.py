@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import SettingsApplied
 from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.controller.contract.settings import KEYS, SettingChange, Settings, changes
+from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
@@ -175,8 +176,12 @@ def apply(
     *,
     order: OperatorOptions,
     preset: Annotated[str, typer.Option(help="Its durations first: fast, normal or safe.")] = "",
-    version: Annotated[int | None, typer.Option(help="Begin with the values of this version: go back.")] = None,
-    expect_version: Annotated[int | None, typer.Option(help="Refuse unless this version is in force.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Begin with the values of this version: go back.")
+    ] = None,
+    expect_version: Annotated[
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Refuse unless this version is in force.")
+    ] = None,
 ) -> None:
     """Change settings; they are judged as a whole. Every node works by them within two seconds."""
     typed = dict(map(_pair, values or []))
@@ -194,9 +199,12 @@ def configure(
     name: SetArgument,
     *,
     order: OperatorOptions,
-    expected_replicas: Annotated[int | None, typer.Option(min=1, help="Replicas that the set is to have.")] = None,
+    expected_replicas: Annotated[
+        int | None, typer.Option(min=1, max=NUMBER_MAX, help="Replicas that the set is to have.")
+    ] = None,
     min_in_sync: Annotated[
-        int | None, typer.Option(min=0, help="So many must hold a message; 0: half of the replicas, rounded up.")
+        int | None,
+        typer.Option(min=0, max=NUMBER_MAX, help="So many must hold a message; 0: half of the replicas, rounded up."),
     ] = None,
 ) -> None:
     """Change how many replicas a set expects, or acks need. Its master goes by them at once."""

@@ -180,6 +180,14 @@ def test_dry_run_of_clean_asks_the_controllers(rollcall: Run) -> None:
         (("clean", "broker-a", "--broker", "9" * 5_000), ("9" * 40, str(2**63 - 1))),
         (("bootstrap", "broker-a", "--master", "0"), ("broker 0", str(2**63 - 1))),
         (("switchover", "broker-a", "--expect-master", "0"), ("broker 0", str(2**63 - 1))),
+        (("raise-level", "0", "--yes"), ("equal to 1",)),
+        (("raise-level", "9" * 26, "--yes"), (str(2**63 - 1),)),
+        (("history", "broker-a", "--before", "-1"), ("equal to 0",)),
+        (("explain", "broker-a", "9" * 26), (str(2**63 - 1),)),
+        (("config", "apply", "--version", "-1"), ("equal to 0",)),
+        (("config", "apply", "--preset", "fast", "--expect-version", "9" * 26), (str(2**63 - 1),)),
+        (("config", "set", "broker-a", "--expected-replicas", "9" * 26), (str(2**63 - 1),)),
+        (("config", "set", "broker-a", "--min-in-sync", "9" * 26), (str(2**63 - 1),)),
     ],
 )
 def test_a_number_that_can_not_be_was_sent_and_came_back_as_outcome_unknown(

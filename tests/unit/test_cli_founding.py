@@ -118,6 +118,7 @@ def test_private_keys_are_for_their_owner_only(tmp_path: Path) -> None:
         (("--timing", "quick"), "quick"),
         (("--ack-mode", "most"), "most"),
         (("--segment-bytes", "100"), "100"),
+        (("--segment-bytes", "1073741825"), "1073741825 is not between 65536 and 1073741824"),
         (("--controller", "c9"), "4 controllers"),
         (("--broker", "broker=h9:1,h9:2,h9:3"), "SET-NUMBER"),
         (("--broker", "broker-a-9=h1:1,h9:2,h9:3"), "h1:1"),
