@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from rollcall_ha.cli.context import OPTIONS
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, OrderSwitchover
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered, SwitchoverOrdered
-from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.labels import Names, word
 from rollcall_ha.controller.contract.orders import ChangeSettings, TransferLead
 from rollcall_ha.controller.contract.views import ElectionPreview, OrderPreview
@@ -54,13 +53,13 @@ def bound(wanted: Asked, found: ElectionPreview | OrderPreview) -> Asked:
     """``wanted``, refused by whoever decides it if it would do something else than ``found`` says."""
     if isinstance(found, ElectionPreview):
         verdict = found.verdict
-        return replace(wanted, to=verdict.winner, expected_epoch=verdict.previous_epoch)  # type: ignore[call-arg]
+        return replace(wanted, to=verdict.winner, expected_epoch=verdict.previous_epoch)
     for event in found.events:
         match event:
             case SwitchoverOrdered(target=to, master=master, master_epoch=epoch):
-                return replace(wanted, to=to, expected_master=master, expected_epoch=epoch)  # type: ignore[call-arg]
+                return replace(wanted, to=to, expected_master=master, expected_epoch=epoch)
             case LeadershipTransferOrdered(successor=to):
-                return replace(wanted, to=to)  # type: ignore[call-arg]
+                return replace(wanted, to=to)
     return wanted
 
 
@@ -87,6 +86,7 @@ def _command(order: msgspec.Struct, names: Names) -> str:
         value = getattr(order, name, None)
         # An accepted loss of 0 is said as well: it is what makes the election an unclean one.
         if name in fields and (value != fields[name] or name == "accepted_loss_bytes"):
+            # A controller's name, in the place of a broker's id, is no number.
             is_broker = name in ("to", "expected_master") and isinstance(value, int)
-            words += [*flags, word(BrokerId(value), names) if is_broker else str(value)]
+            words += [*flags, word(int(value or 0), names) if is_broker else str(value)]
     return shlex.join(words)

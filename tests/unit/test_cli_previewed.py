@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from msgspec.structs import replace
 
 from rollcall_ha.cli import context, orders
@@ -141,7 +142,7 @@ def test_what_a_person_confirms_is_what_was_shown(
         return note(request)
 
     monkeypatch.setattr(orders, "may_ask", lambda: True)
-    monkeypatch.setattr(orders.typer, "confirm", lambda *_, **__: True)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: True)
     ran = rollcall(SETS | everywhere("POST", ELECT, elect), "elect", "broker-a", *options)
     assert (ran.code, len(bodies), bodies[0].get("dryRun")) == (0, 2, True)
     assert (bodies[1].get("to"), bodies[1].get("expectedEpoch")) == ((None, None) if options else (2, 7))
