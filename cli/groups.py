@@ -19,6 +19,8 @@ import typer.main
 from typer.core import TyperGroup
 
 SUMMARY_MAX = 60
+TYPED_SHOWN_MAX = 40
+"""Characters of a value that is refused."""
 
 
 class Panel(StrEnum):
@@ -38,6 +40,19 @@ class VerbGroup(TyperGroup):
     Typer does so with rich only, whose import takes longer than all else that ``--help`` does.
     Contexts, formatters and commands have the type Any: typer keeps click's own classes to itself.
     """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # Pydantic's words have the limit alone: which of five numbers of a script was the wrong one?
+            refused = getattr(error.__cause__, "errors", None)
+            if refused is not None:
+                typed = str(refused()[0]["input"])
+                error.message = f"{typed[:TYPED_SHOWN_MAX]!r}: {error.message}"
+                # Told once: the groups around this one see it, too.
+                error.__cause__ = None
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         verbs: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
