@@ -9,7 +9,7 @@ from __future__ import annotations
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
 from rollcall_ha.cli.records import caller_text, event_table
-from rollcall_ha.cli.tables import outage, read_line, spans_of
+from rollcall_ha.cli.tables import cause_of, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
 from rollcall_ha.controller.contract.labels import Names, in_words, label, labels, names_of
 from rollcall_ha.controller.contract.problems import MASTER_MISSED_WORDS
@@ -169,7 +169,7 @@ def explanation_report(found: Explanation, now: SetStatus | None = None) -> Repo
     name = found.set_key.name
     origin = "nobody" if row.from_master is None else f"broker {label(row.from_master, names)}"
     way = f"from {origin} to broker {label(row.to_master, names)}"
-    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, {way}: {in_words(row.cause, names)}"
+    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, {way}: {cause_of(row, names)}"
     parts: list[str | Table] = [
         f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {found.election.ref}."
     ]

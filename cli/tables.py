@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.problems import (
 from rollcall_ha.controller.contract.replies import Condition, SwitchoverRow
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance, Phase, SwitchoverEnd
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
     CatchUp,
     CertificateStatus,
@@ -574,7 +575,7 @@ def _history_row(row: HistoryRow, names: Names) -> tuple[str, ...]:
         str(row.master_epoch),
         output.utc(row.elected_at_ms),
         str(row.kind),
-        in_words(row.cause, names),
+        cause_of(row, names),
         _way(row.from_master, row.to_master, names),
         *(_group(spans, phases) for phases in PHASE_GROUPS.values()),
         output.NOT_APPLICABLE if not row.unattributed_us else output.duration_us(row.unattributed_us),
@@ -586,6 +587,14 @@ def _history_row(row: HistoryRow, names: Names) -> tuple[str, ...]:
         output.NOT_APPLICABLE if row.grade is None else str(row.grade),
         row.requested_by,
     )
+
+
+_ORDERED = (ElectionKind.REQUESTED, ElectionKind.UNCLEAN, ElectionKind.BOOTSTRAP, ElectionKind.SWITCHOVER)
+
+
+def cause_of(row: HistoryRow, names: Names) -> str:
+    """Why there was a change of reign, with names in our own reasons; an order's is a person's and stays."""
+    return row.cause if row.kind in _ORDERED else in_words(row.cause, names)
 
 
 def _way(origin: BrokerId | None, to: BrokerId, names: Names) -> str:

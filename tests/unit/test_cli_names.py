@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.labels import in_words, label, labels, word
 from rollcall_ha.controller.contract.replies import Done, Elected
 from rollcall_ha.controller.contract.values import Maintenance, MaintenanceScope
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import ElectionPreview, HistoryPage, MaintenancesAnswer, SetStatus
 from tests.support.cli import Run, scripted
 from tests.support.fake_controllers import (
@@ -129,6 +130,21 @@ def test_history_names_both_masters_and_tsv_stays_ids(rollcall: Run) -> None:
     script = SETS | everywhere("GET", f"{SET_PATH}/history", page)
     assert "  orders-2->orders-3  " in rollcall(script, "history", "broker-a").out
     assert "\t3->1\t" in rollcall(script, "history", "broker-a", "-o", "tsv").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (ElectionKind.REQUESTED, "replace master 1 by the new disk"),
+        (ElectionKind.HANDOVER, "replace master orders-3 (1) by the new disk"),
+    ],
+)
+def test_the_reason_of_a_person_was_rewritten_as_one_of_ours(rollcall: Run, kind: ElectionKind, shown: str) -> None:
+    """Who wrote it is told by the kind of the election: only an order has the words of a person."""
+    row = replace(history_row(), kind=kind, cause="replace master 1 by the new disk")
+    page = HistoryPage(freshness=freshness(), set_key=KEY, rows=(row,), next_before=None, names=CROSSED)
+    out = rollcall(SETS | everywhere("GET", f"{SET_PATH}/history", page), "history", "broker-a", "-o", "wide").out
+    assert shown in out
 
 
 def test_a_dry_run_says_by_name_who_would_be_elected(rollcall: Run) -> None:
