@@ -13,28 +13,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.cli.context import OPTIONS
-from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, OrderSwitchover
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered, SwitchoverOrdered
 from rollcall_ha.controller.contract.labels import Names, word
-from rollcall_ha.controller.contract.orders import ChangeSettings, TransferLead
+from rollcall_ha.controller.contract.orders import order_of
+from rollcall_ha.controller.contract.replies import AnsweredBy
 from rollcall_ha.controller.contract.views import ElectionPreview, OrderPreview
 
-Asked = TypeVar("Asked", bound=msgspec.Struct)
+Asked = TypeVar("Asked", bound=AnsweredBy[Any])
 
-_VERBS: Mapping[type, str] = {
-    ElectMaster: "elect",
-    ElectUnclean: "elect",
-    OrderSwitchover: "switchover",
-    TransferLead: "controllers transfer",
-    ChangeSettings: "config apply",
+_VERBS: Mapping[str, str] = {
+    "elect": "elect",
+    "elect-unclean": "elect",
+    "switchover": "switchover",
+    "transfer": "controllers transfer",
+    "settings": "config apply",
 }
-"""Orders in which the leader chooses something. Those of others are the same words again."""
+"""The last part of an order's path -> its words, where the leader chooses. Those of others are the same words."""
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "accepted_loss_bytes": ("--unclean", "--accept-loss"),
     "to": ("--to",),
@@ -63,21 +63,21 @@ def bound(wanted: Asked, found: ElectionPreview | OrderPreview) -> Asked:
     return wanted
 
 
-def exactly(wanted: msgspec.Struct, found: ElectionPreview | OrderPreview) -> tuple[str, ...]:
+def exactly(wanted: AnsweredBy[Any], found: ElectionPreview | OrderPreview) -> tuple[str, ...]:
     """The last lines of a dry run: the command that does what it showed. Empty: it would do nothing."""
     nothing = found.verdict.winner is None if isinstance(found, ElectionPreview) else not found.events
-    if nothing or type(wanted) not in _VERBS:
+    if nothing or _last_part(wanted) not in _VERBS:
         return ()
     return ("To do exactly this, or be refused:", f"  {_command(bound(wanted, found), found.names)}")
 
 
-def _command(order: msgspec.Struct, names: Names) -> str:
+def _command(order: AnsweredBy[Any], names: Names) -> str:
     # In the fleet that was asked: typed without its context, the order would go to the fleet that lies nearest.
     words = ["rollcall"]
     for one in msgspec.structs.fields(OPTIONS):
         if value := getattr(OPTIONS, one.name):
             words += [f"--{one.name}", str(value)]
-    words += _VERBS[type(order)].split()
+    words += _VERBS[_last_part(order)].split()
     if (key := getattr(order, "set_key", None)) is not None:
         words.append(str(key))
     words += [f"{name}={value}" for name, value in getattr(order, "values", {}).items()]
@@ -90,3 +90,7 @@ def _command(order: msgspec.Struct, names: Names) -> str:
             is_broker = name in ("to", "expected_master") and isinstance(value, int)
             words += [*flags, word(int(value or 0), names) if is_broker else str(value)]
     return shlex.join(words)
+
+
+def _last_part(order: AnsweredBy[Any]) -> str:
+    return order_of(order).path.rpartition("/")[2]
