@@ -355,6 +355,11 @@ def number(value: int | None) -> Figure:
     return Figure(UNKNOWN, "") if value is None else Figure(f"{value:,}", value)
 
 
+def epoch(value: int | None) -> Figure:
+    """``none`` of a log that has no epoch yet: its -1 would read as a number; ``unknown`` where nobody has told it."""
+    return number(value) if value is None or value >= 0 else Figure("none", value)
+
+
 def size(value: int | None) -> Figure:
     """Bytes: ``0 B``, ``21.8 K``, ``3.1 M``, or ``unknown``."""
     return Figure(UNKNOWN, "") if value is None else Figure(_size(value), value)

@@ -295,7 +295,7 @@ def _replica_row(status: SetStatus, replica: ReplicaStatus, names: Names, *, is_
         replica.address,
         _role(replica),
         _state(status, replica),
-        output.number(replica.last_epoch),
+        output.epoch(replica.last_epoch),
         output.number(replica.max_offset),
         output.number(replica.confirm_offset) if is_wide else "",
         lag,

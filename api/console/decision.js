@@ -6,7 +6,7 @@ import { film } from "./film.js";
 import { listen, paced } from "./live.js";
 import { label, labels } from "./names.js";
 import { bar, figures, legend, outageText } from "./phases.js";
-import { age, eventLine, number, refOf, setLink, size, utc } from "./words.js";
+import { age, epochOf, eventLine, number, refOf, setLink, size, utc } from "./words.js";
 
 const CANDIDATES = [["Rank", "n"], ["Replica", ""], ["Verdict", ""], ["Epoch", "n"], ["End of log", "n"], ["Heard", "n"], ["Priority", "n"], ["Reason", "wide"]];
 const EVIDENCE = [["Replica", ""], ["Incarnation", ""], ["Session", "n"], ["Heard", "n"], ["Ready", ""], ["Epoch", "n"], ["End of log", "n"], ["Confirmed", "n"], ["Released", "n"]];
@@ -40,10 +40,10 @@ export async function decision(main, key, epoch, query, signal) {
           h("h2", null, "Rules, checked again on the record"), h("ul", { class: "facts-list" }, found.invariants.map((line) => h("li", { class: line.startsWith("BROKEN") ? "bad" : "" }, line.startsWith("holds") ? "✓ " : line.startsWith("BROKEN") ? "■ " : "○ ", line))))),
       h("h2", null, "Who could have been elected"),
       h("p", { class: "hint" }, `Policy ${event.verdict.policy}. masterEpoch ${event.verdict.previousEpoch} → ${event.verdict.masterEpoch}, SyncStateSet ${labels(key, event.verdict.previousSet)} → ${labels(key, event.verdict.syncStateSet)}, SyncStateSetEpoch ${event.verdict.previousSetEpoch} → ${event.verdict.syncStateSetEpoch}.`),
-      table("Candidates", CANDIDATES, candidates.map((one) => h("tr", { class: one.outcome }, cells(CANDIDATES, [one.rank === null ? "—" : String(one.rank), label(key, one.brokerId), [one.outcome === "elected" ? "◆ " : one.outcome === "eligible" ? "○ " : "✕ ", one.outcome], number(one.lastEpoch), number(one.maxOffset), age(one.heartbeatAgeMs), String(one.priority), one.reason])))),
+      table("Candidates", CANDIDATES, candidates.map((one) => h("tr", { class: one.outcome }, cells(CANDIDATES, [one.rank === null ? "—" : String(one.rank), label(key, one.brokerId), [one.outcome === "elected" ? "◆ " : one.outcome === "eligible" ? "○ " : "✕ ", one.outcome], epochOf(one.lastEpoch), number(one.maxOffset), age(one.heartbeatAgeMs), String(one.priority), one.reason])))),
       h("h2", null, "Evidence"),
       h("p", { class: "hint" }, `Read at index ${number(event.evidence.readAtIndex)}, against masterEpoch ${event.evidence.masterEpoch} and SyncStateSetEpoch ${event.evidence.syncStateSetEpoch}.`),
-      table("Evidence", EVIDENCE, event.evidence.replicas.map((one) => h("tr", null, cells(EVIDENCE, [label(key, one.brokerId), one.incarnation.slice(0, 8), String(one.sessionOrdinal), age(one.heartbeatAgeMs), one.isReady ? "yes" : "no", one.lastEpoch >= 0 ? String(one.lastEpoch) : "none", number(one.maxOffset), number(one.confirmOffset), number(one.released)])))),
+      table("Evidence", EVIDENCE, event.evidence.replicas.map((one) => h("tr", null, cells(EVIDENCE, [label(key, one.brokerId), one.incarnation.slice(0, 8), String(one.sessionOrdinal), age(one.heartbeatAgeMs), one.isReady ? "yes" : "no", epochOf(one.lastEpoch), number(one.maxOffset), number(one.confirmOffset), number(one.released)])))),
       h("h2", null, "Its own events"), h("ol", { class: "events" }, found.events.map((record) => eventLine(record, { withSet: false }))));
   }
   shown();

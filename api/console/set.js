@@ -10,7 +10,7 @@ import { ordersOf } from "./orders.js";
 import { bar, legend, outageText } from "./phases.js";
 import { age, ago, badge, duration, eventLine, lately, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
 
-const COLUMNS = [["Replica", "name"], ["Role", ""], ["State", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
+const COLUMNS = [["Replica", "name"], ["Role", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
 const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
 const SOFT_MS = 1000;
 const HISTORY_PAUSE_MS = 500;
@@ -80,8 +80,7 @@ export async function show(main, parts, query, signal) {
       const isGone = !one.isAlive;
       return h("tr", { "data-replica": one.brokerId, class: isGone ? "bad" : one.isInSync ? "" : "warn" }, cells(COLUMNS, [
         labelled(one.brokerId, one.name),
-        [h("span", { "aria-hidden": "true", class: "shape" }, one.isMaster ? "◆ " : one.isLearner ? "◌ " : "○ "), one.isMaster ? "master" : one.isLearner ? "learner" : "slave"],
-        one.maintenance && !one.isMaster ? "maintenance" : isGone ? [h("span", { "aria-hidden": "true" }, "✕ "), "gone"] : one.state ?? "unknown",
+        roleOf(one),
         one.isSuspect ? "▲ suspect" : one.isInSync ? "● yes" : "○ no",
         number(one.maxOffset),
         extent(one, low, high),
@@ -135,15 +134,23 @@ export async function show(main, parts, query, signal) {
   await loadHistory().catch((error) => put(reigns, isSilent() ? h("p", { class: "empty" }, "Not read before this controller fell silent.") : problemBox(error)));
 }
 
+// Its role on record, and what it says of itself where that is another thing.
+function roleOf(one) {
+  const [shape, role] = one.isMaster ? ["◆ ", "master"] : one.isLearner ? ["◌ ", "learner"] : ["○ ", "slave"];
+  const state = one.maintenance && !one.isMaster ? "maintenance" : !one.isAlive ? "gone" : one.state ?? "state unknown";
+  return [h("span", { "aria-hidden": "true", class: "shape" }, state === "gone" ? "✕ " : shape), role, state === role || (one.isLearner && state === "slave") ? "" : `, ${state}`];
+}
+
 // Where a log begins and ends among those of its set: the same scale for all, the newest bytes at the right.
 function extent(one, low, high) {
   if (one.maxOffset === null) return h("span", { class: "hint" }, "not heard");
   const span = Math.max(1, high - low), at = (offset) => (100 * (offset - low)) / span;
+  const isEmpty = one.maxOffset <= (one.minOffset ?? 0);
   const begin = at(one.minOffset ?? low), end = high === low ? 100 : at(one.maxOffset);
-  return svg("svg", { class: "extent", viewBox: "0 0 100 10", preserveAspectRatio: "none", role: "img", "aria-label": `from ${number(one.minOffset ?? 0)} to ${number(one.maxOffset)}` },
+  return svg("svg", { class: "extent", viewBox: "0 0 100 10", preserveAspectRatio: "none", role: "img", "aria-label": isEmpty ? "empty" : `from ${number(one.minOffset ?? 0)} to ${number(one.maxOffset)}` },
     svg("rect", { x: 0, y: 4, width: 100, height: 2, class: "track" }),
-    svg("rect", { x: begin.toFixed(2), y: 2, width: Math.max(0.8, end - begin).toFixed(2), height: 6, class: one.isInSync ? "held" : "held behind" }),
-    one.confirmOffset === null ? null : svg("rect", { x: (high === low ? 99.2 : Math.min(99.2, at(Math.max(low, one.confirmOffset)))).toFixed(2), y: 0, width: 0.8, height: 10, class: "confirmed" }));
+    isEmpty ? null : svg("rect", { x: begin.toFixed(2), y: 2, width: Math.max(0.8, end - begin).toFixed(2), height: 6, class: one.isInSync ? "held" : "held behind" }),
+    isEmpty || one.confirmOffset === null ? null : svg("rect", { x: (high === low ? 99.2 : Math.min(99.2, at(Math.max(low, one.confirmOffset)))).toFixed(2), y: 0, width: 0.8, height: 10, class: "confirmed" }));
 }
 
 function stopsOf(key, page) {

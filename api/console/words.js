@@ -8,6 +8,9 @@ import { PROBLEMS } from "./problems.js";
 
 export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
 
+// -1 is the epoch of a log that has none yet, null one that nobody has told.
+export const epochOf = (value) => (value !== null && value < 0 ? "none" : number(value));
+
 // Halves go up, counted in whole numbers, as there.
 const whole = (value, unit) => Math.round(value / unit);
 const tenths = (value, unit) => (Math.round((value * 10) / unit) / 10).toFixed(1);

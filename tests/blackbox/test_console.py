@@ -766,6 +766,64 @@ def test_topics_and_groups_are_ordered_by_preview_and_confirmation_and_not_by_vi
     console.wait("text=there is no topic made")
 
 
+def test_an_empty_log_had_a_full_bar(fleet: Fleet, consoles: Any) -> None:
+    console, key = consoles("viewer"), only_set(fleet)
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        for one in found["set"]["replicas"]:
+            one.update(minOffset=0, maxOffset=0, confirmOffset=0)
+        route.fulfill(json=found)
+
+    console.page.route(f"**/v1/sets/{key.cluster}/{key.name}?*", answer)
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.wait("svg.extent[aria-label=empty]")
+    assert console.page.locator("th:text-is('State')").count() == 0, "its role told twice"
+    assert console.page.locator("svg.extent .held").count() == 0
+    console.page.unroute_all(behavior="wait")
+
+
+def test_a_candidate_without_an_epoch_had_epoch_minus_1_and_its_evidence_none(fleet: Fleet, consoles: Any) -> None:
+    console, key = consoles("viewer"), only_set(fleet)
+    epoch = fleet.client().history(key).rows[0].master_epoch
+
+    def answer(route: Any) -> None:
+        text = route.fetch().text()
+        route.fulfill(content_type="application/json", body=re.sub(r'"lastEpoch":-?\d+', '"lastEpoch":-1', text))
+
+    console.page.route(f"**/epochs/{epoch}?*", answer)
+    console.open(f"set/{key.cluster}/{key.name}/epoch/{epoch}")
+    console.wait("h2:text-is('Evidence')")
+    shown = console.page.locator("main table td").all_inner_texts()
+    assert "none" in shown
+    assert "-1" not in shown
+    console.page.unroute_all(behavior="wait")
+
+
+def test_the_axis_of_the_timeline_had_no_date_and_its_marks_lay_on_each_other(fleet: Fleet, consoles: Any) -> None:
+    console = consoles("viewer")
+    console.open("timeline")
+    console.wait("svg.timeline")
+    console.page.check("#all")
+    console.wait("svg.timeline .many")
+    ticks = console.page.locator("svg.timeline .tick").all()
+    assert ticks
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d", tick.text_content()) for tick in ticks)
+    for lane in ("elections", "losses and stops", "orders of people", "everything else"):
+        assert not overlaps(console, f"svg.timeline g[data-lane='{lane}'] > text:first-of-type"), lane
+    assert not overlaps(console, "svg.timeline .tick")
+
+
+def overlaps(console: Console, selector: str) -> list[tuple[float, float]]:
+    """Neighbours of one line that lie on each other: where the first ends, and where the second begins."""
+    boxes = sorted(
+        console.page.locator(selector).evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect()).map(box => [box.left, box.right])"
+        )
+    )
+    return [(one[1], two[0]) for one, two in itertools.pairwise(boxes) if two[0] < one[1]]
+
+
 def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) -> None:
     console = consoles("viewer")
     console.open("timeline")

@@ -21,7 +21,7 @@ from rollcall_ha.deploy.local.processes import our_environment, python_module
 from rollcall_ha.node.terminal import for_stream
 
 FIGURES: dict[str, list[tuple[int | None, str]]] = json.loads(Path("tests/unit/figures.json").read_text())
-FORMATS = {"duration": output.duration_us, "size": output.size, "age": output.age_ms}
+FORMATS = {"duration": output.duration_us, "size": output.size, "age": output.age_ms, "epochOf": output.epoch}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
