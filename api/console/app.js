@@ -5,7 +5,7 @@ import { h, put, say } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { begin as beginSilence, consoleOf, CONTROLLERS, controllers, kept, silentMs, watch, whole } from "./known.js";
 import { begin } from "./live.js";
-import { problemBox } from "./words.js";
+import { problemBox, readAgo } from "./words.js";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
@@ -115,6 +115,7 @@ watch((isSilent, changes) => {
     others.length ? h("p", null, "Consoles of the other controllers, where you sign in again: ", others.map((one) => [h("a", { href: consoleOf(one), "data-console": one.name }, one.name), "  "])) : null);
 });
 const hasBegun = () => !nav.hidden;
+setInterval(() => { for (const one of document.querySelectorAll("[data-read]")) one.textContent = readAgo(Number(one.dataset.read)); }, 1000);
 
 function heard(state, error) {
   const isAway = state !== "live";

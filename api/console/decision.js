@@ -6,7 +6,7 @@ import { film } from "./film.js";
 import { listen, paced } from "./live.js";
 import { label, labels } from "./names.js";
 import { bar, figures, legend, outageText } from "./phases.js";
-import { age, epochOf, eventLine, number, refOf, setLink, size, utc } from "./words.js";
+import { age, epochOf, eventList, number, refOf, setLink, size, utc } from "./words.js";
 
 const CANDIDATES = [["Rank", "n"], ["Replica", ""], ["Verdict", ""], ["Epoch", "n"], ["End of log", "n"], ["Heard", "n"], ["Priority", "n"], ["Reason", "wide"]];
 const EVIDENCE = [["Replica", ""], ["Incarnation", ""], ["Session", "n"], ["Heard", "n"], ["Ready", ""], ["Epoch", "n"], ["End of log", "n"], ["Confirmed", "n"], ["Released", "n"]];
@@ -17,7 +17,7 @@ export async function decision(main, key, epoch, query, signal) {
   document.title = `${key.name} masterEpoch ${epoch} · Rollcall`;
   const load = () => get(`${pathOf(key)}/epochs/${epoch}?consistency=local`, signal);
   let found = await load();
-  const place = h("div", { class: "decision" });
+  const place = h("div", { class: "decision" }), unfolded = new Set();
   put(main, h("nav", { "aria-label": "Where", class: "where" }, h("a", { href: "#/fleet" }, "Fleet"), " / ", key.cluster, " / ", h("a", { href: setLink(key) }, key.name), " / ", `masterEpoch ${epoch}`), place);
   const player = h("section", { class: "film", "aria-label": "Film of this reign" });
   function shown() {
@@ -44,7 +44,7 @@ export async function decision(main, key, epoch, query, signal) {
       h("h2", null, "Evidence"),
       h("p", { class: "hint" }, `Read at index ${number(event.evidence.readAtIndex)}, against masterEpoch ${event.evidence.masterEpoch} and SyncStateSetEpoch ${event.evidence.syncStateSetEpoch}.`),
       table("Evidence", EVIDENCE, event.evidence.replicas.map((one) => h("tr", null, cells(EVIDENCE, [label(key, one.brokerId), one.incarnation.slice(0, 8), String(one.sessionOrdinal), age(one.heartbeatAgeMs), one.isReady ? "yes" : "no", epochOf(one.lastEpoch), number(one.maxOffset), number(one.confirmOffset), number(one.released)])))),
-      h("h2", null, "Its own events"), h("ol", { class: "events" }, found.events.map((record) => eventLine(record, { withSet: false }))));
+      h("h2", null, "Its own events"), h("ol", { class: "events" }, eventList(found.events, unfolded)));
   }
   shown();
   const play = film(player, key, found, signal);

@@ -5,8 +5,8 @@
 
 import { h, put, say, svg } from "./dom.js";
 import { label, labels } from "./names.js";
-import { WORDS } from "./phases.js";
-import { duration, number, size, told } from "./words.js";
+import { isOfLost, WORDS, wordsOf } from "./phases.js";
+import { copyButton, duration, number, size, told } from "./words.js";
 
 const STEP_MS = 1600;
 const LATER = new Set(["master-entered", "loss-graded", "replica-registered", "replica-silent", "replica-alive", "session-opened", "sync-state-set-altered", "writes-stopped", "writes-resumed", "goodbye-said", "switchover-ended", "replicas-cleaned"]);
@@ -15,7 +15,7 @@ const LATER_PHASES = new Set(["truncated", "in-sync", "full-redundancy", "route-
 export function stepsOf(key, found) {
   const { row, election } = found, event = election.event, verdict = event.verdict;
   const ids = verdict.candidates.map((one) => one.brokerId).sort((a, b) => a - b);
-  const wasLost = row.kind === "failover" || row.kind === "unclean";
+  const wasLost = isOfLost(row);
   let scene = {
     master: verdict.previousMaster, members: verdict.previousSet, replicas: ids, note: {},
     gone: verdict.candidates.filter((one) => !one.isAlive && one.brokerId !== verdict.previousMaster).map((one) => one.brokerId), serving: verdict.previousMaster !== null,
@@ -33,7 +33,9 @@ export function stepsOf(key, found) {
     if (span.phase === "first-ack") continue;
     atUs += span.durationUs ?? 0;
     const [text, change] = phaseTold(key, span.phase, row, event);
-    add(span.phase, span.durationUs === null ? `${text} No stamp.` : text, change, { atUs, spanUs: span.durationUs });
+    // What took no time is no step to look at; what it changed is to be seen in the next one.
+    if (span.durationUs === 0 && span.phase !== "serving") scene = { ...scene, ...change };
+    else add(span.phase, span.durationUs === null ? `${text} No stamp.` : text, change, { atUs, spanUs: span.durationUs });
   }
   if (row.totalUs !== null) steps.at(-1).text += ` The leader timed the outage: ${duration(row.totalUs)}${row.unattributedUs ? `, of which no phase explains ${duration(row.unattributedUs)}` : ""}.`;
   const first = row.phases.find((span) => span.phase === "first-ack");
@@ -51,7 +53,7 @@ export function stepsOf(key, found) {
 function phaseTold(key, phase, row, event) {
   const winner = row.toMaster, name = label(key, winner);
   return {
-    detected: [`The leading controller finds that replica ${label(key, row.fromMaster)} is gone.`, {}],
+    detected: [isOfLost(row) ? `The leading controller finds that replica ${label(key, row.fromMaster)} is gone.` : `${wordsOf(row, "detected")[0].toUpperCase()}${wordsOf(row, "detected").slice(1)}.`, {}],
     proposed: [`It proposes an election with what it knows of each replica, read at index ${number(event.evidence.readAtIndex)}.`, {}],
     committed: [`A majority of controllers has the entry. Replica ${name} is elected in masterEpoch ${row.masterEpoch}; SyncStateSet ${labels(key, event.verdict.previousSet)} → ${labels(key, event.syncStateSet)}.`, { master: winner, members: event.syncStateSet, serving: false }],
     notified: [`Replica ${name} is told.`, {}],
@@ -81,7 +83,7 @@ function laterTold(key, record, scene) {
   if (event.kind === "writes-stopped") change.serving = false;
   if (event.kind === "writes-resumed") change.serving = true;
   const text = told(event, key);
-  return { title: event.kind, text: `${text[0].toUpperCase()}${text.slice(1)}.`, change };
+  return { title: event.kind.replaceAll("-", " "), text: `${text[0].toUpperCase()}${text.slice(1)}.`, change };
 }
 
 const time = (step) => ("laterMs" in step ? `${duration(step.laterMs * 1000)} after the election, by stamps` : duration(step.atUs));
@@ -94,7 +96,7 @@ export function film(place, key, found, signal) {
   const play = h("button", { type: "button", class: "main", "data-film": "play" }, "▶ Play");
   const list = h("ol", { class: "steps" });
   put(place, h("h2", null, "Film"), stage, caption,
-    h("div", { class: "buttons" }, h("button", { type: "button", "data-film": "first", onclick: () => go(0), "aria-label": "First step" }, "|◀"), h("button", { type: "button", "data-film": "back", onclick: () => go(at - 1), "aria-label": "Step back" }, "◀"), play, h("button", { type: "button", "data-film": "on", onclick: () => go(at + 1), "aria-label": "Step on" }, "▶"), slider, h("span", { class: "hint keys" }, h("kbd", null, "←"), " ", h("kbd", null, "→"), " step, ", h("kbd", null, "space"), " plays")),
+    h("div", { class: "buttons" }, h("button", { type: "button", "data-film": "first", onclick: () => go(0), "aria-label": "First step" }, "|◀"), h("button", { type: "button", "data-film": "back", onclick: () => go(at - 1), "aria-label": "Step back" }, "◀"), play, h("button", { type: "button", "data-film": "on", onclick: () => go(at + 1), "aria-label": "Step on" }, "▶"), slider, h("span", { class: "hint keys" }, h("kbd", null, "←"), " ", h("kbd", null, "→"), " step, ", h("kbd", null, "space"), " plays"), copyButton("Copy its link", () => location.href)),
     list);
 
   function listed() {

@@ -2,10 +2,11 @@
 
 import { get } from "./api.js";
 import { cells, h, put, say, table } from "./dom.js";
-import { ageOf, consoleOf, CONTROLLERS, isSilent, lastly, silentMs, watch, whole } from "./known.js";
+import { consoleOf, CONTROLLERS, heardAt, isSilent, lastly, silentMs, watch } from "./known.js";
 import { listen, paced, recent } from "./live.js";
 import { labelled } from "./names.js";
-import { ago, badge, eventLine, isNotable, lately, mood, number, problemBox, problemWords, setLink, size, utc } from "./words.js";
+import { causesOf, everyLine, MANY, mapOf } from "./whole.js";
+import { ago, badge, eventLine, isNotable, lately, mood, number, problemBox, problemWords, readAt, setLink, size, utc } from "./words.js";
 
 const serving = (count) => (count === 1 ? "The only set serves" : `All ${number(count)} sets serve`);
 const capital = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
@@ -23,7 +24,7 @@ export function fleet(main, query, signal) {
   const read = h("p", { class: "read" });
   const controllers = h("p", { class: "controllers" });
   const tiles = h("div", { class: "tiles", role: "group", "aria-label": "Sets by problem" });
-  const trouble = h("div");
+  const trouble = h("div"), whole = h("section", { "aria-label": "All sets" });
   const rows = h("div", { class: "rows" });
   const pager = h("div", { class: "pager" });
   const changes = h("ol", { class: "events", id: "changes", "aria-label": "What changed last" });
@@ -32,7 +33,7 @@ export function fleet(main, query, signal) {
   order.value = asked.order;
   put(main,
     h("section", { class: "head", "aria-labelledby": "verdict" }, verdict, read, controllers),
-    tiles,
+    tiles, whole,
     h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       h("label", { for: "filter" }, "Filter"), name, h("label", { for: "order" }, "Order"), order, h("span", { class: "hint keys" }, h("kbd", null, "/"), " to filter")),
     h("div", { class: "columns" },
@@ -73,14 +74,18 @@ export function fleet(main, query, signal) {
     verdict.className = oldMs !== null ? "none" : bad ? "bad" : wrong ? "warn" : "good";
     put(verdict, h("span", { "aria-hidden": "true", class: "shape" }, oldMs !== null ? "◌ " : bad ? "■ " : wrong ? "▲ " : "● "),
       oldMs === null ? words : capital(lastly(`${words[0].toLowerCase()}${words.slice(1)}`, oldMs)));
-    put(read, `read at index ${number(fresh.index)} from ${fresh.readFrom}`, isSilent() ? `, ${whole(ageOf(url()) || silentMs())} ago` : "",
+    put(read, readAt(fresh, heardAt(url())),
       oldMs !== null && !isSilent() ? h("strong", { class: "bad" }, " · no controller leads") : "",
       fresh.isStale ? h("strong", { class: "warn" }, " · this controller does not lead: it hears no heartbeats, offsets are unknown here") : "",
       page.pause ? h("strong", { class: "warn" }, ` · elections of the fleet are paused until ${utc(page.pause.expiresAtMs)}`) : "",
       page.maintenances ? h("a", { href: "#/standing" }, ` · ${page.maintenances} in maintenance`) : "");
   }
+  const showWhole = (lines, total) => put(whole, causesOf(lines), total > MANY ? mapOf(lines, total) : null);
+  const renewWhole = paced(async () => showWhole(await everyLine(signal), last.setsTotal), SOFT_MS, signal);
   function show(page) {
     headline(page);
+    if (asked.order === "worst" && page.sets.length === page.setsTotal) showWhole(page.sets, page.setsTotal);
+    else if (page.setsTotal > MANY) renewWhole();
     const wrong = page.setsWithProblems;
     put(tiles, tile("", "all sets", page.setsTotal), wrong ? tile("any", "with a problem", wrong) : null,
       Object.entries(page.problems).map(([code, count]) => tile(code, problemWords(code), count)));

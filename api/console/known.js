@@ -15,6 +15,7 @@ export const silentMs = () => (isLost ? Math.max(0, Date.now() - heardAtMs) : 0)
 export const whole = (ms) => (ms < 60000 ? `${Math.floor(ms / 1000)} s` : ms < 3600000 ? `${Math.floor(ms / 60000)} min` : `${Math.floor(ms / 3600000)} h`);
 // In the place of what is no longer known: "not known since 25 s (last: serves)".
 export const lastly = (words, ms = silentMs()) => `not known since ${whole(ms)} (last: ${words})`;
+export const heardAt = (path) => answers.get(path)?.atMs ?? Date.now();
 export const ageOf = (path) => (isLost && answers.has(path) ? Math.max(0, Date.now() - answers.get(path).atMs) : 0);
 
 function turn(lost) {

@@ -3,14 +3,14 @@
 import { pathOf, post, Problem, requestId } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { label, labelled } from "./names.js";
-import { badge, duration, keyText, number, problemBox, told } from "./words.js";
+import { badge, copyButton, duration, keyText, number, problemBox, told } from "./words.js";
 
 const WAITS_MAX = 30;
 const HOURS = [["30 min", 0.5], ["1 h", 1], ["2 h", 2], ["8 h", 8], ["24 h", 24], ["7 d", 167.9]];
 
 // One dialog for every order. `fields` make the body; `path` is where it goes; both are asked again for the preview.
 // Orders to the masters of sets are no entries: they are given once, and each set has its own outcome (adr/0039).
-export function order({ title, words, about, path, fields, body, isUnderWay, done, isOfSets = false }) {
+export function order({ title, words, about, path, fields, body, isUnderWay, done, command, isOfSets = false }) {
   const identity = requestId();
   const answer = h("div", { class: "answer", "aria-live": "polite" });
   const reason = h("input", { type: "text", id: "reason", maxlength: "200", autocomplete: "off", placeholder: isOfSets ? "is logged with your name" : "goes on record with your name" });
@@ -19,11 +19,14 @@ export function order({ title, words, about, path, fields, body, isUnderWay, don
   const close = h("button", { type: "button", class: "quiet" }, "Close");
   const asked = () => ({ ...body(), reason: reason.value });
   let previewed = "";
-  const stale = () => { confirm.disabled = true; };
+  const typed = h("code", { title: "the same order, typed" });
+  const retype = () => put(typed, command ? ["rollcall", ...command(), ...(reason.value ? ["--reason", reason.value] : [])].map(quoted).join(" ") : "");
+  const stale = () => { confirm.disabled = true; retype(); };
   const dialog = h("dialog", { class: "order", "aria-labelledby": "order-title" },
     h("form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); look(); }, oninput: stale },
       h("h2", { id: "order-title" }, title), words ? h("p", null, words) : null,
       fields, h("label", { for: "reason" }, "Reason"), reason, answer,
+      command ? h("p", { class: "typed" }, typed, copyButton("Copy", () => typed.textContent)) : null,
       h("div", { class: "buttons" }, close, preview, confirm)));
 
   async function look() {
@@ -72,10 +75,16 @@ export function order({ title, words, about, path, fields, body, isUnderWay, don
   confirm.addEventListener("click", give);
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => dialog.remove());
+  retype();
   document.body.append(dialog);
   dialog.showModal();
   reason.focus();
 }
+
+// As a shell takes it for one word: a name or a reason may hold anything.
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
+const forHours = (hours) => ["--for", hours < 1 ? `${hours * 60}m` : hours > 167 ? "167h" : `${hours}h`];
+const scopeTyped = (scope) => scope.host || `${keyText(scope.setKey)}:${scope.brokerId}`;
 
 const OUTCOMES = { done: "done", "would-do": "it would be done", unchanged: "it is so already", absent: "it is not there", refused: "refused", "not-reached": "not reached", unknown: "outcome unknown" };
 const BAD = new Set(["refused", "not-reached", "unknown"]);
@@ -118,18 +127,19 @@ export function untilField() {
   let chosen = 0;
   const at = () => chosen || (chosen = Date.now() + Number(field.value) * 3600000);
   field.addEventListener("change", () => { chosen = 0; });
-  return [[h("label", { for: "until" }, "For"), field], at];
+  return [[h("label", { for: "until" }, "For"), field], at, () => forHours(Number(field.value))];
 }
 
 export function pause(key) {
-  const [until, at] = untilField();
+  const [until, at, typed] = untilField();
   order({
     title: key ? `Pause elections of ${key.name}` : "Pause elections of the fleet",
     words: "Nobody is elected but by a person's word, until the time is over. A master that dies meanwhile has no successor.",
     path: () => (key ? `${pathOf(key)}/pause` : "/v1/pause"), fields: until, body: () => ({ expiresAtMs: at() }), done: () => "elections are paused",
+    command: () => ["pause", key ? keyText(key) : "--fleet", ...typed()],
   });
 }
-export const resume = (key) => order({ title: key ? `Resume elections of ${key.name}` : "Resume elections of the fleet", path: () => (key ? `${pathOf(key)}/resume` : "/v1/resume"), body: () => ({}), done: () => "masters are elected again" });
+export const resume = (key) => order({ title: key ? `Resume elections of ${key.name}` : "Resume elections of the fleet", path: () => (key ? `${pathOf(key)}/resume` : "/v1/resume"), body: () => ({}), done: () => "masters are elected again", command: () => ["resume", key ? keyText(key) : "--fleet"] });
 
 export function switchover(key, set) {
   const others = set.replicas.filter((one) => !one.isMaster && !one.isLearner);
@@ -139,13 +149,15 @@ export function switchover(key, set) {
     words: `Master ${label(key, set.view.master)} takes no more messages, hands over what it has, and then the target is elected. If it cannot be done in time, the old master serves again.`,
     about: key, path: () => `${pathOf(key)}/switchover`, fields: [h("label", { for: "to" }, "To"), to],
     body: () => ({ to: to.value ? Number(to.value) : null, expectedMaster: set.view.master, expectedEpoch: set.view.masterEpoch }),
+    // By ids: they are what this preview is about, whatever names are bound to later.
+    command: () => ["switchover", keyText(key), ...(to.value ? ["--to", to.value] : []), "--expect-master", String(set.view.master), "--expect-epoch", String(set.view.masterEpoch)],
     isUnderWay: (answer) => answer.row.end === null,
     done: ({ row }) => (row.end === "done" ? `replica ${label(key, row.toMaster)} is master in masterEpoch ${row.epoch}${row.tookMs === null ? "" : `, after ${duration(row.tookMs * 1000)}`}` : `not done: ${row.end}${row.reason ? `: ${row.reason}` : ""}`),
   });
 }
 
 export function beginMaintenance(scope, words) {
-  const [until, at] = untilField();
+  const [until, at, typed] = untilField();
   const host = h("input", { type: "text", id: "host", required: true, autocomplete: "off" });
   const last = h("input", { type: "checkbox", id: "last" });
   order({
@@ -154,9 +166,10 @@ export function beginMaintenance(scope, words) {
     about: scope?.setKey, path: () => "/v1/maintenance",
     fields: [scope ? null : [h("label", { for: "host" }, "Host, as in the replicas' addresses"), host], ...until, h("label", { class: "check" }, last, " also if a set may then lose no further replica")],
     body: () => ({ scope: scope ?? { host: host.value.trim() }, expiresAtMs: at(), spendsLast: last.checked }), done: () => "it is in maintenance",
+    command: () => ["maintenance", "begin", scopeTyped(scope ?? { host: host.value.trim() || "HOST" }), ...typed(), ...(last.checked ? ["--spend-last"] : [])],
   });
 }
-export const endMaintenance = (scope, words) => order({ title: `End maintenance of ${words}`, about: scope.setKey, path: () => "/v1/maintenance/end", body: () => ({ scope }), done: () => "it is elected and expected again" });
+export const endMaintenance = (scope, words) => order({ title: `End maintenance of ${words}`, about: scope.setKey, path: () => "/v1/maintenance/end", body: () => ({ scope }), done: () => "it is elected and expected again", command: () => ["maintenance", "end", scopeTyped(scope)] });
 
 // The buttons of a set. Made again only when what they offer has changed: a button under a finger must stay.
 export function ordersOf(place, key, set, signal, changed) {

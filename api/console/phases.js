@@ -14,6 +14,10 @@ export const WORDS = {
   serving: "it takes messages",
   "first-ack": "the first message is acknowledged",
 };
+const DETECTED = { switchover: "the old master has handed over", handover: "the old master steps down by itself", requested: "a person wants another master" };
+// A master that a person or its own stop moved was never gone.
+export const isOfLost = (row) => row.kind === "failover" || row.kind === "unclean";
+export const wordsOf = (row, phase) => (phase === "detected" ? DETECTED[row.kind] : null) ?? WORDS[phase] ?? "";
 const WIDTH = 600, HEIGHT = 18;
 
 // The spans that make up the outage, with the part that no phase explains; FIRST_ACK comes after it.
@@ -55,7 +59,7 @@ export function figures(row) {
   return h("table", { class: "figures" },
     h("caption", { class: "unseen" }, `Phases of masterEpoch ${row.masterEpoch}`),
     h("tbody", null,
-      row.phases.filter((span) => span.phase !== "first-ack").map((span) => line(span.phase, WORDS[span.phase] ?? "", span.durationUs)),
+      row.phases.filter((span) => span.phase !== "first-ack").map((span) => line(span.phase, wordsOf(row, span.phase), span.durationUs)),
       row.unattributedUs ? line("unexplained", "of the outage, no phase tells of it", row.unattributedUs) : null,
       h("tr", { class: "total", "data-phase": "total" }, h("th", { scope: "row" }, "outage"), h("td", { class: "n" }, h("data", { value: row.totalUs ?? "", class: "us" }, outageText(row))), h("td", { class: "hint" }, "timed by the leader alone, not a sum")),
       first ? line("first-ack", `after it, ${WORDS["first-ack"]}`, first.durationUs) : null,

@@ -3,17 +3,18 @@
 import { get, pathOf } from "./api.js";
 import { decision } from "./decision.js";
 import { cells, h, put, svg, table } from "./dom.js";
-import { ageOf, isSilent, lastly, lineOf, silentMs, watch, whole } from "./known.js";
+import { ageOf, heardAt, isSilent, lastly, lineOf, silentMs, watch } from "./known.js";
 import { listen, paced, recent } from "./live.js";
 import { label, labelled, labels } from "./names.js";
 import { ordersOf } from "./orders.js";
 import { bar, legend, outageText } from "./phases.js";
-import { age, ago, badge, duration, eventLine, lately, mood, number, problemBox, problemWords, setLink, size, utc, when } from "./words.js";
+import { age, ago, badge, duration, eventList, lately, mood, number, problemBox, problemWords, readAt, setLink, size, utc, when } from "./words.js";
 
 const COLUMNS = [["Replica", "name"], ["Role", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
 const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
 const SOFT_MS = 1000;
 const HISTORY_PAUSE_MS = 500;
+const EVENTS = 100;
 
 export async function show(main, parts, query, signal) {
   const key = { cluster: parts[0], name: parts[1] };
@@ -52,12 +53,11 @@ export async function show(main, parts, query, signal) {
   const path = pathOf(key);
   const oldMs = () => ageOf(`${path}?consistency=local`) || silentMs();
   const title = (look) => h("h1", { id: "of" }, key.name, " ", isSilent() ? h("span", { class: "badge none" }, lastly(look[2], oldMs())) : badge(look));
-  const readWords = (freshness) => `read at index ${number(freshness.index)} from ${freshness.readFrom}${isSilent() ? `, ${whole(oldMs())} ago` : ""}`;
 
   function showHead({ freshness, set }) {
     const look = mood(set.view.condition, set.problems);
     put(head, title(look),
-      h("p", { class: "read" }, readWords(freshness), freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
+      h("p", { class: "read" }, readAt(freshness, heardAt(isLocal ? `${path}?consistency=local` : path)), freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
       set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", { title: code }, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code)))) : null,
       set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
       set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
@@ -105,12 +105,16 @@ export async function show(main, parts, query, signal) {
     ])))), stopsOf(key, page)] : h("p", { class: "empty" }, "No election is on record here."));
   }
 
+  let drawn = [];
+  const unfolded = new Set();
+  function drawEvents(fresh = []) {
+    drawn = [...drawn, ...fresh].slice(-EVENTS);
+    put(events, drawn.length ? eventList(drawn, unfolded, new Set(fresh)) : h("li", { class: "empty" }, "Nothing yet."));
+  }
   const unlisten = listen((records) => {
     const own = records.filter(isOwn);
     if (!own.length) return;
-    events.querySelector(".empty")?.remove();
-    events.prepend(...own.slice(-50).reverse().map((record) => eventLine(record, { withSet: false, fresh: true })));
-    while (events.children.length > 50) events.lastElementChild.remove();
+    drawEvents(own);
     renewSet();
     renewHistory();
   });
@@ -126,11 +130,13 @@ export async function show(main, parts, query, signal) {
     if (!isSilent() || !known) throw error;
     showLine(known);
   });
-  const newest = await get(`/v1/events?newest=true&limit=50&set=${encodeURIComponent(`${key.cluster}/${key.name}`)}`, signal).catch((error) => {
+  const newest = await get(`/v1/events?newest=true&limit=${EVENTS}&set=${encodeURIComponent(`${key.cluster}/${key.name}`)}`, signal).catch((error) => {
     if (!isSilent()) throw error;
-    return { events: recent.filter(isOwn).slice(-50) };
+    return { events: recent.filter(isOwn).slice(-EVENTS) };
   });
-  put(events, newest.events.length ? newest.events.toReversed().map((record) => eventLine(record, { withSet: false })) : h("li", { class: "empty" }, "Nothing yet."));
+  const last = newest.events.at(-1);
+  drawn = [...newest.events, ...drawn.filter((one) => !last || one.index > last.index || (one.index === last.index && one.ordinal > last.ordinal))];
+  drawEvents();
   await loadHistory().catch((error) => put(reigns, isSilent() ? h("p", { class: "empty" }, "Not read before this controller fell silent.") : problemBox(error)));
 }
 

@@ -1,8 +1,8 @@
 // Values as people read them. Sizes, durations and times are written as the command line writes them
 // (cli/output.py): the same fact has the same figure wherever it is read. tests/unit/figures.json has what both must give.
 
-import { h } from "./dom.js";
-import { isSilent } from "./known.js";
+import { h, say } from "./dom.js";
+import { isSilent, whole as lapse } from "./known.js";
 import { label, labelled, labels, onLearned } from "./names.js";
 import { PROBLEMS } from "./problems.js";
 
@@ -10,6 +10,8 @@ export const number = (value) => (value === null || value === undefined ? "unkno
 
 // -1 is the epoch of a log that has none yet, null one that nobody has told.
 export const epochOf = (value) => (value !== null && value < 0 ? "none" : number(value));
+
+const COPIED_MS = 3000;
 
 // Halves go up, counted in whole numbers, as there.
 const whole = (value, unit) => Math.round(value / unit);
@@ -149,6 +151,44 @@ export function eventLine(record, { withSet = true, fresh = false } = {}) {
   lines.set(line, record);
   return line;
 }
+// Newest first. The milestones of a reign are one line, which a click unfolds: they were half of the record of a set, and on a
+// phone most of its page. `unfolded` keeps which are open when the list is made anew; events in `fresh` came a moment ago.
+export function eventList(records, unfolded, fresh = new Set()) {
+  const found = [], folds = new Map();
+  for (const record of records.toReversed()) {
+    const epoch = record.event.kind === "milestone-reached" ? record.event.milestone.masterEpoch : null;
+    if (epoch === null) found.push(eventLine(record, { withSet: false, fresh: fresh.has(record) }));
+    else if (folds.has(epoch)) folds.get(epoch).push(record);
+    else found.push([epoch, folds.set(epoch, [record]).get(epoch)]);
+  }
+  return found.map((one) => (Array.isArray(one) ? fold(...one, unfolded) : one));
+}
+function fold(epoch, records, unfolded) {
+  const phases = records.map((record) => record.event.milestone.phase), [first, last] = [phases.at(-1), phases[0]];
+  return h("li", { class: "fold", "data-epoch": epoch },
+    h("details", { open: unfolded.has(epoch), ontoggle: (event) => (event.target.open ? unfolded.add(epoch) : unfolded.delete(epoch)) },
+      h("summary", { "data-key": `fold-${epoch}` }, h("time", { datetime: new Date(records[0].stampedAtMs).toISOString() }, clock(records[0].stampedAtMs)), ` masterEpoch ${number(epoch)}: ${records.length === 1 ? `milestone ${last}` : `${number(records.length)} milestones, ${first} to ${last}`}`),
+      h("ol", { class: "events" }, records.map((record) => eventLine(record, { withSet: false })))));
+}
+
+// How old an answer is: app.js renews the words each second. The index is for whoever compares two answers.
+export const readAt = (freshness, atMs) => h("span", { class: "at", title: `read at index ${number(freshness.index)}` }, h("span", { "data-read": atMs }, readAgo(atMs)), ` from ${freshness.readFrom}`);
+export function readAgo(atMs) {
+  const past = Date.now() - atMs;
+  return past < 1000 && !isSilent() ? "read just now" : `read ${lapse(Math.max(0, past))} ago`;
+}
+// A button that puts a text where it can be pasted; where the browser forbids that, the text is there to be marked.
+export function copyButton(words, text) {
+  const button = h("button", { type: "button", class: "quiet copy", onclick: async () => {
+    const found = text();
+    const isDone = await (navigator.clipboard?.writeText(found) ?? Promise.reject(new Error("no clipboard"))).then(() => true, () => false);
+    button.textContent = isDone ? "copied" : found;
+    say(isDone ? "Copied" : found);
+    setTimeout(() => { button.textContent = words; }, COPIED_MS);
+  } }, words);
+  return button;
+}
+
 // An event is shown at once, by the id where its set was never asked for; its names come after it.
 const lines = new WeakMap();
 onLearned((set) => {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -69,6 +70,14 @@ addEventListener("securitypolicyviolation", (event) => __complaints.push(`policy
 addEventListener("error", (event) => __complaints.push(`error: ${event.message}`));
 addEventListener("unhandledrejection", (event) => __complaints.push(`rejected: ${event.reason}`));
 """
+STRUCK = """() => [...document.querySelectorAll(".stage .follows")].flatMap(line => {
+  const box = line.getBBox();
+  return [...document.querySelectorAll(".stage .name, .stage .label")].filter(one => {
+    const label = one.getBBox();
+    return label.x < box.x + box.width && label.x + label.width > box.x && label.y < box.y + box.height && label.y + label.height > box.y;
+  }).map(one => one.textContent);
+})"""
+"""Labels in the film that a line to a slave goes through."""
 UNNAMED = """() => [...document.querySelectorAll("button, a, input, select, svg[role=img], dialog, section, nav, table")].filter(one => {
   if (one.closest("[hidden]") || (one.tagName === "SECTION" && !one.hasAttribute("aria-label") && !one.hasAttribute("aria-labelledby"))) return false;
   const by = one.getAttribute("aria-labelledby");
@@ -331,12 +340,13 @@ def check_film(fleet: Fleet, console: Console, row: HistoryRow) -> None:
         for one in page.locator(".steps li").all()
         if one.locator("data.us").count()
     }
-    assert steps == {span.phase.value: str(span.duration_us) for span in row.phases if span.duration_us is not None}
+    shown = [span for span in row.phases if span.duration_us != 0 or span.phase in (Phase.SERVING, Phase.FIRST_ACK)]
+    assert steps == {span.phase.value: str(span.duration_us) for span in shown if span.duration_us is not None}
     assert "fault" in console.text(".caption")
     assert f"replica {named(fleet, row.from_master)}: gone" in page.locator(".stage svg").get_attribute("aria-label")
     page.locator("[data-film=play]").focus()
     sum_us, count = 0, page.locator(".steps li").count()
-    for span in row.phases:
+    for span in shown:
         if span.phase is Phase.FIRST_ACK:
             break
         page.keyboard.press("ArrowRight")
@@ -428,10 +438,26 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
     page.get_by_role("button", name="Preview").click()
     page.get_by_role("button", name="Confirm").click(timeout=LIMIT_MS)
     assert "is master in masterEpoch" in console.wait(".answer .done").inner_text(timeout=LIMIT_MS)
+    typed = shlex.split(console.text(".typed code"))
+    assert typed[:3] == ["rollcall", "switchover", str(key)]
+    assert typed[-6:] == [
+        "--expect-master",
+        str(old),
+        "--expect-epoch",
+        str(epoch),
+        "--reason",
+        f"for this test {MARKUP}",
+    ]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy", exact=True).click()
+    console.wait(".copy:text-is('copied')")
     page.get_by_role("button", name="Close").click()
     row = wait_row(fleet, MasterEpoch(epoch + 1), lambda found: found.total_us is not None)
     assert (row.kind.value, row.from_master) == ("switchover", old)
     console.wait(f"tr[data-epoch='{epoch + 1}']")
+    console.open(f"set/{key.cluster}/{key.name}/epoch/{epoch + 1}")
+    console.wait(".figures")
+    check_film_of_a_switchover(console)
     console.open("timeline")
     console.wait("svg.timeline")
     # It stood among the elections, and the lane of people's orders was empty.
@@ -445,6 +471,103 @@ def test_a_switchover_is_previewed_confirmed_and_on_record_with_its_caller(fleet
         "operator:operator-of-the-console (token)"
         in console.wait("td:has-text('switchover-ordered') >> xpath=..").first.inner_text()
     )
+
+
+def check_film_of_a_switchover(console: Console) -> None:
+    """It began with "detected 0.0 ms: the master is found gone", and the line to a slave went through a label."""
+    steps, page = console.page.locator(".steps li"), console.page
+    assert all(
+        one.get_attribute("value") != "0" for one in page.locator(".steps li:not([data-step=serving]) data.us").all()
+    )
+    assert "is found gone" not in page.locator("main").inner_text()
+    for at in range(steps.count()):
+        steps.nth(at).locator("button").click()
+        assert " is gone" not in console.text(".caption")
+        assert page.evaluate(STRUCK) == []
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy its link").click()
+    console.wait(".copy:text-is('copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def test_milestones_were_half_of_the_newest_events_of_a_set(fleet: Fleet, consoles: Any) -> None:
+    console, key = consoles("viewer"), only_set(fleet)
+    console.open(f"set/{key.cluster}/{key.name}")
+    fold = console.wait("li.fold").first
+    assert "masterEpoch" in fold.inner_text()
+    assert console.page.locator(".events > [data-kind=milestone-reached]:visible").count() == 0
+    epochs = [one.get_attribute("data-epoch") for one in console.page.locator("li.fold").all()]
+    assert len(epochs) == len(set(epochs)), "one line for each reign"
+    fold.locator("summary").click()
+    console.wait("li.fold [data-kind=milestone-reached]:visible")
+
+
+def test_an_answer_had_an_index_where_a_person_looks_for_its_age(fleet: Fleet, consoles: Any) -> None:
+    console = consoles("viewer")
+    assert re.match(r"read (just now|\d+ s ago) from c\d", console.text(".read"))
+    assert re.fullmatch(r"read at index [\d,]+", console.page.locator(".read .at").get_attribute("title"))
+
+
+def crowd(console: Console, count: int, *, down: int = 0) -> None:
+    """Answers of a fleet of so many sets in the place of its own; the worst first, as the controllers sort them."""
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        (own,) = found["sets"] or [None]
+        if own is None:
+            return route.fulfill(json=found)
+        is_down = {
+            "condition": "no-master",
+            "conditionReason": "no replica is alive",
+            "problems": ["NO_MASTER"],
+            "master": None,
+        }
+        sets = [
+            own | (is_down if at < down else {}) | {"setKey": own["setKey"] | {"name": f"set-{at:04}"}}
+            for at in range(count)
+        ]
+        page = {"sets": sets, "setsTotal": count, "setsMatching": count, "setsWithProblems": down, "nextAfter": None}
+        conditions = {"serving": count - down, "no-master": down}
+        return route.fulfill(
+            json=found | page | {"conditions": conditions, "problems": {"NO_MASTER": down} if down else {}}
+        )
+
+    console.page.route("**/v1/overview?*", answer)
+    console.page.reload()
+
+
+def test_a_hundred_sets_were_15_700_pixels_on_a_phone_and_had_no_map(consoles: Any) -> None:
+    console = consoles("viewer")
+    page = console.page
+    page.set_viewport_size({"width": NARROW, "height": 800})
+    crowd(console, 100, down=2)
+    console.wait(".map .cell:nth-child(100)")
+    assert page.locator("tr[data-set]").count() == 100
+    assert page.locator(".rows").bounding_box()["height"] < 7_000
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    cells = page.locator(".map .cell")
+    assert [cells.nth(at).inner_text() for at in (0, 1, 2)] == ["■", "■", "●"], (
+        "a sign before a colour, the worst first"
+    )
+    assert page.locator(".map [tabindex='0']").count() == 1
+    cells.nth(0).focus()
+    for pressed in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowRight"):
+        page.keyboard.press(pressed)
+    assert "set-0002: serving" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("Enter")
+    console.until("location.hash.endsWith('/set-0002')")
+    page.unroute_all(behavior="wait")
+
+
+def test_twenty_sets_that_were_down_by_one_cause_were_twenty_lines_and_no_word_of_it(consoles: Any) -> None:
+    console = consoles("viewer")
+    crowd(console, 30, down=20)
+    assert console.wait(".cause").inner_text() == "■ 20 sets, one cause: no replica is alive"
+    console.page.unroute_all(behavior="wait")
+    crowd(console, 20)
+    console.wait("tr[data-set]:nth-child(20)")
+    assert console.page.locator(".cause, .map").count() == 0, "few sets that serve are seen in the table"
+    console.page.unroute_all(behavior="wait")
 
 
 def test_a_switchover_that_lasts_longer_than_the_page_waits_is_not_told_as_not_done(
