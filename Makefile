@@ -11,7 +11,7 @@ LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test prove parts interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
+.PHONY: help setup lock check test prove parts interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers pictures spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ docs: $(STAMP)   ## run the commands that the documents show
 
 cited-numbers: $(STAMP)  ## write docs/citations.md: which code and which test cites which number
 	@$(BIN)/python -m tests.docs.cited_numbers --write
+
+pictures: $(STAMP)  ## make the pictures of the manual anew, of a living fleet; asks for Chromium
+	@$(BIN)/python -m tests.docs.pictures
 
 spark: $(STAMP)  ## the tests that start a Spark session
 	@$(BIN)/python -m pytest -m spark tests

@@ -515,7 +515,8 @@ def crowd(console: Console, count: int, *, down: int = 0) -> None:
         found = route.fetch().json()
         (own,) = found["sets"] or [None]
         if own is None:
-            return route.fulfill(json=found)
+            route.fulfill(json=found)
+            return
         is_down = {
             "condition": "no-master",
             "conditionReason": "no replica is alive",
@@ -528,9 +529,7 @@ def crowd(console: Console, count: int, *, down: int = 0) -> None:
         ]
         page = {"sets": sets, "setsTotal": count, "setsMatching": count, "setsWithProblems": down, "nextAfter": None}
         conditions = {"serving": count - down, "no-master": down}
-        return route.fulfill(
-            json=found | page | {"conditions": conditions, "problems": {"NO_MASTER": down} if down else {}}
-        )
+        route.fulfill(json=found | page | {"conditions": conditions, "problems": {"NO_MASTER": down} if down else {}})
 
     console.page.route("**/v1/overview?*", answer)
     console.page.reload()
