@@ -21,7 +21,6 @@ import typer
 
 from rollcall_ha.analytics.checks.alerts import Limits
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.node.terminal import keep_printing
 
@@ -59,7 +58,7 @@ RealPreset = Annotated[
     Preset, typer.Option(help="The preset that was in force. A record that contradicts it is refused.")
 ]
 LOCAL = "local[*]"
-_PLAN, _LIMITS = Plan(), Limits()
+_LIMITS = Limits()
 
 
 @contextmanager
@@ -247,21 +246,6 @@ def presets_of(text: str) -> tuple[Preset, ...]:
 
 
 @app.command()
-def timeline(paths: Journals, *, output: Answer = "table", master: Master = LOCAL) -> None:
-    """
-    One row per master epoch, with the phases as in history.
-
-    They are those that rollcall history shows.
-
-    Exit codes: 0 rows were printed; 1 there was nothing to print; 2 nothing to read, or no Spark.
-    """
-    with _job("timeline"):
-        from rollcall_ha.analytics.jobs import timeline as job
-
-        raise typer.Exit(job.run(paths, master=master, is_json=output == "json"))
-
-
-@app.command()
 def verify(
     paths: JournalsOrLake = None, *, lake: LakeFolder = LAKE, master: Master = LOCAL, output: Answer = "table"
 ) -> None:
@@ -295,7 +279,7 @@ def what_if(
         int | None, typer.Option(help="The heartbeat timeout that was in force, if not the preset's.")
     ] = None,
     gaps: Annotated[
-        Path | None, typer.Option(help="Parquet of heartbeat gaps, as analytics generate writes truth/gaps.")
+        Path | None, typer.Option(help="Parquet of heartbeat gaps: columns as in docs/analytics.md.")
     ] = None,
     rows: Annotated[Path | None, typer.Option(help="A new folder for the rows behind the answer, as Parquet.")] = None,
     master: Master = LOCAL,
@@ -322,53 +306,6 @@ def what_if(
             gaps=gaps,
         )
         raise typer.Exit(job.run(paths or (), question, lake=lake, rows=rows, master=master, is_json=output == "json"))
-
-
-# --- synthetic fleets ------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def generate(
-    folder: Annotated[Path, typer.Argument(help="A new folder for journals/, truth/ and plan.json.")],
-    *,
-    seed: Annotated[int, typer.Option(help="The same seed and plan give the same bytes.")] = _PLAN.seed,
-    fleets: Annotated[int, typer.Option(help="Control planes; the unit of parallel work.")] = _PLAN.fleets,
-    sets: Annotated[int, typer.Option(help="Broker sets per fleet.")] = _PLAN.sets,
-    replicas: Annotated[int, typer.Option(help="Replicas per set.")] = _PLAN.replicas,
-    days: Annotated[int, typer.Option(help="Length of the history.")] = _PLAN.days,
-    faults_per_day: Annotated[float, typer.Option(help="Per set.")] = _PLAN.faults_per_day,
-    flapping_factor: Annotated[
-        float, typer.Option(help="The first set of each fleet has so many times the faults.")
-    ] = _PLAN.flapping_factor,
-    controller_changes_per_day: Annotated[float, typer.Option(help="Per fleet.")] = _PLAN.controller_changes_per_day,
-    failovers: Annotated[
-        int | None, typer.Option(help="About so many in all; takes the place of --faults-per-day.")
-    ] = None,
-    preset: Annotated[Preset, typer.Option(help="Timeouts of the fleets.")] = _PLAN.preset,
-    compression: Annotated[Literal["none", "gzip", "zstd"], typer.Option(help="Of the journals.")] = "zstd",
-    output: Answer = "table",
-    master: Master = LOCAL,
-) -> None:
-    """
-    Years of many synthetic fleets, with the truth beside them.
-
-    Exit codes: 0 written; 2 no such plan, a folder that holds something else, or no Spark.
-    """
-    plan = Plan(
-        seed=seed,
-        fleets=fleets,
-        sets=sets,
-        replicas=replicas,
-        days=days,
-        preset=preset,
-        faults_per_day=faults_per_day,
-        flapping_factor=flapping_factor,
-        controller_changes_per_day=controller_changes_per_day,
-    )
-    with _job("generate", refused=OSError):
-        from rollcall_ha.analytics.jobs import generate as job
-
-        job.run(folder, plan, failovers=failovers, compression=compression, master=master, is_json=output == "json")
 
 
 if __name__ == "__main__":

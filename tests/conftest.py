@@ -29,7 +29,7 @@ LONGEST = (
     "test_console",
     "test_typed_pages",
     "test_demo",
-    "test_fleet_timeline",
+    "test_fleet_phases",
     "test_fleet_controllers",
     "test_fleet_datasource",
     "test_fleet_damage",

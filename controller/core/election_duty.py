@@ -3,7 +3,7 @@ When the leader proposes an election: the duty, as a machine.
 
 Here: which sets lack a master, when an election is proposed for them and with which evidence, and which winner is
 overdue with ``entered``. Not here: the winner (``decide_election``); silence, and what was heard of replicas
-(``controller.runtime.sessions``; the synthetic fleets of ``analytics`` have a source of their own); sending
+(``controller.runtime.sessions``; the synthetic fleets of the tests have a source of their own); sending
 (``controller.runtime.service``). Times are nanoseconds of one monotonic clock, which the caller reads.
 
 Rule 1: work follows changes. An applied entry that changed a set, and a replica that becomes ready, cause a look at

@@ -141,10 +141,10 @@ def audit_command(directory: Path) -> str:
     return f"python3 {script.relative_to(here) if script.is_relative_to(here) else script} {directory}"
 
 
-def timeline_command(directory: Path) -> str:
-    """The events as Spark reads them, with what installs Spark where it is not: the demo does without."""
+def tables_command(directory: Path) -> str:
+    """The events as tables, by Spark, with what installs Spark where it is not: the demo does without."""
     setup = "make setup && " if is_checkout() and find_spec("pyspark") is None else ""
-    return f"{setup}{rollcall()} analytics timeline {directory}"
+    return f"{setup}{rollcall()} analytics run {directory}"
 
 
 def show(fleet: Fleet, *arguments: str) -> int:
@@ -476,7 +476,7 @@ def run(
     say("\nNext:")
     say(f"  {audit_command(directory)} --self-test")
     if not has_machines:
-        say(f"  {timeline_command(directory)}\n  {demo_verb('up', directory)}")
+        say(f"  {tables_command(directory)}\n  {demo_verb('up', directory)}")
     say()
     wrong = faults_of(result)
     for line in wrong:

@@ -26,9 +26,9 @@ from rollcall_ha.analytics.checks.counterfactual import Settings
 from rollcall_ha.analytics.checks.verify import verify
 from rollcall_ha.analytics.checks.what_if import what_if
 from rollcall_ha.analytics.lake.session import spark_session
-from rollcall_ha.analytics.synthetic.files import generate, prepare
-from rollcall_ha.analytics.synthetic.plan import Plan
 from tests.support.analytics_truth import Comparison, build_lake, compare
+from tests.synthetic.files import generate, prepare
+from tests.synthetic.plan import Plan
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 Journals for the lake's bench, made by Spark itself: as many failovers as are asked for, as lines of JSON.
 
 Here: the story of one failover as 22 lines, the numbers in it by arithmetic. Not here: measuring (``lake``). Honest
-histories with known truth come from ``rollcall analytics generate``, through the real core; it makes some thousand events
+histories with known truth come from ``tests.synthetic``, through the real core; it makes some thousand events
 a second, this one some hundred thousand, and what is measured here is the reading.
 """
 

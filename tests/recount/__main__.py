@@ -42,10 +42,12 @@ def _made(folder: Path, failovers: int) -> int:
     # Here, not above: for somebody's journals and lake nothing of the product is needed.
     from rollcall_ha.deploy.local.analytics_demo import analyse
     from tests.recount.stories import write
+    from tests.synthetic.__main__ import main as main_of_fleets
 
     write(folder / "stories")
     fleets = ("--fleets", "2", "--sets", "8", "--days", "4", "--failovers", str(failovers))
-    analyse("generate", str(folder / "fleets"), *fleets)
+    if main_of_fleets([str(folder / "fleets"), *fleets]):
+        raise SystemExit(2)
     journals, lake = [folder / "stories", folder / "fleets" / "journals"], folder / "lake"
     analyse("run", *map(str, journals), "--lake", str(lake))
     return _judge(journals, lake, is_made=True)

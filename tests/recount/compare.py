@@ -8,6 +8,7 @@ their keys, and what differs. Not here: the counting (``figures``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +63,9 @@ def rows_of(found: Figures) -> Mapping[str, list[Row]]:
     return {name: tables[name] for name in COMPARED}
 
 
-def published(lake: Path) -> Mapping[str, list[Row]]:
-    """The same tables and views as the newest snapshot of a lake has them."""
+@contextmanager
+def opened(lake: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The newest snapshot of a lake as a database of its tables and views."""
     snapshots = DeltaTable(lake / "snapshots").to_pyarrow_dataset().to_table().to_pylist()
     newest = max(row["snapshot"] for row in snapshots)
     with duckdb.connect() as database:
@@ -75,6 +77,12 @@ def published(lake: Path) -> Mapping[str, list[Row]]:
             database.register(row["table"].rpartition("/")[2], files)
         for statement in VIEWS:
             database.execute(statement)
+        yield database
+
+
+def published(lake: Path) -> Mapping[str, list[Row]]:
+    """The same tables and views as the newest snapshot of a lake has them."""
+    with opened(lake) as database:
         return {name: _rows(database, name) for name in COMPARED}
 
 

@@ -17,12 +17,12 @@ from rollcall_ha.analytics.bronze.datasource import register
 from rollcall_ha.analytics.bronze.journals import pieces_of
 from rollcall_ha.analytics.bronze.lines import LINES_DDL, find_journals, pieces
 from rollcall_ha.analytics.bronze.schema import event_record_schema
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord
 from tests.spark.lakes import stream_now
 from tests.support.analytics_story import write_journals
 from tests.support.event_pages import Journal, serving
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -17,11 +17,11 @@ from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.checks.counterfactual import Settings
 from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, WhatIf, WrongReality, what_if
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.synthetic.files import write_fleet
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.policies import DATA_FIRST
 from tests.support.analytics_plans import ROUGH
 from tests.support.analytics_truth import build_lake, compare
+from tests.synthetic.files import write_fleet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 

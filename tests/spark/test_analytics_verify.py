@@ -14,10 +14,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics.bronze.inputs import events_of
 from rollcall_ha.analytics.checks import verify as job
 from rollcall_ha.analytics.checks.verify import verify
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered
 from rollcall_ha.controller.core.verification import Rule
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

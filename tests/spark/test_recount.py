@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.synthetic.files import write_fleet
 from tests.recount.compare import COMPARED, compare, counted, published, rows_of, wrong
 from tests.recount.stories import STORIES, Story, misses, write
 from tests.spark.lakes import build
 from tests.support.analytics_plans import ROUGH
+from tests.synthetic.files import write_fleet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 

@@ -4,7 +4,7 @@ Plans of synthetic fleets for tests.
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.synthetic.plan import Mix, Plan
+from tests.synthetic.plan import Mix, Plan
 
 ROUGH = Plan(
     seed=13,

@@ -18,7 +18,7 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import in_ms
 from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_PHASES
-from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS
+from tests.synthetic.truth import TRUTH_ROWS
 
 PERCENTS = (50, 90, 95, 99)
 PPM = 1_000_000

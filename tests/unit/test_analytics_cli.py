@@ -14,7 +14,7 @@ from rollcall_ha.analytics.checks.counterfactual import CLEAN_POLICIES
 from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_cli import code_of
 
-VERBS = ("run", "ingest", "silver", "gold", "stream", "report", "timeline", "verify", "what-if", "generate")
+VERBS = ("run", "ingest", "silver", "gold", "stream", "report", "verify", "what-if")
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
 
 
@@ -55,7 +55,7 @@ def test_without_spark_a_verb_says_what_to_install(
         ["report", "lake", "--what-if", "fast,never"],
         ["report", "lake", "--real-preset", "never"],
         ["what-if", "--policy", "unclean@1"],
-        ["timeline", ".", "-o", "yaml"],
+        ["verify", ".", "-o", "yaml"],
     ],
 )
 def test_wrong_use_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_wrong_use_is_two(arguments: list[str], capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("arguments", "job", "code"),
-    [(["gold"], "run", 130), (["timeline", "."], "timeline", 130), (["stream", "."], "stream", 0)],
+    [(["gold"], "run", 130), (["verify", "."], "verify", 130), (["stream", "."], "stream", 0)],
 )
 def test_an_interrupted_job_says_so_and_a_stream_has_no_other_end(
     arguments: list[str], job: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

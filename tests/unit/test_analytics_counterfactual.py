@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, replay
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, PREFERENCE_FIRST
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Mix, Plan
 
 
 @cache

@@ -15,18 +15,18 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.synthetic.files import prepare, write_fleet
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
-from rollcall_ha.analytics.synthetic.truth import ReignTruth
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.values import EventRef, Phase, SilenceCause
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.views import condition_of
-from tests.support.analytics_cli import code_of
 from tests.support.analytics_plans import ROUGH
+from tests.synthetic.__main__ import main
+from tests.synthetic.files import prepare, write_fleet
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Fault, Mix, Plan
+from tests.synthetic.truth import ReignTruth
 
 pytestmark = pytest.mark.slow
 
@@ -247,8 +247,9 @@ def test_a_folder_holds_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[s
         prepare(tmp_path / "new", Plan(seed=2))
     with pytest.raises(JobRefused, match="not empty"):
         prepare(tmp_path, Plan())
-    assert code_of(["generate", str(tmp_path), "--fleets", "1"]) == 2
-    assert code_of(["generate", str(tmp_path / "x"), "--fleets", "0"]) == 2
+    for arguments in ([str(tmp_path), "--fleets", "1"], [str(tmp_path / "x"), "--fleets", "0"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)
     assert "fleets is 0, must be at least 1" in capsys.readouterr().err
 
 

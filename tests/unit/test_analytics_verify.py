@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from rollcall_ha.analytics.checks.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 from rollcall_ha.analytics.jobs.verify import RecordVerdict, verdict_of
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.core.verification import Rule
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Plan
 
 Row = dict[str, Any]
 

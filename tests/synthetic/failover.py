@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
-from rollcall_ha.analytics.synthetic.processes import Leader, Process, ServingMaster, SyntheticOperation
-from rollcall_ha.analytics.synthetic.truth import OutageTruth, ReignTruth
-from rollcall_ha.analytics.synthetic.world import SetWorld
 from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.values import Frozen, Milestone, Phase
+from tests.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
+from tests.synthetic.processes import Leader, Process, ServingMaster, SyntheticOperation
+from tests.synthetic.truth import OutageTruth, ReignTruth
+from tests.synthetic.world import SetWorld
 
 REIGNS_REMEMBERED = 32
 """Past epochs whose start and whose truth may still matter: no replica stays away for longer."""

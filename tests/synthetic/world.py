@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollcall_ha.analytics.synthetic.draws import Draws
-from rollcall_ha.analytics.synthetic.log import SyntheticLog
-from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault, Plan
-from rollcall_ha.analytics.synthetic.processes import Process, ServingMaster, Step, SyntheticOperation
-from rollcall_ha.analytics.synthetic.truth import Truth
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import Joining, Positions
 from rollcall_ha.controller.core.state import ReplicaState, SetState
+from tests.synthetic.draws import Draws
+from tests.synthetic.log import SyntheticLog
+from tests.synthetic.plan import US_PER_MS, US_PER_S, Fault, Plan
+from tests.synthetic.processes import Process, ServingMaster, Step, SyntheticOperation
+from tests.synthetic.truth import Truth
 
 
 class SetWorld:

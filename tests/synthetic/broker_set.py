@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollcall_ha.analytics.synthetic.failover import SyntheticFailover
-from rollcall_ha.analytics.synthetic.leading import Answer, SetLeader
-from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
-from rollcall_ha.analytics.synthetic.processes import NO_EPOCH_YET, Process, SyntheticOperation
-from rollcall_ha.analytics.synthetic.truth import ExposureTruth, GapTruth
-from rollcall_ha.analytics.synthetic.world import SetWorld
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, MarkAlive, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.values import CleanMark, ReplicaDescription, SetConfiguration
+from tests.synthetic.failover import SyntheticFailover
+from tests.synthetic.leading import Answer, SetLeader
+from tests.synthetic.plan import SURVIVED, US_PER_MS, US_PER_S, Fault
+from tests.synthetic.processes import NO_EPOCH_YET, Process, SyntheticOperation
+from tests.synthetic.truth import ExposureTruth, GapTruth
+from tests.synthetic.world import SetWorld
 
 UNSYNCED_US = US_PER_S
 """A power loss takes at most the writes of so long a time."""

@@ -1,10 +1,10 @@
 """
 Synthetic fleets as files: journals in the product's own schema, and the truth beside them.
 
-Here: one task per fleet, files and their names. Not here: the history of a fleet (``synthetic.fleet``), the command
-line (``jobs.generate``).
+Here: one task per fleet, files and their names. Not here: the history of a fleet (``fleet``), the command
+line (``__main__``).
 Below the folder: ``journals/CLUSTER/events/events-INDEX.jsonl.zst`` as a controller writes them,
-``truth/TABLE/CLUSTER.parquet`` (``synthetic.truth``), ``counts/CLUSTER.json``, ``plan.json``.
+``truth/TABLE/CLUSTER.parquet`` (``truth``), ``counts/CLUSTER.json``, ``plan.json``.
 Rule 1: a fleet's files depend on the plan alone: a task that runs twice writes the same bytes. Each file appears by a
 rename, the counts as the last one of their fleet: a run that finds them skips the fleet, so a stopped run goes on.
 Rule 2: nothing of a history passes through Spark; a task hands back one row of counts.
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
-from rollcall_ha.analytics.synthetic.plan import Plan, cluster_of
-from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS, Truth
 from rollcall_ha.controller.contract.events import EventRecord
+from tests.synthetic.fleet import SyntheticFleet
+from tests.synthetic.plan import Plan, cluster_of
+from tests.synthetic.truth import TRUTH_ROWS, Truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The first Spark table: read from journals that the real core wrote, and equal to what ``history`` folds."""
+"""Phases of reigns, read from journals that the real core wrote, are what ``history`` folds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
-from rollcall_ha.analytics.jobs import timeline
+from rollcall_ha.analytics.lake.tables import in_ms
+from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
+from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 from rollcall_ha.controller.core.history import history_of
 from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import lines_of, story, write_journals
@@ -27,7 +29,8 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
     expected = {row.master_epoch: row for row in history_of(fleet.records)}
 
     judged = bronze.kept(bronze.once(bronze.judged(pieces(read_lines(spark, find_journals([tmp_path])))))).persist()
-    rows = timeline.timeline(judged.where("why is null")).collect()
+    reigns = silver.reigns(in_ms(judged.where("why is null")))
+    rows = SILVER_PHASES.rows(spark, lambda _: reigns).collect()
     rejected = sorted(row["why"] for row in judged.where("why is not null").collect())
     events = judged.where("why is null").count()
     judged.unpersist()
@@ -55,7 +58,7 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
 
 def test_nothing_to_read_is_an_error_with_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty folder is not an empty table."""
-    assert code_of(["timeline", str(tmp_path)]) == 2
+    assert code_of(["verify", str(tmp_path)]) == 2
     assert "no journals" in capsys.readouterr().err
-    assert code_of(["timeline", str(tmp_path / "none")]) == 2
+    assert code_of(["verify", str(tmp_path / "none")]) == 2
     assert "does not exist" in capsys.readouterr().err

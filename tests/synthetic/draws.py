@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 
-from rollcall_ha.analytics.synthetic.plan import SURVIVED, US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
+from tests.synthetic.plan import SURVIVED, US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
 
 PAUSE_MEDIAN_OF_TIMEOUT = 0.75
 PAUSE_SIGMA = 0.8
@@ -30,7 +30,7 @@ class Draws:
         """``stream`` is the number of the set; -1 is the fleet's own."""
         # One integer per stream: seeding with text would hash it, which is slower.
         seed = ((plan.seed * 1_000_003 + fleet) * 1_000_003 + stream + 1) & (2**128 - 1)
-        self._random = random.Random(seed)  # noqa: S311 (a simulation, repeatable on purpose)
+        self._random = random.Random(seed)
         self._timing = plan.timing
         self._faults = [fault for fault, _ in plan.mix.weights]
         self._weights = [weight for _, weight in plan.mix.weights]

@@ -12,14 +12,14 @@ import heapq
 from collections.abc import Sequence
 from itertools import count
 
-from rollcall_ha.analytics.synthetic.plan import US_PER_MS
-from rollcall_ha.analytics.synthetic.processes import Leader, Step, SyntheticOperation
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected, Refused
 from rollcall_ha.controller.core.apply import Applied, apply_operations
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
+from tests.synthetic.plan import US_PER_MS
+from tests.synthetic.processes import Leader, Step, SyntheticOperation
 
 ENTRY_US = 5_000
 """Orders that come closer together share an entry."""

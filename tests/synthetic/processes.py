@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
 from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, RegisterCode
 from rollcall_ha.controller.contract.values import CleanMark, Evidence, Frozen
+from tests.synthetic.plan import US_PER_S, Fault
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4

@@ -14,9 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault
-from rollcall_ha.analytics.synthetic.processes import Process, SyntheticOperation
-from rollcall_ha.analytics.synthetic.world import SetWorld
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, MarkSilent
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
@@ -28,6 +25,9 @@ from rollcall_ha.controller.core.detection import FRESH_INTERVALS, Stamps
 from rollcall_ha.controller.core.election_duty import ElectionDuty, changed_sets
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
 from rollcall_ha.controller.core.views import condition_of, view_of
+from tests.synthetic.plan import US_PER_MS, US_PER_S, Fault
+from tests.synthetic.processes import Process, SyntheticOperation
+from tests.synthetic.world import SetWorld
 
 TICK_US = US_PER_S
 """Between two looks at a set that waits for a replica to become ready."""

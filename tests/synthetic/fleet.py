@@ -11,13 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
-from rollcall_ha.analytics.synthetic.draws import Draws
-from rollcall_ha.analytics.synthetic.log import ENTRY_US, SyntheticLog
-from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, cluster_of
-from rollcall_ha.analytics.synthetic.processes import SyntheticOperation
-from rollcall_ha.analytics.synthetic.truth import Truth
-from rollcall_ha.analytics.synthetic.world import SetWorld
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     InitialiseFleet,
@@ -27,6 +20,13 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerName, FleetIncarnation, SetKey
 from rollcall_ha.controller.core.state import FleetState
+from tests.synthetic.broker_set import SyntheticSet
+from tests.synthetic.draws import Draws
+from tests.synthetic.log import ENTRY_US, SyntheticLog
+from tests.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, cluster_of
+from tests.synthetic.processes import SyntheticOperation
+from tests.synthetic.truth import Truth
+from tests.synthetic.world import SetWorld
 
 
 class SyntheticFleet:

@@ -1,4 +1,4 @@
-"""The Spark table of a real fleet's journals is what ``rollcall history`` says, phase by phase."""
+"""The phases that Spark finds in a real fleet's journals are what ``rollcall history`` says, phase by phase."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.lake.session import NoSpark, check_java
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
+from tests.recount.compare import opened
 from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
 from tests.support.fleet_trials import kill_master
 
@@ -26,7 +27,7 @@ QUICK_START = (
 """As in ``conftest``, for the Java of a program."""
 
 
-def test_timeline_of_a_fleet_is_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phases_of_a_fleet_are_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two failovers under load; every phase, total, rest, grade and loss of every reign is the same in both."""
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_START)
     try:
@@ -45,13 +46,15 @@ def test_timeline_of_a_fleet_is_its_history(tmp_path: Path, monkeypatch: pytest.
         told = rollcall(fleet, "history", key.name, "-o", "json")
         assert told.returncode == 0, told.stderr
         history = json.loads(told.stdout)
-        done = rollcall(fleet, "analytics", "timeline", str(fleet.directory), "-o", "json", limit_s=SPARK_DEADLINE_S)
+        lake = tmp_path / "lake"
+        done = rollcall(fleet, "analytics", "run", str(fleet.directory), "--lake", str(lake), limit_s=SPARK_DEADLINE_S)
     assert done.returncode == 0, done.stderr
-    timeline = json.loads(done.stdout)
-    by_epoch = {row["master_epoch"]: row for row in timeline["rows"]}
-    counted(counts=timeline["counts"], reigns=len(history["rows"]))
-    assert timeline["counts"]["bad_lines"] == 0
-    assert timeline["counts"]["failovers"] == 2
+    with opened(lake) as database:
+        rows = database.sql("SELECT * FROM phases").to_arrow_table().to_pylist()
+    by_epoch = {row["master_epoch"]: row for row in rows}
+    counted(reigns=len(history["rows"]))
+    assert "rejected" not in done.stdout
+    assert sum(row["is_failover"] for row in rows) == 2
     assert sorted(by_epoch) == sorted(row["masterEpoch"] for row in history["rows"])
     for row in history["rows"]:
         same(by_epoch[row["masterEpoch"]], row)
