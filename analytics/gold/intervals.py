@@ -18,10 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, SET, US_PER_MS, Days
-from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
+from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, PPM, SLA_PPM
 from rollcall_ha.controller.contract.values import SilenceCause
-
-PPM = 1_000_000
 
 
 def _by_day(spans: DataFrame, days: Days) -> DataFrame:

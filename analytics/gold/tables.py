@@ -38,6 +38,9 @@ ROUTE_LATE_MS = 1_000
 SLA_PPM = 999_900
 """Availability that a set should have on a day, in millionths: 99.99 %."""
 
+SLO_PPM = 999_500
+"""Availability that a set should have in a month, in millionths: 99.95 %. The rest is its error budget."""
+
 PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}
 
 
@@ -57,7 +60,8 @@ def _divided(whole: str, part: str) -> str:
     return f"CASE WHEN {part} > 0 THEN CAST(round(({whole} - {whole} % {part}) / {part}) AS bigint) END"
 
 
-_AVAILABILITY = _divided("(CAST(available_ms AS decimal(20, 0)) * 1000000)", "observed_ms")
+PPM = 1_000_000
+_AVAILABILITY = _divided(f"(CAST(available_ms AS decimal(20, 0)) * {PPM})", "observed_ms")
 """In millionths. As a decimal: a month of 6,400 sets, in ms and times a million, is more than 64 bits hold."""
 
 _DAY_MS = 86_400_000
@@ -242,6 +246,62 @@ sets bigint how many; each of them was observed and available for 86,400,000 ms
 """,
 )
 
+GOLD_SET_DAYS = view(
+    "gold/set_days",
+    "sets_daily with the quiet days: one row per set and day from the first on which it was observed to the last. "
+    "sum(available_ms) / sum(observed_ms) of any of these days is the availability of a set in that time.",
+    "cluster fleet broker_set day",
+    GOLD_SETS_DAILY.lines(
+        "cluster day fleet broker_set observed_ms available_ms outage_ms stopped_ms exposed_ms memberless_ms failovers"
+    ),
+    of=(GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
+    # A day on which any set of the cluster was observed is in one of the two tables, so together they are the calendar.
+    select=f"""
+WITH calendar AS (SELECT cluster, fleet, day FROM sets_daily UNION SELECT cluster, fleet, day FROM quiet_daily),
+lives AS (
+  SELECT cluster, fleet, broker_set, day AS first_day, begun, min(CASE WHEN ended = 1 THEN day END) OVER (
+           PARTITION BY cluster, fleet, broker_set ORDER BY day ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
+           AS last_day
+  FROM sets_daily),
+quiet AS (
+  SELECT lives.cluster, lives.fleet, lives.broker_set, calendar.day
+  FROM lives JOIN calendar ON lives.cluster = calendar.cluster AND lives.fleet = calendar.fleet
+       AND calendar.day > first_day AND (last_day IS NULL OR calendar.day < last_day)
+  WHERE begun = 1)
+SELECT cluster, day, fleet, broker_set, observed_ms, available_ms, outage_ms, stopped_ms, exposed_ms, memberless_ms,
+       failovers FROM sets_daily
+UNION ALL
+SELECT quiet.cluster, quiet.day, quiet.fleet, quiet.broker_set, {_DAY_MS}, {_DAY_MS}, 0, 0, 0, 0, 0
+FROM quiet LEFT JOIN sets_daily AS told
+  ON told.cluster = quiet.cluster AND told.fleet = quiet.fleet AND told.broker_set = quiet.broker_set
+     AND told.day = quiet.day
+WHERE told.day IS NULL
+""",
+)
+
+GOLD_SETS_MONTHLY = view(
+    "gold/sets_monthly",
+    "set_days by month: one row per set and month, quiet or not, with its error budget.",
+    "cluster fleet broker_set month",
+    f"""
+{GOLD_SETS_DAILY.lines("cluster fleet broker_set")}
+month date first day of the month, in UTC
+observed_ms bigint set_days, summed
+{_bigints((*_TIMES[1:], "failovers"))}
+availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
+budget_ms bigint how long it may have been out of service in the time observed: observed_ms less SLO_PPM of it
+budget_left_ms bigint budget_ms - outage_ms; below 0 = the month missed SLO_PPM
+""",
+    of=(GOLD_SET_DAYS,),
+    select=f"""
+WITH months AS (
+  SELECT cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date) AS month, {_sums((*_TIMES, "failovers"))}
+  FROM set_days GROUP BY cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date)),
+allowed AS (SELECT *, {_divided(f"(observed_ms * {PPM - SLO_PPM})", str(PPM))} AS budget_ms FROM months)
+SELECT *, {_AVAILABILITY} AS availability_ppm, budget_ms - outage_ms AS budget_left_ms FROM allowed
+""",
+)
+
 GOLD_NODES_DAILY = table(
     "gold/nodes_daily",
     "Silences of each replica, on days that have any, or on which it was gone; none with returned_seq = seq.",
@@ -420,6 +480,8 @@ count bigint how many
 GOLD = (GOLD_FAILOVERS, GOLD_RTO_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_NODES_DAILY, GOLD_QUALITY)
 
 GOLD_VIEWS = (
+    GOLD_SET_DAYS,
+    GOLD_SETS_MONTHLY,
     GOLD_FAILOVERS_DAILY,
     GOLD_DOMINANCE_DAILY,
     GOLD_ELECTIONS_DAILY,

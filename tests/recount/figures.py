@@ -264,8 +264,10 @@ def _count_days(found: Figures, owner: Row, story: SetStory, horizon_ms: int, fa
         date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
         if trouble or row["available_ms"] < row["observed_ms"] or 0 < row["observed_ms"] < MS_PER_DAY:
             rows.append(row | owner | {"day": date} | _rest_of_day(row, elected[day]))
+            _count_set_day(found, owner, date, rows[-1])
         elif row["observed_ms"]:
             quiet += 1
+            _count_set_day(found, owner, date, row | {"outage_ms": 0})
             found.add("quiet_daily", (owner["cluster"], date, owner["fleet"]), sets=1)
     found.rows["sets_daily"] += rows
     _count_set(found, owner, rows, quiet)
@@ -273,6 +275,30 @@ def _count_days(found: Figures, owner: Row, story: SetStory, horizon_ms: int, fa
 
 def _end(ended_at_ms: int | None, horizon_ms: int) -> int:
     return horizon_ms if ended_at_ms is None else ended_at_ms
+
+
+OF_DAYS = (*TIMES, "outage_ms", "failovers")
+
+
+def _count_set_day(found: Figures, owner: Row, date: dt.date, row: Row) -> None:
+    numbers = {name: row[name] for name in OF_DAYS}
+    found.rows["set_days"].append(owner | {"day": date} | numbers)
+    found.add("months", (*owner.values(), date.replace(day=1)), **numbers)
+
+
+def _months(found: Figures) -> Iterator[Row]:
+    for (cluster, fleet, broker_set, month), numbers in found.sums["months"].items():
+        budget_ms = numbers["observed_ms"] * (PPM - LIMITS["SLO_PPM"]) // PPM
+        yield {
+            "cluster": cluster,
+            "fleet": fleet,
+            "broker_set": broker_set,
+            "month": month,
+            **{name: numbers[name] for name in OF_DAYS},
+            "availability_ppm": _divided(numbers["available_ms"] * PPM, numbers["observed_ms"]),
+            "budget_ms": budget_ms,
+            "budget_left_ms": budget_ms - numbers["outage_ms"],
+        }
 
 
 def _rest_of_day(row: Row, failovers: list[Row]) -> Row:
@@ -344,8 +370,8 @@ def _count_nodes(found: Figures, owner: Row, story: SetStory, horizon_ms: int, f
 
 
 def totals(found: Figures) -> dict[str, list[Row]]:
-    """``rto`` and ``clusters`` of the sums of all fleets."""
-    return {"rto": list(_rto(found)), "clusters": list(_clusters(found))}
+    """What is made of the sums of all fleets."""
+    return {"rto": list(_rto(found)), "clusters": list(_clusters(found)), "sets_monthly": list(_months(found))}
 
 
 def _rto(found: Figures) -> Iterator[Row]:

@@ -412,6 +412,10 @@ def idle() -> Story:
     story.day(2, "asleep")
     for day, sets in ((1, 2), (2, 1), (3, 2)):
         story.total("quiet_daily", {"day": _date(day)}, sets=sets)
+    # Quiet days count: the budget of 0.05 % is 171,005 ms.
+    month = {"observed_ms": whole_ms, "outage_ms": 3_500, "failovers": 1, "budget_left_ms": 167_505}
+    story.total("sets_monthly", {"broker_set": "a", "month": _date(0)}, **month)
+    story.total("sets_monthly", {"broker_set": "asleep"}, availability_ppm=1_000_000, budget_left_ms=171_005)
     story.total("clusters", {"cluster": "idle"}, first_day=_date(0), last_day=_date(4), sets=2)
     return story
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/analytics.md"
 DICTIONARY = ROOT / "docs/data-dictionary.md"
-SHOWN = 5 + len(QUESTIONS)
+SHOWN = 6 + len(QUESTIONS)
 
 
 def shown(lake: Lake, table: LakeTable) -> DeltaTable:
