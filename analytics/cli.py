@@ -11,6 +11,7 @@ Rule 2: a job that cannot begin (``JobRefused``) is one line on stderr and exit 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -50,6 +51,10 @@ JournalsOrLake = Annotated[
     typer.Argument(metavar="PATH", help="Journals, or folders of journals; without any, the lake is read."),
 ]
 LakeFolder = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
+Until = Annotated[
+    str | None,
+    typer.Option(help="Count up to: now, last (event of each fleet), or a UTC time; by default now, of living fleets."),
+]
 Full = Annotated[bool, typer.Option("--full", help="Compute everything again.")]
 Master = Annotated[str, typer.Option("--master", help="Spark master, e.g. spark://host:7077.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")]
@@ -88,27 +93,51 @@ def _add_verb(verb: str, *layers: str, help: str) -> None:  # noqa: A002 - as ty
         *,
         lake: LakeFolder = LAKE,
         full: Full = False,
+        until: Until = None,
         master: Master = LOCAL,
         quiet: Quiet = False,
         output: Answer = "table",
     ) -> None:
+        if until is not None and "gold" not in layers:
+            raise typer.BadParameter(f"--until {until}: gold counts, {verb} does not")
+        until_ms = None if until is None else until_of(until)
         with _job(verb):
             from rollcall_ha.analytics.jobs import run as job
 
-            is_json = output == "json"
-            job.run(layers, paths, lake=lake, is_full=full, master=master, is_quiet=quiet, is_json=is_json)
+            job.run(
+                layers,
+                paths,
+                lake=lake,
+                is_full=full,
+                until_ms=until_ms,
+                master=master,
+                is_quiet=quiet,
+                is_json=output == "json",
+            )
 
     def of_lake(
         *,
         lake: LakeFolder = LAKE,
         full: Full = False,
+        until: Until = None,
         master: Master = LOCAL,
         quiet: Quiet = False,
         output: Answer = "table",
     ) -> None:
-        of_journals([], lake=lake, full=full, master=master, quiet=quiet, output=output)
+        of_journals([], lake=lake, full=full, until=until, master=master, quiet=quiet, output=output)
 
     app.command(verb, help=help)(of_journals if "ingest" in layers else of_lake)
+
+
+def until_of(text: str) -> int:
+    """In ms since 1970: ``now``, ``last`` (0: of each fleet its last event) or a UTC time. Raises ``BadParameter``."""
+    if text == "last":
+        return 0
+    try:
+        at = dt.datetime.now(dt.UTC) if text == "now" else dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--until {text!r}: now, last, or a time as 2026-01-31T12:00") from error
+    return round((at if at.tzinfo else at.replace(tzinfo=dt.UTC)).timestamp() * 1000)
 
 
 _add_verb(

@@ -4,7 +4,7 @@ The daily gold tables of intervals: availability, stops of writes and exposure o
 Here: column expressions over silver's intervals. Not here: failovers (``daily``).
 
 Rule 1: durations are cut at midnight UTC, so that days add up.
-Rule 2: an interval counts up to its end, else to the last event of its fleet; one that ends before it begins counts 0.
+Rule 2: an interval counts up to its end, else to the horizon of its fleet; one that ends before it begins counts 0.
 Rule 3: no row per set and day is made: an interval is two edges, and the running sum of a set's edges is the time that
 covers the days between. A set of three years with two failovers is some ten rows, not 1,100.
 """

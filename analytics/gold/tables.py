@@ -9,7 +9,7 @@ that ``group by`` over any days gives exactly the longer period's row. Percentil
 Rule 2: a percentile is by nearest rank: the smallest duration with at least p percent of the failovers at or below it.
 Rule 3: tables without ``_daily`` cover the whole lake; ``cluster`` "*" is all clusters together. They are computed from
 the daily tables only, but for ``failovers``, which is one row per failover, and are views, but for ``quality``.
-Rule 4: an open interval counts up to the last event of its fleet.
+Rule 4: an open interval counts up to ``counted_until`` of its fleet.
 Rule 5: most sets have nothing to tell on most days. Such a day of a set is quiet: it is counted per fleet in
 ``quiet_daily``, and is no row. From its first day on, a set has a row in ``sets_daily`` or is counted there, each day.
 """
@@ -71,6 +71,18 @@ _OF_PHASES = f"""
 {" ".join(map(span_column, SPANS))} total_us total_us_max waited_us unattributed_us dominating_phase missing_phases
 backward_stamps grade loss_bytes cut_bytes regret_bytes
 """
+
+GOLD_COUNTED_UNTIL = table(
+    "gold/counted_until",
+    "Up to when each fleet is counted: the horizon. What happened between its last event and then, nobody wrote down.",
+    "fleet",
+    """
+fleet string fleet incarnation
+last_at timestamp stamp of its last event
+until_at timestamp as the run was told (--until), at least last_at; else when it ran, if last_at was at most 7 days \
+before that; else last_at
+""",
+)
 
 GOLD_FAILOVERS = table(
     "gold/failovers",
@@ -222,7 +234,7 @@ fleet string fleet incarnation
 broker_set string name of the set
 begun bigint 1 on the first day on which the set is observed, also when it comes back after it was cleaned; else 0
 ended bigint 1 on the day on which the set was cleaned, if it was not observed again on it; else 0
-observed_ms bigint from the first serving master to the set's cleaning, else to the fleet's last event, within the day
+observed_ms bigint from the first serving master to the set's cleaning, else to counted_until, within the day
 available_ms bigint with a master that takes writes: from served_at to the loss of each tenure, less stopped_ms
 outage_ms bigint observed_ms - available_ms
 stopped_ms bigint of outage_ms: writes had stopped, and no reign changed (silver.stops)
@@ -411,16 +423,16 @@ GOLD_SETS = view(
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
-observed_ms bigint sets_daily, summed, and the set's quiet days up to its cleaning or its fleet's last event
+observed_ms bigint sets_daily, summed, and the set's quiet days up to its cleaning or counted_until
 {_bigints((*_TIMES[1:], "days_below_sla", *_COUNTS))}
 availability_ppm bigint as clusters.availability_ppm
 mtbf_ms bigint available_ms / failovers, rounded down; null = no failover
 """,
-    of=(SILVER_HORIZONS, GOLD_SETS_DAILY),
+    of=(GOLD_COUNTED_UNTIL, GOLD_SETS_DAILY),
     select=f"""
 WITH ends AS (
-  SELECT fleet, CAST(floor((unix_millis(max_by(last_at, last_seq)) - 1) / {_DAY_MS}) AS bigint) AS last_number
-  FROM horizons GROUP BY fleet),
+  SELECT fleet, CAST(floor((unix_millis(until_at) - 1) / {_DAY_MS}) AS bigint) AS last_number
+  FROM counted_until),
 days AS (
   SELECT told.*, last_number - extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00') AS days_left
   FROM sets_daily AS told JOIN ends ON told.fleet = ends.fleet),
@@ -477,7 +489,15 @@ count bigint how many
 """,
 )
 
-GOLD = (GOLD_FAILOVERS, GOLD_RTO_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_NODES_DAILY, GOLD_QUALITY)
+GOLD = (
+    GOLD_COUNTED_UNTIL,
+    GOLD_FAILOVERS,
+    GOLD_RTO_DAILY,
+    GOLD_SETS_DAILY,
+    GOLD_QUIET_DAILY,
+    GOLD_NODES_DAILY,
+    GOLD_QUALITY,
+)
 
 GOLD_VIEWS = (
     GOLD_SET_DAYS,

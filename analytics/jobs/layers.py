@@ -10,13 +10,14 @@ Rule 2 (bronze): events that a day lacked are added to it as files; at ``FILES_P
 Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
 the published rows and the events since the day before the first change (rule 2 of ``silver.facts`` and
 ``silver.intervals``); only days whose rows differ are written.
-Rule 4 (gold): tables are made anew from the first day with a changed silver row, or that was not over, but for
+Rule 4 (gold): tables are made anew from the first day with a changed silver row, or up to which was counted, but for
 ``quality``, which is counted anew.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BR
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold.quality import quality
-from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
 from rollcall_ha.analytics.lake.lake import PART, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
@@ -255,45 +256,49 @@ class Layers:
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
-    def gold(self, *, is_full: bool = False) -> bool:
-        """Bring gold up to date. Returns whether anything had changed."""
+    def gold(self, *, is_full: bool = False, until_ms: int | None = None) -> bool:
+        """
+        Bring gold up to date. Returns whether anything had changed.
+
+        ``until_ms``: as ``asked_ms`` of ``gold.days.counted_until``.
+        """
         sources = (*SILVER, BRONZE_QUALITY)
         built = {} if is_full else self._writer.built("gold")
         differing: set[str] = set()
         for table in sources:
             now, then = self._writer.files(table), built.get(table.path, {})
             differing |= {day for day in now.keys() | then.keys() if now.get(day) != then.get(day)}
-        if not differing:
+        ends, now_ms = gold_days.ends_of(in_ms(self._writer.read(self._spark, SILVER_HORIZONS))), _now_ms()
+        until = {of: gold_days.counted_until(at, asked_ms=until_ms, now_ms=now_ms) for of, at in ends.items()}
+        known = (
+            {row["fleet"]: _ms_of(row["until_at"]) for row in self._writer.rows(GOLD_COUNTED_UNTIL)} if built else {}
+        )
+        if not differing and until == known:
             return False
-        if differing - {WHOLE}:
-            self._put_days(differing - {WHOLE}, built)
+        if differing - {WHOLE} or until != known:
+            # An open interval counts up to then: when that moves, yesterday's sums change although no silver row of
+            # yesterday does.
+            moved = {str(_day_of(min(known.get(of, at), at))) for of, at in until.items() if known.get(of) != at}
+            self._put_days(min(moved | differing - {WHOLE}) if built else None, until)
+            rows = [{"fleet": of, "last_at": _at(ends[of]), "until_at": _at(until[of])} for of in sorted(until)]
+            self._writer.put_rows(GOLD_COUNTED_UNTIL, rows)
         with self._progress.step("gold: quality"):
             rows = quality(lambda wanted: self._writer.read(self._spark, wanted))
             self._writer.put(GOLD_QUALITY, rows.coalesce(1))
         self._writer.note_built("gold", sources)
         return True
 
-    def _put_days(self, differing: Iterable[str], built: Mapping[str, Partitions]) -> None:
-        """The daily tables, from the first day that may have changed (rule 4)."""
+    def _put_days(self, first: str | None, until: Mapping[str, int]) -> None:
+        """The daily tables, from the ``first`` day that may have changed (rule 4); None: all."""
         tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in (*SILVER, SILVER_PHASES)}
-        since = self._gold_since(differing, tables["horizons"], built) if built else None
-        days = gold_days.Days(tables=tables, since=since)
+        since = None if first is None else dt.date.fromisoformat(first)
+        days = gold_days.Days(tables=tables, since=since, until_ms=until)
         for table, rows_of in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
                 removed = None if since is None else [day for day in self._writer.files(table) if day >= str(since)]
                 self._put(table, days.only_since(rows_of(days)), removed=removed)
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
-
-    def _gold_since(self, differing: Iterable[str], horizons: DataFrame, built: Mapping[str, Partitions]) -> dt.date:
-        """The first day with a changed row, or that was not over for a fleet that has lived on."""
-        then = built.get(SILVER_HORIZONS.path, {})
-        known = _horizons(in_ms(self._writer.lake.read_files(self._spark, SILVER_HORIZONS, then)))
-        # An open interval counts up to its fleet's last event: when that moves on, yesterday's sums change although no
-        # silver row of yesterday does.
-        now = _horizons(horizons)
-        moved = [_day_of(known[fleet]) for fleet, at_ms in now.items() if known.get(fleet, at_ms) != at_ms]
-        return min([dt.date.fromisoformat(day) for day in differing] + moved)
 
 
 def _since(changed: Iterable[str], days: Iterable[str]) -> list[str]:
@@ -309,15 +314,26 @@ def _seen(file: Path) -> dict[str, int]:
     return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
-def _horizons(horizons: DataFrame) -> dict[str, int]:
-    return {row["fleet"]: row["at_ms"] for row in gold_days.horizon_of_fleets(horizons).collect()}
-
-
 def _fingerprints(rows: DataFrame) -> dict[dt.date, tuple[int, int]]:
     """Per day: how many rows, and a hash of all of them in any order."""
     hashed = rows.groupBy("day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
     return {row["day"]: (row["n"], row["hash"]) for row in hashed.collect()}
 
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _at(at_ms: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=at_ms)
+
+
+def _ms_of(at: dt.datetime) -> int:
+    return (at - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
 def _day_of(at_ms: int) -> dt.date:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()
+    return _at(at_ms).date()

@@ -27,6 +27,7 @@ def run(
     *,
     lake: Path,
     is_full: bool,
+    until_ms: int | None = None,
     master: str,
     is_quiet: bool,
     is_json: bool,
@@ -49,7 +50,7 @@ def run(
                 elif layer == "silver":
                     work.silver(is_full=is_full)
                 else:
-                    work.gold(is_full=is_full)
+                    work.gold(is_full=is_full, until_ms=until_ms)
                 writer.publish()
         if "gold" in layers:
             found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))

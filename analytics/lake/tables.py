@@ -10,7 +10,7 @@ Rule 2: ``day`` is the UTC date of the row's own beginning, taken from the entry
 same. Tables with a day are partitioned by it.
 Rule 3: a phase without a stamp is null. A duration that would be negative is null, and counted.
 Rule 4 (open rows): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
-gold counts it up to the last event of its fleet (``silver.horizons``). Batch and streaming are equal by this rule.
+gold counts it up to ``gold.counted_until`` of its fleet. Batch and streaming are equal by this rule.
 Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding days gives exactly the longer period's.
 """
 
@@ -36,7 +36,7 @@ FLEET_CLUSTER = "_fleet"
 """``cluster`` of events that belong to no broker set: leadership, founding."""
 
 
-FORMS = {"bronze": 5, "silver": 7, "gold": 9}
+FORMS = {"bronze": 5, "silver": 7, "gold": 10}
 """
 Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
 form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.

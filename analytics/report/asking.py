@@ -15,8 +15,7 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.checks.counterfactual import Settings
 from rollcall_ha.analytics.checks.what_if import AVOIDED, PERCENTS, check_reality, counts, recorded, under
-from rollcall_ha.analytics.gold.intervals import PPM
-from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS
+from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS, PPM
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import in_ms

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import (
     GOLD_CLUSTERS,
+    GOLD_COUNTED_UNTIL,
     GOLD_FAILOVERS,
     GOLD_FAILOVERS_DAILY,
     GOLD_NODES,
@@ -106,6 +107,22 @@ REJECTED = _first(
     "rejected",
     "The files with most texts that gave no event: one row per file and reason.",
     "SELECT * FROM quality WHERE name LIKE 'rejected:%' ORDER BY count DESC, source_file, name LIMIT 5",
+)
+
+AS_OF = view(
+    "report/as_of",
+    "Up to when it is counted.",
+    "",
+    """
+fleets bigint how many
+until_at timestamp of the fleet that is counted longest
+ended bigint fleets that are counted up to an earlier time
+""",
+    of=(GOLD_COUNTED_UNTIL,),
+    select="""
+SELECT count(*) AS fleets, max(until_at) AS until_at, count(*) FILTER (WHERE until_at < newest) AS ended
+FROM (SELECT until_at, max(until_at) OVER () AS newest FROM counted_until) AS one
+""",
 )
 
 RTO_HISTOGRAM = view(
@@ -216,6 +233,7 @@ ORDER BY caller LIKE 'broker:%', last_at DESC, caller, proved_by, kind LIMIT 40
 )
 
 TABLES = (
+    AS_OF,
     CLUSTERS,
     FAILOVERS,
     RTO,

@@ -64,6 +64,7 @@ def templates() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
+        "as_of": scales.as_of,
         "duration": scales.duration,
         "duration_us": scales.duration_us,
         "failover": lambda row: f"{scales.shortened(row['broker_set'], 22)}, epoch {row['master_epoch']:,}",

@@ -16,12 +16,18 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from rollcall_ha.analytics.gold.tables import ALL, GOLD_DOMINANCE_DAILY, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_RTO_DAILY
+from rollcall_ha.analytics.gold.tables import (
+    ALL,
+    GOLD_COUNTED_UNTIL,
+    GOLD_DOMINANCE_DAILY,
+    GOLD_FAILOVERS,
+    GOLD_QUALITY,
+    GOLD_RTO_DAILY,
+)
 from rollcall_ha.analytics.lake.tables import view
 from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
-    SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
     SILVER_SILENCES,
@@ -88,20 +94,20 @@ broker_id int the replica
 failovers bigint that deposed it
 needless bigint of these false alarms
 outage_ms bigint of these failovers
-reigned_ms bigint how long it served as the master: up to its loss, the set's cleaning or the fleet's last event
+reigned_ms bigint how long it served as the master: up to its loss, the set's cleaning or counted_until
 outage_ms_per_hour bigint outage_ms for each hour of reigned_ms, rounded down; null = it never served
 """,
-    of=(GOLD_FAILOVERS, SILVER_TENURES, SILVER_CLEANINGS, SILVER_HORIZONS),
+    of=(GOLD_FAILOVERS, SILVER_TENURES, SILVER_CLEANINGS, GOLD_COUNTED_UNTIL),
     select="""
-WITH ends AS (SELECT fleet, max(last_at) AS last_at FROM horizons GROUP BY fleet),
+WITH ends AS (SELECT fleet, until_at FROM counted_until),
 reigned AS (
   SELECT t.fleet, t.cluster, t.broker_set, t.broker_id, unix_millis(t.served_at) AS served_ms,
-         unix_millis(least(coalesce(t.lost_at, t.ended_at, e.last_at), min(c.cleaned_at))) AS until_ms
+         unix_millis(least(coalesce(t.lost_at, t.ended_at, e.until_at), min(c.cleaned_at))) AS until_ms
   FROM tenures t JOIN ends e ON e.fleet = t.fleet LEFT JOIN cleanings c
     ON c.set_id = t.set_id AND c.seq > t.elected_seq
   WHERE t.served_at IS NOT NULL
   GROUP BY t.fleet, t.cluster, t.broker_set, t.broker_id, t.master_epoch, t.served_at, t.lost_at, t.ended_at,
-           e.last_at),
+           e.until_at),
 reigns_of AS (
   SELECT fleet, cluster, broker_set, broker_id, sum(greatest(until_ms - served_ms, 0)) AS reigned_ms
   FROM reigned GROUP BY fleet, cluster, broker_set, broker_id),

@@ -8,8 +8,9 @@ Rule 1: words have a unit and at most three digits that count; an unknown value 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -99,6 +100,15 @@ def size(count: int | None) -> str:
 def count(number: int, word: str) -> str:
     """``1 false alarm``, ``2 false alarms``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def as_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Up to when a lake is counted, by the row of ``contents.AS_OF``."""
+    if not rows:
+        return UNKNOWN
+    row = rows[0]
+    ended = f" ({row['ended']:,} of {count(row['fleets'], 'fleet')} up to earlier)" if row["ended"] else ""
+    return f"{when(row['until_at'])}{ended}"
 
 
 def share(ppm: int | None) -> str:

@@ -21,13 +21,21 @@ from rollcall_ha.analytics.report.page import REJECTED, verdict
 from rollcall_ha.analytics.report.phases import PHASES
 from rollcall_ha.analytics.report.pictures import MARKS
 from rollcall_ha.analytics.report.questions import QUESTIONS, sentences
-from rollcall_ha.analytics.report.scales import MS_PER_MINUTE, share
+from rollcall_ha.analytics.report.scales import MS_PER_MINUTE, as_of, share
 from rollcall_ha.controller.contract.verdicts import Grade
 from rollcall_ha.node.terminal import harmless
 
 WORST_ROWS = 5
 ANSWERS = (*QUESTIONS, contents.WHAT_IF)
-TABLES = (contents.CLUSTERS, contents.RTO, contents.WORST_SETS, contents.QUALITY, contents.REJECTED, *QUESTIONS)
+TABLES = (
+    contents.AS_OF,
+    contents.CLUSTERS,
+    contents.RTO,
+    contents.WORST_SETS,
+    contents.QUALITY,
+    contents.REJECTED,
+    *QUESTIONS,
+)
 """What a summary is made of; the answer to what-if may be there, too."""
 LINES = ("total", *PHASES, "waited", "unattributed")
 READ = frozenset({"lines", "pieces", "copies", "events"})
@@ -35,10 +43,11 @@ READ = frozenset({"lines", "pieces", "copies", "events"})
 
 def summary_of(found: Contents) -> dict[str, Any]:
     """
-    Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, ``answers`` to the questions, files
-    with ``rejected`` texts.
+    Rows as they are: ``as_of``, ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, ``answers`` to the
+    questions, files with ``rejected`` texts.
     """
     return {
+        "as_of": found.of(contents.AS_OF),
         "clusters": found.of(contents.CLUSTERS),
         "rto": found.of(contents.RTO),
         "worst": [row for row in found.of(contents.WORST_SETS) if row["outage_ms"] > 0][:WORST_ROWS],
@@ -56,7 +65,7 @@ def print_summary(found: Mapping[str, Any]) -> None:
         _print_quality(found["quality"], found["rejected"])
         return
     whole = found["clusters"][0]
-    print(_verdict(whole))
+    print(_verdict(whole, as_of(found["as_of"])))
     console.print(_durations(found["rto"]))
     if found["worst"]:
         console.print(_worst(found["worst"]))
@@ -65,7 +74,7 @@ def print_summary(found: Mapping[str, Any]) -> None:
     _print_quality(found["quality"], found["rejected"])
 
 
-def _verdict(whole: Mapping[str, Any]) -> str:
+def _verdict(whole: Mapping[str, Any], until: str) -> str:
     word, _ = verdict(whole)
     outage, stopped, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "stopped_ms", "exposed_ms"))
     grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade)
@@ -74,6 +83,7 @@ def _verdict(whole: Mapping[str, Any]) -> str:
     routes = f"{whole['routes_late']:,} of {whole['routed']:,} routes late"
     parts = (
         f"{whole['failovers']:,} failovers of {whole['sets']:,} sets, {whole['first_day']} to {whole['last_day']}",
+        f"counted up to {until}",
         f"proof: {grades}, {whole['ungraded']:,} not graded",
         f"available {share(whole['availability_ppm'])}, {without}, {exposed:,.1f} with one member in sync",
         f"{alarms}, {whole['flaps']:,} flaps, {whole['regretted']:,} regretted, {routes}, {whole['open']:,} open",

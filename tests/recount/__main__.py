@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.recount.compare import SHOWN_MAX, compare, counted, published, rows_of, table, wrong
+from tests.recount.compare import SHOWN_MAX, compare, counted, published, rows_of, table, untils, wrong
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def _made(folder: Path, failovers: int) -> int:
 
 def _judge(paths: list[Path], lake: Path, *, is_made: bool = False) -> int:
     began = time.monotonic()
-    journals, figures = counted(paths)
+    journals, figures = counted(paths, untils(lake))
     compared = compare(rows_of(figures), published(lake))
     found = wrong(compared)
     print(f"{figures.cases['events']:,} events of {len(journals.fleets)} fleets, {journals.read['lines']:,} lines")

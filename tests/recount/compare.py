@@ -37,11 +37,18 @@ class Compared(NamedTuple):
     differences: Sequence[str]
 
 
-def counted(paths: Iterable[Path]) -> tuple[Journals, Figures]:
-    """All journals below these paths, and their figures. Raises ``ValueError`` if two copies of an event differ."""
+def untils(lake: Path) -> Mapping[str, int]:
+    """Up to when a lake counts each fleet, in ms since 1970: a setting of its run, and no figure."""
+    with opened(lake) as database:
+        rows = database.sql("SELECT fleet, unix_millis(until_at) FROM counted_until").fetchall()
+    return dict(rows)
+
+
+def counted(paths: Iterable[Path], until: Mapping[str, int]) -> tuple[Journals, Figures]:
+    """All journals below these paths, and their figures up to ``untils``. Raises ``ValueError`` if two copies of an event differ."""
     journals, found = read(paths), Figures()
     for name, events in sorted(journals.fleets.items()):
-        of_fleet = figures_of(story_of(name, events))
+        of_fleet = figures_of(story_of(name, events, until.get(name, 0)))
         for table, rows in of_fleet.rows.items():
             found.rows[table] += rows
         found.join(of_fleet)

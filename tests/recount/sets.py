@@ -276,7 +276,7 @@ class FleetStory:
     name: str
     sets: dict[tuple[str, str], SetStory] = field(default_factory=dict)
     horizon_ms: int = 0
-    """Stamp of the last event."""
+    """Up to when it is counted: at least to the stamp of the last event."""
     stamps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each cluster: least and greatest stamp of its sets' events."""
     held: list[tuple[str, int, Mapping[str, Any]]] = field(default_factory=list)
@@ -287,8 +287,8 @@ class FleetStory:
     events: int = 0
 
 
-def story_of(name: str, events: Iterable[Event]) -> FleetStory:
-    """Let the events happen."""
+def story_of(name: str, events: Iterable[Event], until_ms: int) -> FleetStory:
+    """Let the events happen; then nothing up to ``until_ms``."""
     fleet = FleetStory(name)
     ends: MutableMapping[tuple[int, int], Silence] = {}
     led_since_ms: int | None = None
@@ -315,6 +315,7 @@ def story_of(name: str, events: Iterable[Event]) -> FleetStory:
         elif "ended" in event.body:
             ends[event.place] = _replaced(event, led_since_ms)
         fleet.sets.setdefault(event.owner, SetStory()).happened(event, ends)
+    fleet.horizon_ms = max(fleet.horizon_ms, until_ms)
     return fleet
 
 

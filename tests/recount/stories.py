@@ -384,6 +384,21 @@ def _made_again(story: Story, name: str, seconds: float) -> None:
     assert fleet.set.master == number
 
 
+def nobody_left() -> Story:
+    """The only set loses its last member; nobody may be elected, so nothing is written any more."""
+    story = Story("nobody")
+    story.serving("a")
+    fleet = story.at(100)
+    fleet.do(fleet.alter(1))
+    story.lost(202, 1)
+    # Asked three days later: gone since 200.
+    observed_ms = 3 * DAY_S * 1_000 - 1_000
+    story.whole(observed_ms=observed_ms, available_ms=199_000, outage_ms=observed_ms - 199_000)
+    story.day(1, available_ms=0, outage_ms=DAY_S * 1_000)
+    story.day(2, observed_ms=DAY_S * 1_000, available_ms=0)
+    return story
+
+
 def idle() -> Story:
     """Nothing for days; a failover in between, after which nobody sends for 40 minutes."""
     story = Story("idle")
@@ -588,9 +603,9 @@ def misses(story: Story, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> I
             yield from (f"{table} {wanted} {c}: {row[c]}, right is {v}" for c, v in columns.items() if row[c] != v)
 
 
-def write(folder: Path) -> Sequence[Story]:
-    """Journals of all stories, a folder each."""
-    told = tuple(make() for make in STORIES)
+def write(folder: Path, stories: Sequence[Callable[[], Story]] = STORIES) -> Sequence[Story]:
+    """Journals of the stories, a folder each."""
+    told = tuple(make() for make in stories)
     for story in told:
         events = folder / story.name / "events"
         events.mkdir(parents=True)

@@ -15,7 +15,7 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import LakeTable
 
 
-def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) -> int:
+def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS, until_ms: int | None = None) -> int:
     """One run that publishes once; returns the published snapshot's number."""
     with lake.writer() as writer:
         work = Layers(spark, writer, Progress(spark, is_quiet=True))
@@ -24,7 +24,7 @@ def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) 
         if "silver" in layers:
             work.silver()
         if "gold" in layers:
-            work.gold()
+            work.gold(until_ms=until_ms)
         return writer.publish().number
 
 

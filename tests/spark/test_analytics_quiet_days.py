@@ -14,12 +14,11 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold.intervals import quiet_daily, sets_daily
-from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_SETS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver.tables import (
     SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
-    SILVER_HORIZONS,
     SILVER_REIGNS,
     SILVER_SILENCES,
     SILVER_STOPS,
@@ -55,6 +54,9 @@ def of(broker_set: str, day: int, **columns: Any) -> dict[str, Any]:
     """A row of one of the sets."""
     found = {"cluster": "c", "fleet": "f", "broker_set": broker_set, "day": FIRST + dt.timedelta(days=day)}
     return found | columns
+
+
+UNTIL = {"f": at(*HORIZON)}
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,6 @@ def silver(spark: Any) -> dict[str, Any]:
             spark, SILVER_SYNC_STATE_SETS, exposed, of("c", 6, seq=17, began_at_ms=at(6, 4), set_size=0)
         ),
         "silences": frame(spark, SILVER_SILENCES, of("a", 6, seq=9, broker_id=2, found_at_ms=at(6, 2))),
-        "horizons": frame(spark, SILVER_HORIZONS, of("", 9, last_at_ms=at(*HORIZON), last_seq=99)),
         "failovers": frame(spark, GOLD_FAILOVERS, of("a", 2, master_epoch=2, **failover)),
     }
 
@@ -109,7 +110,7 @@ def silver(spark: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def days(spark: Any, silver: dict[str, Any]) -> Any:
     """Of all sets, made in one run."""
-    rows = sets_daily(Days(tables=silver, since=None))
+    rows = sets_daily(Days(tables=silver, since=None, until_ms=UNTIL))
     return spark.createDataFrame(rows.collect(), rows.schema)
 
 
@@ -149,7 +150,10 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(silver: dict[str, Any],
     rows = days.collect()
     told = {(row["broker_set"], number(row["day"])): tuple(row[name] for name in TIMES) for row in rows}
     tables = silver | {"sets_daily": days}
-    quiet = {number(row["day"]): row["sets"] for row in quiet_daily(Days(tables=tables, since=None)).collect()}
+    quiet = {
+        number(row["day"]): row["sets"]
+        for row in quiet_daily(Days(tables=tables, since=None, until_ms=UNTIL)).collect()
+    }
 
     whole = every_day()
     assert {name: sorted(day for one, day in told if one == name) for name in "abcd"} == {
@@ -180,8 +184,9 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(silver: dict[str, Any],
 
 def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, Any], days: Any) -> None:
     """Not to the fleet's last event: 126,000 s of a set that was taken away would be its outage."""
-    ends = silver["horizons"].withColumn("last_at", f.timestamp_millis("last_at_ms"))
-    read = {GOLD_SETS_DAILY: days, SILVER_HORIZONS: ends}
+    ends = spark.createDataFrame([*UNTIL.items()], "fleet string, ms bigint")
+    ends = ends.withColumn("until_at", f.timestamp_millis("ms"))
+    read = {GOLD_SETS_DAILY: days, GOLD_COUNTED_UNTIL: ends}
     found = {row["broker_set"]: row for row in GOLD_SETS.rows(spark, lambda table: read[table]).collect()}
     whole = every_day()
     for name in "abcd":
@@ -194,6 +199,6 @@ def test_days_that_are_made_anew_are_the_same(silver: dict[str, Any], days: Any,
     """From whichever day on: intervals that began before give no row of their own to that day."""
     since = FIRST + dt.timedelta(days=first)
     whole = [row for row in days.collect() if row["day"] >= since]
-    anew = sets_daily(Days(tables=silver, since=since)).where(f"day >= date'{since}'")
+    anew = sets_daily(Days(tables=silver, since=since, until_ms=UNTIL)).where(f"day >= date'{since}'")
 
     assert sorted(anew.collect()) == sorted(whole)

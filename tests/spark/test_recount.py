@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from rollcall_ha.analytics.gold.days import LIVING_MS, counted_until
 from rollcall_ha.analytics.lake.lake import Lake
-from tests.recount.compare import COMPARED, compare, counted, published, rows_of, wrong
-from tests.recount.stories import STORIES, Story, misses, write
+from tests.recount.compare import COMPARED, compare, counted, published, rows_of, untils, wrong
+from tests.recount.stories import BEGIN_MS, DAY_S, STORIES, Story, misses, nobody_left, write
 from tests.spark.lakes import build
 from tests.support.analytics_plans import ROUGH
 from tests.synthetic.files import write_fleet
@@ -32,6 +33,7 @@ class Made:
         self.journals = [folder / "stories", folder / "fleet" / "journals"]
         build(spark, Lake(folder / "lake"), *self.journals)
         self.gold: Mapping[str, Any] = published(folder / "lake")
+        self.until = untils(folder / "lake")
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +48,39 @@ def test_gold_is_right_about(made: Made, number: int) -> None:
 
 def test_gold_is_what_is_counted_from_the_lines(made: Made) -> None:
     """Every row and column of all tables but ``quality``."""
-    _, figures = counted(made.journals)
+    _, figures = counted(made.journals, made.until)
     compared = compare(rows_of(figures), made.gold)
 
     assert wrong(compared) == []
     assert compared.keys() == set(COMPARED)
     assert compared["failovers"].rows > 100
     assert [case for case, count in figures.cases.items() if not count] == []
+
+
+def test_the_last_outage_of_a_fleet_lasted_up_to_its_last_event(spark: Any, tmp_path: Path) -> None:
+    """
+    40 ms, however much later somebody asked: nobody writes events while nobody can be elected.
+
+    A later question changes the days since the earlier one, to what one that was asked at once finds.
+    """
+    (story,) = write(tmp_path / "journals", (nobody_left,))
+    lake, later_ms = tmp_path / "lake", BEGIN_MS + 3 * DAY_S * 1_000
+    build(spark, Lake(lake), tmp_path / "journals", until_ms=BEGIN_MS + DAY_S * 1_000)
+    build(spark, Lake(lake), tmp_path / "journals", until_ms=later_ms)
+    gold = published(lake)
+
+    assert list(misses(story, gold)) == []
+    assert set(untils(lake).values()) == {later_ms}
+    _, figures = counted([tmp_path / "journals"], untils(lake))
+    sets_only = ("sets_daily", "sets", "set_days", "sets_monthly", "clusters", "nodes_daily", "nodes")
+    assert wrong(compare(rows_of(figures), gold, sets_only)) == []
+
+
+def test_a_fleet_lives_on_for_a_week_after_its_last_event() -> None:
+    """An idle healthy one was not observed any more; one of last year is not observed up to now."""
+    now, week = 10 * LIVING_MS, LIVING_MS
+    assert counted_until(now - week, asked_ms=None, now_ms=now) == now
+    assert counted_until(now - week - 1, asked_ms=None, now_ms=now) == now - week - 1
+    assert counted_until(now + 5, asked_ms=None, now_ms=now) == now + 5
+    assert counted_until(0, asked_ms=now, now_ms=now) == now
+    assert counted_until(now - 3, asked_ms=0, now_ms=now) == now - 3

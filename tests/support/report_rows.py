@@ -260,6 +260,7 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
                 first_at=instant(1_767_225_600_000), last_at=instant(1_767_312_000_000),
             )
         ],
+        contents.AS_OF.name: [row(contents.AS_OF, fleets=2, until_at=instant(BEGIN_MS), ended=1)],
         contents.CLUSTERS.name: [_cluster(name, calendar.values(), days, sets) for name in ("*", "cluster-0", "cluster-1")],
     }  # fmt: skip
 

@@ -56,6 +56,8 @@ def test_without_spark_a_verb_says_what_to_install(
         ["report", "lake", "--real-preset", "never"],
         ["what-if", "--policy", "unclean@1"],
         ["verify", ".", "-o", "yaml"],
+        ["run", ".", "--until", "tomorrow"],
+        ["silver", "--until", "now"],
     ],
 )
 def test_wrong_use_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

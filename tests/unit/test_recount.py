@@ -19,7 +19,7 @@ from tests.recount.stories import STORIES, Story, misses, write
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sequence[Story], figures.Figures]:
     """All stories, and the figures of their journals."""
     folder = tmp_path_factory.mktemp("stories")
-    return write(folder), counted([folder])[1]
+    return write(folder), counted([folder], {})[1]
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +62,4 @@ def test_a_comparison_of_nothing_fails() -> None:
 
 def test_files_of_another_kind_are_no_journals(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("{}\n")
-    assert counted([tmp_path])[0].read == {}
+    assert counted([tmp_path], {})[0].read == {}

@@ -18,6 +18,7 @@ import duckdb
 from pyarrow import parquet
 
 from rollcall_ha.analytics.gold.tables import (
+    GOLD_COUNTED_UNTIL,
     GOLD_DOMINANCE_DAILY,
     GOLD_FAILOVERS,
     GOLD_QUALITY,
@@ -30,7 +31,6 @@ from rollcall_ha.analytics.report.files import parquet_of
 from rollcall_ha.analytics.report.questions import sentences
 from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
-    SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
     SILVER_SILENCES,
@@ -174,7 +174,7 @@ def test_a_replica_costs_what_its_losses_cost() -> None:
             ],
         ),
         (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, seq=s, cleaned_at=instant(t * HOUR_MS)) for s, t in ((6, 4), (9, 5))]),
-        (SILVER_HORIZONS, [row(SILVER_HORIZONS, cluster=c, fleet="f", last_at=instant(m * HOUR_MS)) for c, m in (("c", 8), ("_fleet", 9))]),
+        (GOLD_COUNTED_UNTIL, [row(GOLD_COUNTED_UNTIL, fleet="f", until_at=instant(9 * HOUR_MS))]),
     )  # fmt: skip
     told = [(one["broker_id"], one["failovers"], one["needless"], one["outage_ms"]) for one in answer]
     assert told == [(1, 2, 1, 6_000), (2, 1, 0, 500), (3, 1, 0, 100)]
