@@ -20,7 +20,14 @@ from collections.abc import Iterable
 
 from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, table, view
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
-from rollcall_ha.analytics.silver.tables import SILVER_ELECTIONS, SILVER_HORIZONS, SILVER_PHASES
+from rollcall_ha.analytics.silver.tables import (
+    SILVER_BROKER_SETS,
+    SILVER_CLEANINGS,
+    SILVER_ELECTIONS,
+    SILVER_HORIZONS,
+    SILVER_PHASES,
+    SILVER_REIGNS,
+)
 from rollcall_ha.controller.contract.verdicts import Grade
 
 ALL = "*"
@@ -413,6 +420,33 @@ SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
 """,
 )
 
+GOLD_HOLES = view(
+    "gold/holes",
+    "Where elections of a set are not on record: the next one names a later epoch before it than the last known one. "
+    "Between from_at and to_at outages, losses and elections may be hidden: figures of that time are too good.",
+    "cluster fleet broker_set master_epoch",
+    f"""
+{GOLD_FAILOVERS.lines("cluster fleet broker_set")}
+master_epoch bigint epoch of the election behind the hole
+known_epoch bigint the last epoch before it that is on record
+previous_epoch bigint the epoch that it followed; its election is missing
+from_at timestamp stamp of the election of known_epoch
+to_at timestamp stamp of the election of master_epoch
+""",
+    of=(SILVER_REIGNS, SILVER_BROKER_SETS, SILVER_CLEANINGS),
+    # The first election on record is no sign of a hole: a set may have come from another fleet with its epochs. Nor is
+    # the first one after a cleaning, which begins an epoch itself.
+    select="""
+SELECT cluster, fleet, broker_set, master_epoch, known_epoch, previous_epoch, from_at, elected_at AS to_at
+FROM (SELECT set_id, master_epoch, previous_epoch, elected_at, elected_seq,
+             lag(elected_seq) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_seq,
+             lag(master_epoch) OVER (PARTITION BY set_id ORDER BY master_epoch) AS known_epoch,
+             lag(elected_at) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_at FROM reigns) AS held
+JOIN broker_sets USING (set_id) WHERE previous_epoch > known_epoch AND NOT EXISTS (
+  SELECT 1 FROM cleanings c WHERE c.set_id = held.set_id AND c.seq > held.from_seq AND c.seq < held.elected_seq)
+""",
+)
+
 _COUNTS = ("failovers", "false_positives", "controller_caused", "flaps")
 
 GOLD_SETS = view(
@@ -500,6 +534,7 @@ GOLD = (
 )
 
 GOLD_VIEWS = (
+    GOLD_HOLES,
     GOLD_SET_DAYS,
     GOLD_SETS_MONTHLY,
     GOLD_FAILOVERS_DAILY,

@@ -21,6 +21,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_COUNTED_UNTIL,
     GOLD_DOMINANCE_DAILY,
     GOLD_FAILOVERS,
+    GOLD_HOLES,
     GOLD_QUALITY,
     GOLD_RTO_DAILY,
 )
@@ -47,7 +48,7 @@ name string a key of UNKNOWN_WORDS
 count bigint how many
 ms bigint bounded: what the outages may have lasted longer, in all; open: how long they last; else null
 """,
-    of=(GOLD_FAILOVERS, GOLD_QUALITY, SILVER_TENURES, SILVER_SILENCES, SILVER_STOPS, SILVER_CLEANINGS),
+    of=(GOLD_FAILOVERS, GOLD_HOLES, GOLD_QUALITY, SILVER_TENURES, SILVER_SILENCES, SILVER_STOPS, SILVER_CLEANINGS),
     select="""
 SELECT 'bounded' AS name, count(*) AS count, CAST(floor(sum(total_us_max - total_us) / 1000) AS BIGINT) AS ms
 FROM failovers WHERE total_us_max > total_us
@@ -59,6 +60,7 @@ UNION ALL SELECT 'deserted', count(DISTINCT t.elected_seq), NULL FROM tenures t
           JOIN silences s USING (set_id, broker_id)
           WHERE t.ended_at IS NULL AND s.seq > t.elected_seq AND s.returned_seq IS NULL AND NOT EXISTS (
             SELECT 1 FROM cleanings c WHERE c.set_id = t.set_id AND c.seq > t.elected_seq)
+UNION ALL SELECT 'holes', count(*), NULL FROM holes
 UNION ALL SELECT 'stopped', count(*), NULL FROM stops WHERE ended_seq IS NULL
 UNION ALL SELECT 'ungraded', count(*), NULL FROM failovers WHERE grade IS NULL OR grade = 'unknown'
 UNION ALL SELECT 'rejected', sum(count), NULL FROM quality WHERE name LIKE 'rejected:%'
@@ -67,6 +69,7 @@ UNION ALL SELECT name, count, NULL FROM quality WHERE name IN ('orphans', 'negat
 )
 
 UNKNOWN_WORDS = {
+    "holes": "holes in the record of a set, which may hide outages and losses",
     "bounded": "outages known by two bounds only, as the fault was not seen",
     "unbounded": "outages with a lower bound only",
     "untimed": "failovers that were not timed",

@@ -22,7 +22,7 @@ from tests.recount.sets import story_of
 
 COMPARED = (
     *("failovers", "failovers_daily", "rto_daily", "dominance_daily", "elections_daily", "sets_daily", "quiet_daily"),
-    *("nodes_daily", "rto", "clusters", "sets", "nodes", "set_days", "sets_monthly"),
+    *("nodes_daily", "rto", "clusters", "sets", "nodes", "set_days", "sets_monthly", "holes"),
 )
 """Tables of gold; the one that is left, ``quality``, is about files."""
 SHOWN_MAX = 20

@@ -73,6 +73,7 @@ def figures_of(fleet: FleetStory) -> Figures:
         owner = {"cluster": cluster, "fleet": fleet.name, "broker_set": name}
         failovers = [owner | _failover(one, story, fleet.horizon_ms) for one in story.reigns if one.is_failover]
         found.rows["failovers"] += failovers
+        found.rows["holes"] += [owner | _hole(*two) for two in pairwise(story.reigns) if _is_hole(*two)]
         for row in failovers:
             _count_failover(found, row)
         _count_days(found, owner, story, fleet.horizon_ms, failovers)
@@ -143,6 +144,16 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "route_late_ms": late_ms,
         "is_route_late": late_ms is not None and late_ms > LIMITS["ROUTE_LATE_MS"],
     }
+
+
+def _is_hole(known: Reign, reign: Reign) -> bool:
+    # A cleaning begins an epoch itself.
+    return reign.previous_epoch > known.epoch and reign.cleaned_before == known.cleaned_before
+
+
+def _hole(known: Reign, reign: Reign) -> Row:
+    epochs = {"known_epoch": known.epoch, "previous_epoch": reign.previous_epoch, "master_epoch": reign.epoch}
+    return epochs | {"from_at": _instant(known.at_ms), "to_at": _instant(reign.at_ms)}
 
 
 def _count_failover(found: Figures, row: Row) -> None:
@@ -438,6 +449,7 @@ def _cases(fleet: FleetStory, found: Figures) -> Mapping[str, int]:
         "sets that never recovered": sum(_is_lost(story, fleet.horizon_ms) for story in fleet.sets.values()),
         "sets deleted and made again": sum(len(lives) > 1 for lives in observed),
         "idle days of sets": sum(numbers["sets"] for numbers in found.sums["quiet_daily"].values()),
+        "holes": len(found.rows["holes"]),
         "stamps that fall": fleet.falling_stamps,
         "stops of writes without election": sum(stop.ended_by != "master-elected" for stop in stops),
         "late routes": sum(row["is_route_late"] for row in found.rows["failovers"]),

@@ -134,6 +134,7 @@ def _election(event: Mapping[str, Any]) -> Mapping[str, Any]:
         "kind": verdict["kind"],
         "policy": verdict["policy"],
         "from": verdict["previousMaster"],
+        "previousEpoch": verdict["previousEpoch"],
         "estimate": verdict.get("estimatedLossBytes") or 0,
         "regret": max(0, most - won[0]) if won else 0,
         "trigger": _place(event.get("triggeredBy")),

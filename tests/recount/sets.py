@@ -49,6 +49,7 @@ class Reign:
     place: tuple[int, int]
     at_ms: int
     epoch: int
+    previous_epoch: int
     kind: str
     cause: str
     regret: int
@@ -208,6 +209,7 @@ class SetStory:
             place=event.place,
             at_ms=event.at_ms,
             epoch=body["masterEpoch"],
+            previous_epoch=body["previousEpoch"],
             kind=body["kind"],
             cause=ages.get("cause", body["kind"]),
             regret=body["regret"],

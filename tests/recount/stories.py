@@ -75,6 +75,8 @@ class Story:
 
     name: str
     right: list[Right] = field(default_factory=list)
+    missing: tuple[float, float] = (0, 0)
+    """From a second to another one, nothing is on record."""
     altered: list[Callable[[EventRecord], EventRecord]] = field(default_factory=list)
     """What records of an earlier version of the program have in other ways."""
 
@@ -191,7 +193,8 @@ class Story:
     @property
     def records(self) -> list[EventRecord]:
         """As journals have them."""
-        found = list(self.fleet.records)
+        begin_ms, end_ms = map(at_ms, self.missing)
+        found = [record for record in self.fleet.records if not begin_ms < record.stamped_at_ms < end_ms]
         for alter in self.altered:
             found = [alter(record) for record in found]
         return found
@@ -577,8 +580,22 @@ def _joins(story: Story, seconds: float, number: int) -> None:
         fleet.do(replace(said, positions=positions(950, epoch=7), are_positions_known=are_known))
 
 
+def hidden() -> Story:
+    """The journals of an hour are lost, with the second of three elections."""
+    story = Story("hidden", missing=(3_600, 7_200))
+    story.serving("a")
+    for seconds, number in ((100, 2), (4_000, 1), (9_000, 2)):
+        story.at(seconds).elect(to=number)
+        story.at(seconds + 1).enter(1_000, acked=1_000)
+    story.end(10_000)
+    hole = {"known_epoch": 2, "previous_epoch": 3, "from_at": at(100), "to_at": at(9_000)}
+    story.total("holes", {"broker_set": "a", "master_epoch": 4}, **hole)
+    return story
+
+
 STORIES = (
     *(
+        hidden,
         controllers_change,
         elections_by_hand,
         never_recovered,

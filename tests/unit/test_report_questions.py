@@ -21,6 +21,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_COUNTED_UNTIL,
     GOLD_DOMINANCE_DAILY,
     GOLD_FAILOVERS,
+    GOLD_HOLES,
     GOLD_QUALITY,
     GOLD_RTO,
     GOLD_RTO_DAILY,
@@ -124,6 +125,7 @@ def test_what_is_not_known_is_counted() -> None:
         (SILVER_TENURES, tenures),
         (SILVER_SILENCES, silences),
         (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, set_id=NUMBERS["gone"], seq=22)]),
+        (GOLD_HOLES, [row(GOLD_HOLES)]),
         (SILVER_STOPS, [row(SILVER_STOPS, ended_seq=None), row(SILVER_STOPS, ended_seq=4)]),
         (GOLD_QUALITY, [row(GOLD_QUALITY, name=n, count=7) for n in ("rejected:hole", "rejected:torn", "orphans", "lines")]),
     )  # fmt: skip
@@ -135,6 +137,7 @@ def test_what_is_not_known_is_counted() -> None:
         "incomplete": (1, None),
         "open": (1, 70_000),
         "deserted": (1, None),
+        "holes": (1, None),
         "stopped": (1, None),
         "ungraded": (2, None),
         "rejected": (14, None),
@@ -143,7 +146,7 @@ def test_what_is_not_known_is_counted() -> None:
     assert set(found) <= set(questions.UNKNOWN_WORDS)
     words = said(questions.UNKNOWNS, answer)
     assert words.startswith(
-        "not known: outages known by two bounds only, as the fault was not seen: 1 (up to 1.5 s in all); "
+        "not known: holes in the record of a set, which may hide outages and losses: 1; outages known by two bounds only, as the fault was not seen: 1 (up to 1.5 s in all); "
     )
     assert "failovers without a serving master yet: 1 (1.17 min in all)" in words
 
