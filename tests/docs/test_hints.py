@@ -43,6 +43,7 @@ NO_SETTINGS = {
     "server": "an extra of the distribution",
     "client": "an extra of the distribution",
     "project": "a section of pyproject.toml",
+    "limits": "a section of hooks.toml",
     "hooks": "sections of hooks.toml, which has settings of its own (docs/hooks.md)",
     "broker_port_tls": "a section that is gone; the changelog says so",
     "cannot_start": "an event of the log",
