@@ -20,11 +20,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
+from itertools import chain
 from typing import TextIO
 
 import msgspec
@@ -129,6 +131,8 @@ class Table:
     """Titles of the columns that are left out where there is no room, the first one first; the others stay."""
     cut: str = ""
     """The title of the column that is cut to the room that is left, to ``CUT_MIN`` places before a column leaves."""
+    wrapped: str = ""
+    """The title of one that goes on in further lines instead, in ``WRAPPED_MIN`` places before a column leaves."""
 
     def visible(self) -> Table:
         """Without optional columns in which nothing is said."""
@@ -145,17 +149,18 @@ class Table:
             for number, column in enumerate(self.columns)
         ]
         kept = dict(enumerate(places))
-        at = next((number for number, column in enumerate(self.columns) if column.title == self.cut), None)
+        titles, least = [column.title for column in self.columns], WRAPPED_MIN if self.wrapped else CUT_MIN
+        at = titles.index(self.cut or self.wrapped) if self.cut or self.wrapped else None
         if at is not None:
-            kept[at] = min(places[at], CUT_MIN)
+            kept[at] = min(places[at], least)
         for title in self.leaving:
             if sum(kept.values()) + len(GAP) * (len(kept) - 1) <= width:
                 break
             kept = {number: room for number, room in kept.items() if self.columns[number].title != title}
         if at is not None:
             room = kept[at] + max(0, width - sum(kept.values()) - len(GAP) * (len(kept) - 1))
-            cells = ((*row[:at], _cut(row[at], room), *row[at + 1 :]) for row in self.rows)
-            return replace(self, rows=tuple(cells)).with_columns(kept)
+            rows = chain.from_iterable(_in_room(row, at, room, is_wrapped=bool(self.wrapped)) for row in self.rows)
+            return replace(self, rows=tuple(rows)).with_columns(kept)
         return self.with_columns(kept)
 
     def with_columns(self, numbers: Iterable[int]) -> Table:
@@ -196,6 +201,8 @@ LINE_WIDTH = 110
 GAP = "  "
 CUT_MIN = 16
 """Places of a column that is cut: ``history`` keeps what stays within 80 for a failover."""
+WRAPPED_MIN = 40
+"""Of one that is wrapped: a sentence takes two or three lines."""
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
@@ -250,8 +257,8 @@ def render_text(report: Report, *, has_colour: bool = False, width: int | None =
             whole = part.visible()
             shown = whole if width is None else whole.fitted(width)
             lines.extend(_aligned(shown))
-            if shown != whole:
-                hidden = len(whole.columns) - len(shown.columns)
+            hidden = len(whole.columns) - len(shown.columns)
+            if hidden or (part.cut and shown != whole):
                 more = f"{hidden} more column{'s' * (hidden > 1)}" if hidden else f"all of {part.cut}"
                 lines.append(f"({more}: -o wide)")
         else:
@@ -302,6 +309,14 @@ def _cut(text: str, room: int) -> str:
     from rich.cells import set_cell_size
 
     return text if _places(text) <= room else set_cell_size(harmless(text), room - 3).rstrip() + "..."
+
+
+def _in_room(row: tuple[str, ...], at: int, room: int, *, is_wrapped: bool) -> Iterator[tuple[str, ...]]:
+    """``row`` with its cell ``at`` cut, or in as many lines as it takes."""
+    pieces = textwrap.wrap(harmless(row[at]), room) or [""] if is_wrapped else [_cut(row[at], room)]
+    yield (*row[:at], pieces[0], *row[at + 1 :])
+    for piece in pieces[1:]:
+        yield tuple(piece if number == at else "" for number in range(len(row)))
 
 
 def _as_yaml(document: object, *, is_ascii: bool = False) -> str:

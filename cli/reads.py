@@ -246,7 +246,7 @@ def events(
             # Who asks for one caller wants everything: its orders are on every page.
             is_searching = page.next_from is not None and (by is not None or (request is not None and not page.events))
             if page.events or not (follow or is_searching or has_shown):
-                print_report(records.events_report(page), form)
+                print_report(records.events_report(page, is_wide=form is Format.WIDE), form)
                 has_shown = True
             if not follow and not is_searching:
                 return

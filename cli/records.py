@@ -1,10 +1,12 @@
 """
-Events of the record as tables: one line each.
+Events of the record as tables.
 
-Here: ``events_report``, the plain facts of an event, who asked. Not here: other answers that are lists (``tables``),
-the record of one decision (``decisions``), fetching (``reads``).
+Here: ``events_report``, the forms of facts in sentences, the plain facts of an event, who asked. Not here: the
+sentences (``contract.sentences``), other answers that are lists (``tables``), the record of one decision
+(``decisions``), fetching (``reads``).
 
-Rule: a fact that is the id of a broker has its label (``BROKER_FACTS``); as ``tsv`` it is the id alone, as it was.
+Rule: people read a sentence; ``wide`` and ``tsv`` have the plain facts in its place. A fact that is the id of a broker
+has its label (``BROKER_FACTS``); as ``tsv`` it is the id alone, as it was.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from rollcall_ha.cli.tables import read_line
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.labels import Names, label, labels
 from rollcall_ha.controller.contract.principals import ProvedBy
+from rollcall_ha.controller.contract.sentences import Form, sentence
 from rollcall_ha.controller.contract.views import EventPage
 
 
-def events_report(page: EventPage) -> Report:
-    """One line per event."""
-    table = event_table(page.events, page.names)
+def events_report(page: EventPage, *, is_wide: bool = False) -> Report:
+    """One row per event."""
+    table = event_table(page.events, page.names, is_wide=is_wide)
     parts: list[str | Table] = [table] if page.events else ["No events."]
     if page.gap:
         parts.insert(0, f"GAP  {page.gap}")
@@ -32,25 +35,49 @@ def events_report(page: EventPage) -> Report:
     return Report(document=page, read=read_line(page.freshness), parts=tuple(parts), names=names)
 
 
-def event_table(records: Iterable[EventRecord], names: Mapping[str, Names]) -> Table:
+def event_table(records: Iterable[EventRecord], names: Mapping[str, Names], *, is_wide: bool = False) -> Table:
     """Events in their order; ``names`` of the brokers of each set (``cluster/set``)."""
     columns = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
-    rows = tuple(_event_row(one, names.get(str(one.set_key), {})) for one in records)
-    return Table(columns=columns, rows=rows, leaving=("BY", "SET"), cut="WHAT")
+    rows = tuple(_event_row(one, names.get(str(one.set_key), {}), is_wide=is_wide) for one in records)
+    return Table(columns=columns, rows=rows, leaving=("BY", "KIND", "SET"), wrapped="WHAT")
 
 
-def _event_row(record: EventRecord, names: Names) -> tuple[str, ...]:
-    """``term.index.ordinal``, when, set, kind, its plain facts, who asked."""
+def _event_row(record: EventRecord, names: Names, *, is_wide: bool) -> tuple[str, ...]:
+    """``term.index.ordinal``, when, set, kind, what it says, who asked."""
     fields = msgspec.to_builtins(record.event)
     kind = str(fields.pop("kind"))
+    told = " ".join(_plain_facts(fields, names)) if is_wide else sentence(record.event, _forms(names))
     return (
         str(record.ref),
         output.utc(record.stamped_at_ms),
         "" if record.set_key is None else str(record.set_key.name),
         kind,
-        output.Figure(" ".join(_plain_facts(fields, names)), " ".join(_plain_facts(fields, {}))),
+        output.Figure(told, " ".join(_plain_facts(fields, {}))),
         caller_text(record),
     )
+
+
+def _forms(names: Names) -> Mapping[str, Form]:
+    """How facts look in a sentence; the console has the same in ``words.js``."""
+    return {
+        "": str,
+        "if": lambda _fact: "",
+        "number": output.number,
+        "size": output.size,
+        "duration": output.duration_us,
+        "utc": output.utc,
+        "count": lambda fact: str(len(fact)),
+        "least": lambda fact: str(fact or "half"),
+        "broker": lambda fact: label(fact, names),
+        "brokers": lambda fact: labels(fact, names),
+        "actor": lambda fact: "the leader" if fact is None else f"replica {label(fact, names)}",
+        "set": _set_words,
+        "scope": lambda fact: fact.get("host") or f"{_set_words(fact['setKey'])}:{label(fact['brokerId'], names)}",
+    }
+
+
+def _set_words(fact: Mapping[str, str]) -> str:
+    return f"{fact['cluster']}/{fact['name']}"
 
 
 def caller_text(record: EventRecord) -> str:

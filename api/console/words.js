@@ -5,6 +5,7 @@ import { h, say } from "./dom.js";
 import { isSilent, whole as lapse } from "./known.js";
 import { label, labelled, labels, onLearned } from "./names.js";
 import { PROBLEMS } from "./problems.js";
+import { SENTENCES } from "./sentences.js";
 
 export const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en-US"));
 
@@ -74,55 +75,37 @@ export const callerText = (record) => {
   return `${caller.role}:${caller.name} (${caller.provedBy === "nothing" ? "unproven" : caller.provedBy})`;
 };
 
-// One sentence of each event; of those that have none here, its plain facts, as `rollcall events` prints them.
-const TOLD = {
-  "fleet-initialised": () => "the fleet was founded",
-  "fleet-restored": (e) => `the fleet was restored from a backup at index ${number(e.backupIndex)}`,
-  "leadership-taken": (e) => `controller ${e.controller} leads in term ${e.term}`,
-  "leadership-transfer-ordered": (e) => `the lead is moved from ${e.controller} to ${e.successor}`,
-  "controllers-change-ordered": (e) => `members of the controllers: ${e.verb} ${e.name}${e.reason ? `: ${e.reason}` : ""}`,
-  "feature-level-raised": (e) => `feature level ${e.level}`,
-  "clock-stepped": (e) => `the clock of stamps stepped by ${e.stepMs} ms`,
-  "confirms-noted": (e) => `confirm offsets of ${e.confirms.length} sets are known`,
-  "broker-id-granted": (e) => `broker id ${e.brokerId} given to ${e.address}`,
-  "owner-bound": (e) => `broker id ${e.brokerId} belongs to ${e.owner}`,
-  "replica-registered": (e, b) => `replica ${b(e.brokerId)} registered: ${e.intactness}, ends at ${number(e.positions.maxOffset)}`,
-  "session-opened": (e, b) => `replica ${b(e.brokerId)} opened session ${e.sessionOrdinal}`,
-  "replica-silent": (e, b) => `replica ${b(e.brokerId)} is gone: ${e.cause}`,
-  "replica-alive": (e, b) => `replica ${b(e.brokerId)} is heard again`,
-  "goodbye-said": (e, b) => `replica ${b(e.brokerId)} stopped cleanly`,
-  "stop-announced": (e, b) => `replica ${b(e.brokerId)} is about to stop`,
-  "switchover-ordered": (e, b) => `switchover from ${b(e.master)} to ${b(e.target)} ordered: ${size(e.lagBytes)} behind, within ${number(e.deadlineMs)} ms`,
-  "switchover-ended": (e, b) => `switchover to ${b(e.target)} ended: ${e.end}${e.reason ? `: ${e.reason}` : ""}`,
-  "master-elected": (e, b, all) => `replica ${b(e.master)} elected in masterEpoch ${e.masterEpoch} (${e.verdict.kind}), SyncStateSet ${all(e.verdict.previousSet)} → ${all(e.syncStateSet)}`,
-  "election-failed": (e) => `nobody may be elected: ${e.reason}`,
-  "election-withheld": (e, b) => `would have elected ${b(e.verdict.winner)}: elections are paused`,
-  "sync-state-set-altered": (e, b, all) => `SyncStateSet ${all(e.previousSet)} → ${all(e.verdict.syncStateSet)}`,
-  "alter-refused": (e) => `alter of the SyncStateSet refused: ${e.reason}`,
-  "master-entered": (e, b) => `replica ${b(e.brokerId)} entered masterEpoch ${e.masterEpoch}${e.startOffset === null ? "" : ` at ${number(e.startOffset)}`}`,
-  "loss-graded": (e) => `loss of masterEpoch ${e.verdict.masterEpoch}: ${e.verdict.grade}${e.verdict.boundBytes === null ? "" : `, at most ${size(e.verdict.boundBytes)}`}${e.verdict.cutBytes === null ? "" : `, ${size(e.verdict.cutBytes)} cut`}`,
-  "milestone-reached": (e, b) => `${e.milestone.brokerId === null ? "the leader" : `replica ${b(e.milestone.brokerId)}`}: ${e.milestone.phase} after ${duration(e.milestone.elapsedUs)}`,
-  "writes-stopped": (e, b) => `master ${b(e.brokerId)} acknowledges no write: ${e.reason}${e.detail ? `: ${e.detail}` : ""}`,
-  "writes-resumed": (e, b) => `master ${b(e.brokerId)} acknowledges writes again after ${duration(e.stoppedUs)}`,
-  "replicas-cleaned": (e, b, all) => `replicas ${all(e.brokerIds)} forgotten; ${all(e.remaining)} remain`,
-  "certificate-revoked": (e) => `certificate ${e.serial} ${e.name ? `(${e.name}) ` : ""}revoked${e.reason ? `: ${e.reason}` : ""}`,
-  "token-issued": (e) => `token ${e.tokenId} of role ${e.role} issued to ${e.name} until ${utc(e.expiresAtMs)}`,
-  "token-revoked": (e) => `token ${e.tokenId} revoked${e.reason ? `: ${e.reason}` : ""}`,
-  "elections-paused": (e) => `elections of ${keyText(e.pausedSet)} paused until ${utc(e.expiresAtMs)}${e.reason ? `: ${e.reason}` : ""}`,
-  "elections-resumed": (e) => `elections of ${keyText(e.pausedSet)} resumed${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
-  "maintenance-begun": (e) => `maintenance of ${scopeText(e.scope)} until ${utc(e.expiresAtMs)}${e.reason ? `: ${e.reason}` : ""}`,
-  "maintenance-ended": (e) => `maintenance of ${scopeText(e.scope)} ended${e.isExpired ? ": its time was over" : e.reason ? `: ${e.reason}` : ""}`,
-  "set-configured": (e) => `expects ${e.expectedReplicas} replicas (${e.previousExpectedReplicas}), min_in_sync ${e.minInSync || "half"} (${e.previousMinInSync || "half"})${e.reason ? `: ${e.reason}` : ""}`,
-  "settings-applied": (e) => `settings version ${e.version}: ${e.changed.length} changed`,
-  "command-refused": (e) => `${e.command} refused: ${e.reason}`,
-};
-export const scopeText = (scope) => scope.host || `${label(scope.setKey, scope.brokerId)} of ${keyText(scope.setKey)}`;
+export const scopeText = (scope) => scope.host || `${keyText(scope.setKey)}:${label(scope.setKey, scope.brokerId)}`;
 
+// How facts look in a sentence (controller/contract/sentences.py); the command line has the same in cli/records.py.
+const FORMS = {
+  "": String, if: () => "", number, size, duration, utc, set: keyText, scope: scopeText,
+  count: (facts) => facts.length,
+  least: (count) => count || "half",
+  broker: (id, key) => label(key, id),
+  brokers: (ids, key) => labels(key, ids),
+  actor: (id, key) => (id === null ? "the leader" : `replica ${label(key, id)}`),
+};
+const isMissing = (fact) => fact === null || fact === undefined || fact === false || fact.length === 0;
+
+function sentence(event, key) {
+  const factOf = (path) => path.split(".").reduce((facts, name) => facts?.[name], event);
+  const formed = ([path, form]) => {
+    const fact = factOf(path);
+    if (fact === undefined) throw new Error(`no ${path}`);
+    return FORMS[form](fact, key);
+  };
+  return SENTENCES[event.kind]
+    .filter(([isOptional, pieces]) => !isOptional || !pieces.some((piece) => Array.isArray(piece) && isMissing(factOf(piece[0]))))
+    .flatMap(([, pieces]) => pieces.map((piece) => (Array.isArray(piece) ? formed(piece) : piece)))
+    .join("");
+}
+
+// One sentence of each event; of those that have none here, its plain facts.
 export function told(event, key) {
-  const sentence = TOLD[event.kind];
-  if (sentence) {
+  if (SENTENCES[event.kind]) {
     try {
-      return sentence(event, (id) => label(key, id), (ids) => labels(key, ids));
+      return sentence(event, key);
     } catch {
       // Its version is another one than this page's: its facts are shown as they are.
     }

@@ -1,8 +1,8 @@
 """
 The console: static files under /console, the same for everybody.
 
-Here: the files in memory, one of them made of the contract's words (``problems.js``); their headers. Not here: what
-they show, which a page asks of /v1 as any program does; the pages themselves (``api/console``).
+Here: the files in memory, two of them made of the contract's words (``problems.js``, ``sentences.js``); their headers.
+Not here: what they show, which a page asks of /v1 as any program does; the pages themselves (``api/console``).
 
 Rule 1: the files hold nothing of a fleet, so they are open to everybody: a browser cannot show a token before it has a
 page to type it into. All that the page then asks has its role (``roles``).
@@ -25,6 +25,7 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest.schemas import only_problems
 from rollcall_ha.controller.contract.problems import PROBLEMS
+from rollcall_ha.controller.contract.sentences import SENTENCES, sections
 from rollcall_ha.controller.runtime.queries import NotFound
 
 PAGE = "index.html"
@@ -69,7 +70,9 @@ class _File(msgspec.Struct, frozen=True):
 
 def load_files() -> dict[str, _File]:
     """Every file of the console by name."""
-    found = {"problems.js": _file("js", _problems())}
+    problems = {str(code): kind.words for code, kind in PROBLEMS.items()}
+    sentences = {kind: sections(kind) for kind in SENTENCES}
+    found = {"problems.js": _made("PROBLEMS", problems), "sentences.js": _made("SENTENCES", sentences)}
     for entry in (resources.files("rollcall_ha.api") / "console").iterdir():
         kind = entry.name.rpartition(".")[2]
         if kind in MEDIA_TYPES:
@@ -81,10 +84,9 @@ def _file(kind: str, content: bytes) -> _File:
     return _File(content, MEDIA_TYPES[kind], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
-def _problems() -> bytes:
-    """The words of problems, made of the table that the command line reads: a copy in a file would differ soon."""
-    words = {code: kind.words for code, kind in PROBLEMS.items()}
-    return b"export const PROBLEMS = " + msgspec.json.encode(words) + b";\n"
+def _made(name: str, words: object) -> _File:
+    """Words of the contract, which the command line reads, too: a copy in a file would differ soon."""
+    return _file("js", f"export const {name} = ".encode() + msgspec.json.encode(words) + b";\n")
 
 
 class Console:

@@ -63,6 +63,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "controllers transfer": (_asked("--dry-run"), _asked("--reason walk"), _asked("--to nobody", REFUSED)),
     # Brokers are out of reach from there, and consumers wait for them.
     "probe": (_asked("--once 1 --metrics 0.0.0.0:1", WRONG_USE),),
+    "drill": (_asked("{set} --dry-run"), _asked("{set} --hard", WRONG_USE)),
     "produce": (_asked("demo --property nothing", WRONG_USE),),
     "consume": (_asked("demo --group walk --from nowhen", WRONG_USE),),
     # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.

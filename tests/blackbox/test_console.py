@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
@@ -26,8 +27,10 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES
 from rollcall_ha.cli import output
+from rollcall_ha.cli.records import _forms
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.controller.contract.labels import label
+from rollcall_ha.controller.contract.sentences import sentence
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local.fleet import Fleet
@@ -216,6 +219,22 @@ def test_figures_are_written_as_the_command_line_writes_them(consoles: Any) -> N
         figures,
     )
     assert shown == figures
+
+
+def test_events_are_told_as_the_command_line_tells_them(fleet: Fleet, consoles: Any) -> None:
+    """Both have the sentences of the contract, and forms of their own; a set that the page does not know has no names."""
+    events = [one.event for one in fleet.client().events(is_newest=True, limit=200).events]
+    told = [sentence(one, _forms({})) for one in events]
+    counted(events=len(told), kinds=len({type(one) for one in events}))
+    assert len({type(one) for one in events}) > 5
+    shown = consoles("viewer").page.evaluate(
+        """async (events) => {
+            const words = await import("/console/words.js");
+            return events.map((event) => words.told(event, {cluster: "no", name: "such"}));
+        }""",
+        msgspec.to_builtins(events),
+    )
+    assert shown == told
 
 
 def test_a_failover_is_seen_as_it_happens_and_its_figures_are_those_of_history(fleet: Fleet, consoles: Any) -> None:

@@ -316,6 +316,11 @@ def test_events_name_the_brokers_of_their_set() -> None:
         requested_by="controller:c1",
         event=event,
     )
-    shown = records.event_table((record,), {str(KEY): CROSSED}).rows[0][4]
-    assert isinstance(shown, Figure)
-    assert (shown, shown.raw) == ("brokerId=orders-3 (1) sessionOrdinal=1", "brokerId=1 sessionOrdinal=1")
+    facts = "brokerId=1 sessionOrdinal=1"
+    for is_wide, told in (
+        (False, "replica orders-3 (1) is heard again"),
+        (True, facts.replace("1", "orders-3 (1)", 1)),
+    ):
+        shown = records.event_table((record,), {str(KEY): CROSSED}, is_wide=is_wide).rows[0][4]
+        assert isinstance(shown, Figure)
+        assert (shown, shown.raw) == (told, facts)

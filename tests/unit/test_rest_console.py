@@ -6,11 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollcall_ha.api.rest.console import HEADERS, MEDIA_TYPES, POLICY, load_files
+from rollcall_ha.cli.records import _forms
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.problems import PROBLEMS
+from rollcall_ha.controller.contract.sentences import SENTENCES, sections
 from tests.support.runtime_controller import Controller, played_led
 
 FOLDER = Path(__file__).resolve().parents[2] / "api" / "console"
@@ -69,19 +72,26 @@ def test_every_file_is_asked_for_by_another_and_is_there() -> None:
     asked = set(re.findall(r"/console/([\w.]+)", (FOLDER / "index.html").read_text()))
     for script in SCRIPTS:
         asked |= set(re.findall(r'(?:from |import\()"\./([\w.]+)"', script.read_text()))
-    assert asked | {"index.html"} == set(load_files()) == {file.name for file in FOLDER.iterdir()} | {"problems.js"}
+    assert (
+        asked | {"index.html"}
+        == set(load_files())
+        == {file.name for file in FOLDER.iterdir()} | {"problems.js", "sentences.js"}
+    )
 
 
 def test_the_words_of_problems_and_events_are_those_of_the_controllers() -> None:
     """A problem or a kind of event that is added has its words here too."""
     words = (FOLDER / "words.js").read_text()
-    problems = re.fullmatch(rb"export const PROBLEMS = (.*);\n", load_files()["problems.js"].content)
-    assert problems is not None
-    assert json.loads(problems[1]) == {code: kind.words for code, kind in PROBLEMS.items()}
     kinds = {kind.__struct_config__.tag for kind in AnyEvent.__args__}
-    told = set(re.findall(r"^  \"([a-z-]+)\": \(", words, re.MULTILINE))
-    assert told - kinds == set()
-    assert kinds - told <= {"set-imported"}, "kinds without a sentence are shown by their plain facts"
+    problems, sentences = (
+        json.loads(load_files()[f"{name.lower()}.js"].content.removeprefix(f"export const {name} = ".encode())[:-2])
+        for name in ("PROBLEMS", "SENTENCES")
+    )
+    assert problems == {code: kind.words for code, kind in PROBLEMS.items()}
+    assert sentences == json.loads(msgspec.json.encode({kind: sections(kind) for kind in SENTENCES}))
+    assert set(sentences) == kinds
+    (written,) = re.findall(r"const FORMS = \{(.*?)\n\};", words, re.DOTALL)
+    assert {form for form in _forms({}) if not re.search(rf"(?<!\w){form or chr(34) * 2}[,:]", written)} == set()
     for table in ("NOTABLE", "SHAPES"):
         (named,) = re.findall(rf"const {table} = (.*);$", words, re.MULTILINE)
         assert set(re.findall(r'"([a-z]+-[a-z-]+)"', named)) <= kinds
