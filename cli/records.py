@@ -68,7 +68,7 @@ def _forms(names: Names) -> Mapping[str, Form]:
         "utc": output.utc,
         "count": lambda fact: str(len(fact)),
         "least": lambda fact: str(fact or "half"),
-        "broker": lambda fact: label(fact, names),
+        "broker": lambda fact: "nobody" if fact is None else label(fact, names),
         "brokers": lambda fact: labels(fact, names),
         "actor": lambda fact: "the leader" if fact is None else f"replica {label(fact, names)}",
         "set": _set_words,
@@ -76,8 +76,9 @@ def _forms(names: Names) -> Mapping[str, Form]:
     }
 
 
-def _set_words(fact: Mapping[str, str]) -> str:
-    return f"{fact['cluster']}/{fact['name']}"
+def _set_words(fact: Mapping[str, str] | None) -> str:
+    """A pause without a set is the fleet's."""
+    return "the fleet" if fact is None else f"{fact['cluster']}/{fact['name']}"
 
 
 def caller_text(record: EventRecord) -> str:

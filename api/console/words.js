@@ -82,7 +82,7 @@ const FORMS = {
   "": String, if: () => "", number, size, duration, utc, set: keyText, scope: scopeText,
   count: (facts) => facts.length,
   least: (count) => count || "half",
-  broker: (id, key) => label(key, id),
+  broker: (id, key) => (id === null ? "nobody" : label(key, id)),
   brokers: (ids, key) => labels(key, ids),
   actor: (id, key) => (id === null ? "the leader" : `replica ${label(key, id)}`),
 };

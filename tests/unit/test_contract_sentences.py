@@ -19,22 +19,36 @@ NAMES = {BrokerId(1): "orders-3", BrokerId(2): "orders-1"}
 KEY = {"cluster": "demo", "name": "orders"}
 
 
-def has_fact(of: Any, path: str) -> bool:
+def fact_of(of: Any, path: str) -> Any:
+    """Its type; None: there is no such fact."""
     for name in path.split("."):
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(of)}
         if name not in fields:
-            return False
+            return None
         structs = [one for one in get_args(fields[name]) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
-        of = structs[0] if structs else fields[name]
-    return True
+        found, of = fields[name], structs[0] if structs else fields[name]
+    return found
 
 
 def test_sentences_are_of_facts_that_the_events_have_in_forms_that_there_are() -> None:
     assert SENTENCES.keys() == KINDS.keys()
     told = [(kind, *one) for kind in KINDS for _, all_ in sections(kind) for one in all_ if isinstance(one, tuple)]
     assert len(told) > 60
-    assert [(kind, fact) for kind, fact, _ in told if not has_fact(KINDS[kind], fact)] == []
+    assert [(kind, fact) for kind, fact, _ in told if fact_of(KINDS[kind], fact) is None] == []
     assert {form for *_, form in told} == _forms({}).keys()
+
+
+def test_a_fact_that_may_be_missing_is_said_so_or_left_out() -> None:
+    """A pause of the whole fleet, which names no set, ended ``events`` and showed bare facts in the console."""
+    whole = {
+        form
+        for kind in KINDS
+        for is_optional, pieces in sections(kind)
+        for fact, form in (piece for piece in pieces if isinstance(piece, tuple) and not is_optional)
+        if type(None) in get_args(fact_of(KINDS[kind], fact))
+    }
+    assert whole == {"actor", "broker", "set"}
+    assert [_forms({})[form](None) for form in sorted(whole)] == ["the leader", "nobody", "the fleet"]
 
 
 @pytest.mark.parametrize(
