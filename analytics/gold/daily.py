@@ -45,6 +45,8 @@ def failovers(days: Days) -> DataFrame:
     lost_at = f.coalesce(fault_at, found_at, elected)
     # A set that is taken away needs no master: up to the next election, or the horizon, it would be out of service.
     end = f.coalesce("served_at_ms", f.least("ended_at_ms", "cleaned_at_ms"), "horizon_ms")
+    # The winner was gone before it served: the next election names the same beginning, and has this outage whole.
+    goes_on = f.coalesce(f.col("served_at_ms").isNull() & (f.col("lost_at_ms") <= elected), f.lit(False))
     is_false = f.coalesce(is_its & f.col("is_same_incarnation"), f.lit(False))
     since_change = found_at - f.col("taken_at_ms")
     # A change of leader after the finding cannot have caused it. Counted, the figure would also depend on whether the
@@ -55,7 +57,7 @@ def failovers(days: Days) -> DataFrame:
     columns = {
         # When this outage began; the silver column of that name tells of the outage that ended the reign.
         "lost_at_ms": lost_at,
-        "outage_ms": f.greatest(f.lit(0).cast("bigint"), end - lost_at),
+        "outage_ms": f.when(~goes_on, f.greatest(f.lit(0).cast("bigint"), end - lost_at)),
         "is_open": f.coalesce("served_at_ms", "ended_at_ms", "cleaned_at_ms").isNull(),
         "heard_again_after_ms": f.when(is_false, f.col("returned_at_ms") - found_at),
         "is_false_positive": is_false,
@@ -100,10 +102,10 @@ def rto_daily(days: Days) -> DataFrame:
     phases = f.array(*map(f.lit, durations))
     stacked = f.posexplode(f.array(*durations.values())).alias("place", "us")
     longest = (f.array_position(phases, f.col("dominating_phase")) - 1).alias("longest")
-    key = ("cluster", "day", "kind", "cause", "place", "duration_ms")
+    key = ("fleet", "cluster", "day", "kind", "cause", "place", "duration_ms")
     return (
         days.only_since(days.tables["failovers"])
-        .select(*key[:4], longest, stacked)
+        .select(*key[:5], longest, stacked)
         .where("us is not null")
         .withColumn("duration_ms", f.floor(f.col("us") / US_PER_MS))
         .groupBy(*key)

@@ -109,7 +109,8 @@ to_master int winner
 {SILVER_PHASES.lines(_OF_PHASES)}
 lost_at timestamp begin of the outage: election minus fault age, else finding of the master's silence, else the election
 served_at timestamp end of the outage (silver.reigns.served_at); null = never served
-outage_ms bigint served_at - lost_at; never served: up to the next election or the set's cleaning, else horizon
+outage_ms bigint served_at - lost_at; never served: up to the next election or the set's cleaning, else horizon; \
+null = never served, and the next failover began with the same loss: it has this outage whole
 is_open boolean never served, nobody was elected since, and the set was not cleaned
 heard_again_after_ms bigint from the finding of the silence to the same incarnation's return; null = it did not return
 is_false_positive boolean the deposed incarnation itself came back: its process had lived all the time
@@ -129,8 +130,9 @@ _GRADES = ", ".join(f"count(CASE WHEN grade = '{one}' THEN 1 END) AS {one}" for 
 GOLD_FAILOVERS_DAILY = view(
     "gold/failovers_daily",
     "Counts of failovers, by kind and cause.",
-    "cluster day kind cause",
+    "fleet cluster day kind cause",
     """
+fleet string fleet incarnation
 cluster string cluster
 day date UTC date of the elections
 kind string failover or unclean
@@ -158,24 +160,24 @@ routes_late bigint is_route_late
 """,
     of=(GOLD_FAILOVERS,),
     select=f"""
-SELECT cluster, day, kind, cause, count(*) AS failovers, count_if(is_open) AS open, count(total_us) AS timed,
+SELECT fleet, cluster, day, kind, cause, count(*) AS failovers, count_if(is_open) AS open, count(total_us) AS timed,
        count_if(missing_phases > 0) AS incomplete, sum(backward_stamps) AS backward_stamps,
        count_if(is_false_positive) AS false_positives, count_if(is_controller_caused) AS controller_caused,
        count_if(is_flap) AS flaps, {_GRADES},
        count_if(grade IS NULL) AS ungraded, coalesce(sum(loss_bytes), 0) AS loss_bytes,
        coalesce(sum(cut_bytes), 0) AS cut_bytes, count_if(regret_bytes > 0) AS regretted,
-       coalesce(sum(regret_bytes), 0) AS regret_bytes, sum(outage_ms) AS outage_ms, count(route_late_ms) AS routed,
-       count_if(is_route_late) AS routes_late
-FROM failovers GROUP BY cluster, day, kind, cause
+       coalesce(sum(regret_bytes), 0) AS regret_bytes, coalesce(sum(outage_ms), 0) AS outage_ms,
+       count(route_late_ms) AS routed, count_if(is_route_late) AS routes_late
+FROM failovers GROUP BY fleet, cluster, day, kind, cause
 """,
 )
 
 GOLD_RTO_DAILY = table(
     "gold/rto_daily",
     "Histograms of durations: failovers by phase and whole milliseconds.",
-    "cluster day kind cause phase duration_ms",
+    "fleet cluster day kind cause phase duration_ms",
     f"""
-{GOLD_FAILOVERS_DAILY.lines("cluster day kind cause")}
+{GOLD_FAILOVERS_DAILY.lines("fleet cluster day kind cause")}
 phase string detected ... serving, total, waited (after SERVING, by a sender), unattributed, outage
 duration_ms bigint whole milliseconds, rounded down
 failovers bigint how many
@@ -186,27 +188,28 @@ dominated bigint of these failovers in which this phase took longest
 GOLD_DOMINANCE_DAILY = view(
     "gold/dominance_daily",
     "Which phase took longest, by cause.",
-    "cluster day kind cause phase",
+    "fleet cluster day kind cause phase",
     f"""
-{GOLD_FAILOVERS_DAILY.lines("cluster day kind cause")}
+{GOLD_FAILOVERS_DAILY.lines("fleet cluster day kind cause")}
 phase string dominating_phase
 failovers bigint in how many
 duration_us bigint sum of its durations in those
 """,
     of=(GOLD_FAILOVERS,),
     select="""
-SELECT cluster, day, kind, cause, dominating_phase AS phase, count(*) AS failovers,
+SELECT fleet, cluster, day, kind, cause, dominating_phase AS phase, count(*) AS failovers,
        sum(greatest(detected_us, proposed_us, committed_us, notified_us, promised_us, role_applied_us, serving_us))
            AS duration_us
-FROM failovers WHERE dominating_phase IS NOT NULL GROUP BY cluster, day, kind, cause, dominating_phase
+FROM failovers WHERE dominating_phase IS NOT NULL GROUP BY fleet, cluster, day, kind, cause, dominating_phase
 """,
 )
 
 GOLD_ELECTIONS_DAILY = view(
     "gold/elections_daily",
     "Elections of every kind, by policy.",
-    "cluster day policy kind",
+    "fleet cluster day policy kind",
     """
+fleet string fleet incarnation
 cluster string cluster
 day date UTC date
 policy string policy and version
@@ -218,11 +221,11 @@ estimated_loss_bytes bigint sum of the estimates of unclean ones
 """,
     of=(SILVER_ELECTIONS,),
     select="""
-SELECT cluster, day, policy, kind, count(*) AS elections, count_if(regret_bytes > 0) AS regretted,
+SELECT fleet, cluster, day, policy, kind, count(*) AS elections, count_if(regret_bytes > 0) AS regretted,
        coalesce(sum(regret_bytes), 0) AS regret_bytes, coalesce(sum(estimated_loss_bytes), 0) AS estimated_loss_bytes
-FROM (SELECT cluster, day, policy, coalesce(kind, 'none') AS kind, regret_bytes, estimated_loss_bytes
+FROM (SELECT fleet, cluster, day, policy, coalesce(kind, 'none') AS kind, regret_bytes, estimated_loss_bytes
       FROM elections) AS held
-GROUP BY cluster, day, policy, kind
+GROUP BY fleet, cluster, day, policy, kind
 """,
 )
 
@@ -346,10 +349,11 @@ _RANKS = ", ".join(
 
 GOLD_RTO = view(
     "gold/rto",
-    "Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
-    "cluster cause phase",
+    "Percentiles by phase and cause, from rto_daily. cause '*' = all; fleet '*' = all fleets and clusters.",
+    "fleet cluster cause phase",
     """
-cluster string cluster
+fleet string fleet incarnation
+cluster string cluster; '*' where fleet is: a cluster itself may have that name
 cause string as gold.failovers.cause
 phase string as rto_daily.phase
 failovers bigint with this duration
@@ -363,15 +367,17 @@ dominated bigint failovers in which this phase took longest
     of=(GOLD_RTO_DAILY,),
     select=f"""
 WITH bins AS (
-  SELECT coalesce(cluster, '*') AS cluster, coalesce(cause, '*') AS cause, phase, duration_ms, sum(failovers) AS many,
-         sum(dominated) AS dominated
-  FROM rto_daily GROUP BY GROUPING SETS ((cluster, cause, phase, duration_ms), (cluster, phase, duration_ms),
-                                              (cause, phase, duration_ms), (phase, duration_ms))),
+  SELECT coalesce(fleet, '*') AS fleet, coalesce(cluster, '*') AS cluster, coalesce(cause, '*') AS cause, phase,
+         duration_ms, sum(failovers) AS many, sum(dominated) AS dominated
+  FROM rto_daily GROUP BY GROUPING SETS (
+    (fleet, cluster, cause, phase, duration_ms), (fleet, cluster, phase, duration_ms),
+    (cause, phase, duration_ms), (phase, duration_ms))),
 ranked AS (
-  SELECT *, sum(many) OVER (PARTITION BY cluster, cause, phase ORDER BY duration_ms) AS place,
-         sum(many) OVER (PARTITION BY cluster, cause, phase) AS whole FROM bins)
-SELECT cluster, cause, phase, sum(many) AS failovers, {_RANKS}, max(duration_ms) AS max_ms, sum(dominated) AS dominated
-FROM ranked GROUP BY cluster, cause, phase
+  SELECT *, sum(many) OVER (PARTITION BY fleet, cluster, cause, phase ORDER BY duration_ms) AS place,
+         sum(many) OVER (PARTITION BY fleet, cluster, cause, phase) AS whole FROM bins)
+SELECT fleet, cluster, cause, phase, sum(many) AS failovers, {_RANKS}, max(duration_ms) AS max_ms,
+       sum(dominated) AS dominated
+FROM ranked GROUP BY fleet, cluster, cause, phase
 """,
 )
 
@@ -382,9 +388,10 @@ _OF_FAILOVERS = (
 
 GOLD_CLUSTERS = view(
     "gold/clusters",
-    "One row per cluster, and '*'.",
-    "cluster",
+    "One row per cluster of each fleet, and one of all: there fleet and cluster are '*'.",
+    "fleet cluster",
     f"""
+fleet string fleet incarnation
 cluster string cluster
 first_day date first day with an event
 last_day date last day with an event
@@ -402,20 +409,21 @@ availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
     of=(SILVER_HORIZONS, GOLD_FAILOVERS_DAILY, GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
     select=f"""
 WITH lives AS (
-  SELECT cluster, min(day) AS first_day, max(day) AS last_day FROM horizons
-  WHERE cluster <> '{FLEET_CLUSTER}' GROUP BY cluster),
-failed AS (SELECT cluster, {_sums(_OF_FAILOVERS)} FROM failovers_daily GROUP BY cluster),
+  SELECT fleet, cluster, min(day) AS first_day, max(day) AS last_day FROM horizons
+  WHERE cluster <> '{FLEET_CLUSTER}' GROUP BY fleet, cluster),
+failed AS (SELECT fleet, cluster, {_sums(_OF_FAILOVERS)} FROM failovers_daily GROUP BY fleet, cluster),
 told AS (
-  SELECT cluster, sum(begun) AS sets, {_sums(_TIMES[:-1])}, sum(below_sla) AS set_days_below_sla
-  FROM sets_daily GROUP BY cluster),
-quiet AS (SELECT cluster, sum(sets) * {_DAY_MS} AS quiet_ms FROM quiet_daily GROUP BY cluster),
+  SELECT fleet, cluster, sum(begun) AS sets, {_sums(_TIMES[:-1])}, sum(below_sla) AS set_days_below_sla
+  FROM sets_daily GROUP BY fleet, cluster),
+quiet AS (SELECT fleet, cluster, sum(sets) * {_DAY_MS} AS quiet_ms FROM quiet_daily GROUP BY fleet, cluster),
 summed AS (
-  SELECT coalesce(cluster, '*') AS cluster, min(first_day) AS first_day, max(last_day) AS last_day,
+  SELECT coalesce(fleet, '*') AS fleet, coalesce(cluster, '*') AS cluster, min(first_day) AS first_day,
+         max(last_day) AS last_day,
          {_sums(("sets", *_OF_FAILOVERS, "outage_ms", "stopped_ms", "exposed_ms", "set_days_below_sla"), 0)},
          coalesce(sum(observed_ms), 0) + coalesce(sum(quiet_ms), 0) AS observed_ms,
          coalesce(sum(available_ms), 0) + coalesce(sum(quiet_ms), 0) AS available_ms
-  FROM lives LEFT JOIN failed USING (cluster) LEFT JOIN told USING (cluster) LEFT JOIN quiet USING (cluster)
-  GROUP BY GROUPING SETS ((cluster), ()) HAVING count(*) > 0)
+  FROM lives LEFT JOIN failed USING (fleet, cluster) LEFT JOIN told USING (fleet, cluster)
+  LEFT JOIN quiet USING (fleet, cluster) GROUP BY GROUPING SETS ((fleet, cluster), ()) HAVING count(*) > 0)
 SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
 """,
 )

@@ -38,7 +38,7 @@ def ask(
     reigns, silences, clusters = (
         in_ms(lake.read(spark, table, snapshot=snapshot)) for table in (SILVER_REIGNS, SILVER_SILENCES, GOLD_CLUSTERS)
     )
-    whole = clusters.where(f.col("cluster") == ALL).first()
+    whole = clusters.where(f.col("fleet") == ALL).first()
     failovers = recorded(reigns, silences).persist()
     try:
         with progress.step(f"report: was it {real}"):

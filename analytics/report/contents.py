@@ -51,7 +51,7 @@ FAILOVERS = LakeView(
     of=(GOLD_FAILOVERS, GOLD_RTO),
     # Typical of a cause is the one nearest to its median. A bar with all its phases explains more than one without.
     select="""
-WITH usual AS (SELECT cause, p50_ms FROM rto WHERE cluster = '*' AND cause <> '*' AND phase = 'total'
+WITH usual AS (SELECT cause, p50_ms FROM rto WHERE fleet = '*' AND cause <> '*' AND phase = 'total'
                ORDER BY failovers DESC, cause LIMIT 6),
 near AS (SELECT *, row_number() OVER (PARTITION BY cause ORDER BY missing_phases, abs(floor(total_us / 1000) - p50_ms),
                                       fleet, cluster, broker_set, master_epoch) AS place
@@ -76,13 +76,13 @@ RTO = _first(
     GOLD_RTO,
     "rto",
     "Percentiles by phase and cause, all clusters together.",
-    "SELECT * FROM rto WHERE cluster = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
+    "SELECT * FROM rto WHERE fleet = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
 )
 CLUSTERS = _first(
     GOLD_CLUSTERS,
     "clusters",
     "All clusters together (*), then those with most time without a master.",
-    "SELECT * FROM clusters ORDER BY cluster <> '*', outage_ms DESC, cluster LIMIT 50",
+    "SELECT * FROM clusters ORDER BY fleet <> '*', outage_ms DESC, cluster, fleet LIMIT 50",
 )
 WORST_SETS = _first(
     GOLD_SETS,

@@ -116,7 +116,7 @@ reigns_of AS (
   FROM reigned GROUP BY fleet, cluster, broker_set, broker_id),
 lost AS (
   SELECT fleet, cluster, broker_set, from_master AS broker_id, count(*) AS failovers,
-         count(*) FILTER (WHERE is_false_positive) AS needless, sum(outage_ms) AS outage_ms
+         count(*) FILTER (WHERE is_false_positive) AS needless, coalesce(sum(outage_ms), 0) AS outage_ms
   FROM failovers WHERE from_master IS NOT NULL GROUP BY fleet, cluster, broker_set, from_master)
 SELECT cluster, fleet, broker_set, broker_id, failovers, needless, outage_ms, coalesce(reigned_ms, 0) AS reigned_ms,
        CAST(floor(outage_ms * 3600000.0 / nullif(reigned_ms, 0)) AS BIGINT) AS outage_ms_per_hour

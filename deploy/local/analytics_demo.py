@@ -226,7 +226,7 @@ def judge(directory: Path, history: Sequence[Mapping[str, Any]]) -> dict[str, An
     report = directory / REPORT
     found = rows_of(report, "failovers")
     compared = compare(history, found)
-    whole = next((row for row in rows_of(report, "clusters") if row["cluster"] == "*"), {})
+    whole = next((row for row in rows_of(report, "clusters") if row["fleet"] == "*"), {})
     causes = Counter(row["cause"] for row in found)
     for line in compared.differences:
         say(f"DIFFERENT  {line}")

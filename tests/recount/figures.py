@@ -20,6 +20,7 @@ from tests.recount.sets import BY_HAND, SPANS, US_PER_MS, FleetStory, Reign, Set
 MS_PER_DAY = 86_400_000
 PPM = 1_000_000
 ALL = "*"
+EVERY = (ALL, ALL)
 GRADES = ("proven", "bounded", "unknown", "refuted")
 OF_OUTAGE = SPANS[:-1]
 TIMES = ("observed_ms", "available_ms", "stopped_ms", "exposed_ms", "memberless_ms")
@@ -39,7 +40,8 @@ class Figures:
     """Tables whose key has the fleet."""
     sums: dict[str, dict[tuple[Any, ...], Counter[str]]] = field(default_factory=lambda: defaultdict(dict))
     """Tables by cluster: key -> column -> sum."""
-    stamps: dict[str, Span] = field(default_factory=dict)
+    stamps: dict[tuple[str, str], Span] = field(default_factory=dict)
+    """Of each fleet and cluster."""
     cases: Counter[str] = field(default_factory=Counter)
 
     def add(self, table: str, key: tuple[Any, ...], **numbers: int) -> None:
@@ -51,9 +53,9 @@ class Figures:
         for table, rows in other.sums.items():
             for key, numbers in rows.items():
                 self.add(table, key, **numbers)
-        for cluster, (least, greatest) in other.stamps.items():
-            before = self.stamps.get(cluster, (least, greatest))
-            self.stamps[cluster] = min(before[0], least), max(before[1], greatest)
+        for owner, (least, greatest) in other.stamps.items():
+            before = self.stamps.get(owner, (least, greatest))
+            self.stamps[owner] = min(before[0], least), max(before[1], greatest)
         self.cases.update(other.cases)
 
 
@@ -68,7 +70,7 @@ def day_of(at_ms: int) -> dt.date:
 
 def figures_of(fleet: FleetStory) -> Figures:
     """All that is counted of a fleet."""
-    found = Figures(stamps=dict(fleet.stamps))
+    found = Figures(stamps={(fleet.name, cluster): span for cluster, span in fleet.stamps.items()})
     for (cluster, name), story in sorted(fleet.sets.items()):
         owner = {"cluster": cluster, "fleet": fleet.name, "broker_set": name}
         failovers = [owner | _failover(one, story, fleet.horizon_ms) for one in story.reigns if one.is_failover]
@@ -81,7 +83,7 @@ def figures_of(fleet: FleetStory) -> Figures:
     for cluster, at_ms, body in fleet.held:
         kind = body["kind"] if "master" in body else "none"
         numbers = {"elections": 1, "regretted": int(body["regret"] > 0), "regret_bytes": body["regret"]}
-        key = (cluster, day_of(at_ms), body["policy"], kind)
+        key = (fleet.name, cluster, day_of(at_ms), body["policy"], kind)
         found.add("elections_daily", key, **numbers, estimated_loss_bytes=body["estimate"])
     found.cases.update(_cases(fleet, found))
     return found
@@ -133,7 +135,9 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "regret_bytes": reign.regret,
         "lost_at": _instant(lost_ms),
         "served_at": _instant(served_ms),
-        "outage_ms": max(0, (min(ends_ms, default=horizon_ms) if served_ms is None else served_ms) - lost_ms),
+        "outage_ms": None
+        if _goes_on(reign)
+        else max(0, (min(ends_ms, default=horizon_ms) if served_ms is None else served_ms) - lost_ms),
         "is_open": served_ms is None and not ends_ms,
         "heard_again_after_ms": (its.back_at_ms or 0) - its.at_ms if its is not None and is_false else None,
         "is_false_positive": is_false,
@@ -144,6 +148,17 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "route_late_ms": late_ms,
         "is_route_late": late_ms is not None and late_ms > LIMITS["ROUTE_LATE_MS"],
     }
+
+
+def _goes_on(reign: Reign) -> bool:
+    """Its master never served, and the election after it stamped a fault of before it: one outage, counted there."""
+    after = reign.following
+    return (
+        reign.served_at_ms is None
+        and after is not None
+        and after.fault_us is not None
+        and after.fault_at_ms <= reign.at_ms
+    )
 
 
 def _is_hole(known: Reign, reign: Reign) -> bool:
@@ -157,7 +172,7 @@ def _hole(known: Reign, reign: Reign) -> Row:
 
 
 def _count_failover(found: Figures, row: Row) -> None:
-    key = (row["cluster"], row["day"], row["kind"], row["cause"])
+    key = (row["fleet"], row["cluster"], row["day"], row["kind"], row["cause"])
     found.add(
         "failovers_daily",
         key,
@@ -173,13 +188,13 @@ def _count_failover(found: Figures, row: Row) -> None:
         cut_bytes=row["cut_bytes"] or 0,
         regretted=int(row["regret_bytes"] > 0),
         regret_bytes=row["regret_bytes"],
-        outage_ms=row["outage_ms"],
+        outage_ms=row["outage_ms"] or 0,
         routed=int(row["route_late_ms"] is not None),
         routes_late=int(row["is_route_late"]),
     )
     durations = {phase: row[f"{phase.replace('-', '_')}_us"] for phase in OF_OUTAGE}
     durations |= {name: row[f"{name}_us"] for name in ("total", "waited", "unattributed")}
-    durations["outage"] = row["outage_ms"] * US_PER_MS
+    durations["outage"] = None if row["outage_ms"] is None else row["outage_ms"] * US_PER_MS
     for phase, us in durations.items():
         if us is not None:
             is_longest = int(phase == row["dominating_phase"])
@@ -338,7 +353,7 @@ def _count_set(found: Figures, owner: Row, rows: list[Row], quiet: int) -> None:
     )
     times = {name: whole[name] for name in ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms")}
     begun = sum(row["begun"] for row in rows)
-    found.add("clusters", (owner["cluster"],), **times, set_days_below_sla=below, sets=begun)
+    found.add("clusters", (owner["fleet"], owner["cluster"]), **times, set_days_below_sla=below, sets=begun)
 
 
 def _divided(whole: int, part: int) -> int | None:
@@ -386,18 +401,18 @@ def totals(found: Figures) -> dict[str, list[Row]]:
 
 
 def _rto(found: Figures) -> Iterator[Row]:
-    times: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    dominated: Counter[tuple[str, str, str]] = Counter()
-    for (cluster, _, _, cause, phase, ms), numbers in found.sums["rto_daily"].items():
-        for key in ((c, w, phase) for c in (cluster, ALL) for w in (cause, ALL)):
+    times: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    dominated: Counter[tuple[str, ...]] = Counter()
+    for (fleet, cluster, _, _, cause, phase, ms), numbers in found.sums["rto_daily"].items():
+        for key in ((*owner, w, phase) for owner in ((fleet, cluster), EVERY) for w in (cause, ALL)):
             times[key] += [ms] * numbers["failovers"]
-    for (cluster, _, _, cause, phase), numbers in found.sums["dominance_daily"].items():
-        for key in ((c, w, phase) for c in (cluster, ALL) for w in (cause, ALL)):
+    for (fleet, cluster, _, _, cause, phase), numbers in found.sums["dominance_daily"].items():
+        for key in ((*owner, w, phase) for owner in ((fleet, cluster), EVERY) for w in (cause, ALL)):
             dominated[key] += numbers["failovers"]
     for key, values in times.items():
         values.sort()
         yield {
-            **dict(zip(("cluster", "cause", "phase"), key, strict=True)),
+            **dict(zip(("fleet", "cluster", "cause", "phase"), key, strict=True)),
             "failovers": len(values),
             # Nearest rank: the smallest one that so many percent of all do not exceed.
             **{f"p{percent}_ms": values[-(-percent * len(values) // 100) - 1] for percent in (50, 90, 95, 99)},
@@ -415,18 +430,20 @@ OF_SETS = ("sets", "observed_ms", "available_ms", "outage_ms", "stopped_ms", "ex
 
 
 def _clusters(found: Figures) -> Iterator[Row]:
-    whole: dict[str, Counter[str]] = {name: Counter() for name in (*found.stamps, *([ALL] if found.stamps else []))}
-    for (cluster, *_), numbers in found.sums["failovers_daily"].items():
-        for name in (cluster, ALL):
-            whole[name].update({column: numbers[column] for column in OF_CLUSTERS})
-    for (cluster,), numbers in found.sums["clusters"].items():
-        for name in (cluster, ALL):
-            whole[name].update(numbers)
+    whole: dict[tuple[str, str], Counter[str]] = {
+        owner: Counter() for owner in (*found.stamps, *([EVERY] if found.stamps else []))
+    }
+    for (fleet, cluster, *_), numbers in found.sums["failovers_daily"].items():
+        for owner in ((fleet, cluster), EVERY):
+            whole[owner].update({column: numbers[column] for column in OF_CLUSTERS})
+    for (fleet, cluster), numbers in found.sums["clusters"].items():
+        for owner in ((fleet, cluster), EVERY):
+            whole[owner].update(numbers)
     every = list(found.stamps.values())
-    for name, numbers in whole.items():
-        least, greatest = found.stamps.get(name) or (min(one for one, _ in every), max(one for _, one in every))
+    for owner, numbers in whole.items():
+        least, greatest = found.stamps.get(owner) or (min(one for one, _ in every), max(one for _, one in every))
         yield {
-            "cluster": name,
+            **dict(zip(("fleet", "cluster"), owner, strict=True)),
             "first_day": day_of(least),
             "last_day": day_of(greatest),
             **{column: numbers[column] for column in (*OF_CLUSTERS, *OF_SETS)},

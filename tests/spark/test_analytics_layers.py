@@ -78,7 +78,7 @@ def test_failovers_are_judged(spark: Any, batch: Lake) -> None:
     assert (rows[3]["backward_stamps"], rows[3]["notified_us"]) == (1, None)
     assert (rows[4]["leader_change_age_ms"], rows[4]["is_route_late"]) == (1_000, True)
     assert (rows[2]["grade"], rows[2]["loss_bytes"], rows[2]["cut_bytes"]) == ("proven", 0, 200)
-    whole = {row["cluster"]: row for row in batch.read(spark, GOLD_CLUSTERS).collect()}["*"]
+    whole = {row["fleet"]: row for row in batch.read(spark, GOLD_CLUSTERS).collect()}["*"]
     assert (whole["failovers"], whole["false_positives"], whole["controller_caused"]) == (3, 2, 1)
 
 
@@ -99,7 +99,7 @@ def test_days_add_up_and_histograms_give_the_exact_percentiles(spark: Any, batch
     """Nearest rank over all failovers is what the daily histograms give; so are the sums."""
     failovers = batch.read(spark, GOLD_FAILOVERS).collect()
     totals = sorted(row["total_us"] // 1_000 for row in failovers)
-    (found,) = batch.read(spark, GOLD_RTO).where("cluster = '*' and cause = '*' and phase = 'total'").collect()
+    (found,) = batch.read(spark, GOLD_RTO).where("fleet = '*' and cause = '*' and phase = 'total'").collect()
     for name, percent in PERCENTS.items():
         assert found[name] == totals[math.ceil(len(totals) * percent / 100) - 1]
     daily = batch.read(spark, GOLD_FAILOVERS_DAILY).collect()

@@ -137,7 +137,7 @@ def test_stops_of_writes_are_those_of_history(spark: Any, fleet: Fleet, lake: La
     rows = in_ms(lake.read(spark, SILVER_STOPS)).orderBy("seq").collect()
     assert {(row["seq"] >> 20, row["reason"], row["began_at_ms"], row["stopped_us"]) for row in rows} == told
     assert [row["ended_by"] for row in rows] == ["writes-resumed", "writes-stopped", "master-elected"]
-    (whole,) = lake.read(spark, GOLD_CLUSTERS).where("cluster = '*'").collect()
+    (whole,) = lake.read(spark, GOLD_CLUSTERS).where("fleet = '*'").collect()
     assert 4_000 <= whole["stopped_ms"] <= whole["outage_ms"]
 
 

@@ -87,7 +87,7 @@ def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake, asked
     events = batch.read(spark, BRONZE_EVENTS)
 
     assert [row["preset"] for row in asked] == ["fast", "safe"]
-    whole = batch.read(spark, GOLD_CLUSTERS).where("cluster = '*'").first()
+    whole = batch.read(spark, GOLD_CLUSTERS).where("fleet = '*'").first()
     for row in (row for row in asked if row["preset"] == preset):
         other = Settings.of(PRESETS[Preset(row["preset"])])
         answered = what_if(events, real=Settings.of(PRESETS[Preset.NORMAL]), other=other)

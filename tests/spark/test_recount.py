@@ -41,7 +41,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(spark, tmp_path_factory.mktemp("recount"))
 
 
-@pytest.mark.parametrize("number", range(len(STORIES)), ids=[make.__name__ for make in STORIES])
+@pytest.mark.parametrize("number", range(len(STORIES)), ids=[make().name for make in STORIES])
 def test_gold_is_right_about(made: Made, number: int) -> None:
     assert list(misses(made.stories[number], made.gold)) == []
 

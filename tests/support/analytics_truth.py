@@ -197,7 +197,7 @@ def _true_percentiles(reigns: Any) -> tuple[int | None, ...]:
 
 
 def _found_percentiles(spark: Any, lake: Lake) -> tuple[int | None, ...]:
-    rows = lake.read(spark, GOLD_RTO).where("cluster = '*' and cause = '*' and phase = 'total'").collect()
+    rows = lake.read(spark, GOLD_RTO).where("fleet = '*' and cause = '*' and phase = 'total'").collect()
     return tuple(rows[0][f"p{percent}_ms"] for percent in PERCENTS) if rows else ()
 
 
@@ -218,7 +218,7 @@ def _exposure(spark: Any, lake: Lake, exposures: Any) -> dict[str, Any]:
 def _availability(spark: Any, lake: Lake, outages: Any) -> tuple[int, int]:
     observed_ms = _sum(lake.read(spark, GOLD_SETS), "observed_ms")
     outage_ms = _sum(outages.where("is_recorded"), "(to_us - from_us) div 1000")
-    row = lake.read(spark, GOLD_CLUSTERS).where("cluster = '*'").first()
+    row = lake.read(spark, GOLD_CLUSTERS).where("fleet = '*'").first()
     return PPM * (observed_ms - outage_ms) // observed_ms, row["availability_ppm"]
 
 

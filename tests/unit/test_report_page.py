@@ -107,12 +107,12 @@ def test_every_fill_and_pattern_is_defined() -> None:
 )
 def test_verdict_is_as_good_as_the_worst_grade(grades: dict[str, int], word: str) -> None:
     """Only when everything is proven is it OK."""
-    assert verdict(row(contents.CLUSTERS, cluster="*", **grades))[0] == word
+    assert verdict(row(contents.CLUSTERS, fleet="*", cluster="*", **grades))[0] == word
 
 
 def test_the_terminal_gives_the_verdict_of_the_page_and_obeys_no_name(capsys: pytest.CaptureFixture[str]) -> None:
     """It said OK of a failover without a grade, and a set that was called ESC [2J cleared the screen."""
-    clusters = [row(contents.CLUSTERS, cluster="*", failovers=1, ungraded=1, sets=1)]
+    clusters = [row(contents.CLUSTERS, fleet="*", cluster="*", failovers=1, ungraded=1, sets=1)]
     worst = [row(contents.WORST_SETS, cluster="c", broker_set="s\x1b[2J", outage_ms=1_000)]
     found = Contents(rows={"clusters": clusters, "worst_sets": worst}, lake="/l", lake_version=1, made_at_ms=0)
 
@@ -134,7 +134,7 @@ def test_an_empty_lake_is_a_page_too() -> None:
 
 def test_pictures_without_rows_say_why() -> None:
     """A lake without a failover has all its parts."""
-    whole = row(contents.CLUSTERS, cluster="*", sets=1)
+    whole = row(contents.CLUSTERS, fleet="*", cluster="*", sets=1)
     bare = Contents(
         rows={"clusters": [whole]}, lake="/l", lake_version=1, made_at_ms=0, why_no_what_if="Not answered: 3 s."
     )

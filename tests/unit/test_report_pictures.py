@@ -27,7 +27,7 @@ def drawn(name: str, *rows: Any) -> str:
 
 def section(name: str, **rows: Any) -> str:
     """A part of the page of a lake that has these rows."""
-    whole = [row(contents.CLUSTERS, cluster="*", sets=1)]
+    whole = [row(contents.CLUSTERS, fleet="*", cluster="*", sets=1)]
     text = page(Contents(rows={"clusters": whole, **rows}, lake="/l", lake_version=1, made_at_ms=0))
     return text[text.index(f'<section id="{name}"') :].partition("</section>")[0]
 
@@ -140,7 +140,9 @@ def test_axis_is_logarithmic_and_holds_everything() -> None:
 def test_histogram_bins_lie_at_their_durations() -> None:
     """Ten bins for a decade; the highest of a cause is the one with most failovers."""
     assert pictures.bin_edges_ms(20) == pytest.approx((100, 125.9), abs=0.1)
-    total = row(contents.RTO, cluster="*", cause="timeout", phase="total", failovers=9, p50_ms=110, max_ms=300)
+    total = row(
+        contents.RTO, fleet="*", cluster="*", cause="timeout", phase="total", failovers=9, p50_ms=110, max_ms=300
+    )
     found = [row(contents.RTO_HISTOGRAM, cause="timeout", bin=20 + n, failovers=m) for n, m in enumerate((6, 2, 1))]
     heights = re.findall(r'height="([\d.]+)" class="bar"', drawn("histograms", found, [total]))
 
@@ -153,7 +155,7 @@ def test_histogram_bins_lie_at_their_durations() -> None:
 
 def test_percentiles_have_shapes_of_their_own() -> None:
     """Five marks, five different elements or outlines: they can be told without colour."""
-    one = row(contents.RTO, cluster="*", cause="*", phase="total", failovers=9, p50_ms=1, p90_ms=2, p95_ms=3, p99_ms=4, max_ms=5)  # fmt: skip
+    one = row(contents.RTO, fleet="*", cluster="*", cause="*", phase="total", failovers=9, p50_ms=1, p90_ms=2, p95_ms=3, p99_ms=4, max_ms=5)  # fmt: skip
     marks = re.findall(r'<use href="#(\w+)"', drawn("percentiles", [one]))
     shapes = dict(re.findall(r'<\w+ id="(\w+_ms)" ([^>]*)>', templates().get_template("patterns.svg.jinja").render()))
 
