@@ -222,17 +222,21 @@ def test_figures_are_written_as_the_command_line_writes_them(consoles: Any) -> N
 
 
 def test_events_are_told_as_the_command_line_tells_them(fleet: Fleet, consoles: Any) -> None:
-    """Both have the sentences of the contract, and forms of their own; a set that the page does not know has no names."""
-    events = [one.event for one in fleet.client().events(is_newest=True, limit=200).events]
-    told = [sentence(one, _forms({})) for one in events]
-    counted(events=len(told), kinds=len({type(one) for one in events}))
-    assert len({type(one) for one in events}) > 5
-    shown = consoles("viewer").page.evaluate(
-        """async (events) => {
+    """Both have the sentences of the contract, and forms of their own."""
+    key, console = only_set(fleet), consoles("viewer")
+    # The page has learned the names of this set's brokers then.
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.wait("[data-replica]")
+    found = fleet.client().events(is_newest=True, limit=200)
+    told = [sentence(one.event, _forms(found.names.get(str(key), {}))) for one in found.events]
+    counted(events=len(told), kinds=len({type(one.event) for one in found.events}))
+    assert len({type(one.event) for one in found.events}) > 5
+    shown = console.page.evaluate(
+        """async ([events, key]) => {
             const words = await import("/console/words.js");
-            return events.map((event) => words.told(event, {cluster: "no", name: "such"}));
+            return events.map((event) => words.told(event, key));
         }""",
-        msgspec.to_builtins(events),
+        msgspec.to_builtins([[one.event for one in found.events], key]),
     )
     assert shown == told
 

@@ -27,7 +27,7 @@ def rows(told: tuple[Sequence[Story], figures.Figures]) -> Mapping[str, Sequence
     return rows_of(told[1])
 
 
-@pytest.mark.parametrize("number", range(len(STORIES)), ids=[make.__name__ for make in STORIES])
+@pytest.mark.parametrize("number", range(len(STORIES)), ids=[make().name for make in STORIES])
 def test_the_recount_is_right_about(
     number: int, told: tuple[Sequence[Story], figures.Figures], rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
