@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.handlers.ports import Gate
@@ -197,6 +198,7 @@ def test_a_member_that_is_lost_and_stays_in_the_set_closes_the_gate() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> None:
     """A forged alter was decided as 900; the master's own, refused as stale, was sent again for the rest of the reign."""
 

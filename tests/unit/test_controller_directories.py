@@ -189,6 +189,7 @@ def test_a_controller_on_another_fleets_directory_ends_with_65_and_both_fleets(
         assert everything_in(data) == before
 
 
+@pytest.mark.slow
 def test_a_leader_whose_journals_disk_was_full_ended_with_the_lead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def play(world: World, scene: Callable[[], Awaitable[None]]) -> None:
         runner.run(body())
 
 
+@pytest.mark.slow
 def test_a_copy_does_not_hold_up_the_member_that_sends_wait_for(world: World) -> None:
     async def scene() -> None:
         master = world.master

@@ -154,6 +154,7 @@ def test_a_process_that_must_end_ends_whatever_standard_error_is(broken: str) ->
     assert done.returncode == 72
 
 
+@pytest.mark.slow
 def test_a_process_that_must_end_does_not_wait_for_a_reader_that_hangs(pipe: tuple[int, int]) -> None:
     program = (
         f"{CONFIGURED}from rollcall_ha.node.standard_error import leave\nlog.info('x' * 200_000)\nleave(72, 'end')"

@@ -118,6 +118,7 @@ async def test_two_controllers_that_take_each_other_for_the_leader_end_after_one
     assert (answer.status_code, problem_of(answer).code) == (503, "NO_LEADER")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "status", "code"), [("GET", 503, "NO_ANSWER"), ("POST", 504, "OUTCOME_UNKNOWN")])
 @played(names=NAMES)
 async def test_an_answer_of_the_leader_that_is_lost(group: Group, method: str, status: int, code: str) -> None:

@@ -163,6 +163,7 @@ def test_an_operation_that_is_not_in_the_table_is_refused_to_an_admin(tmp_path: 
     _run(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_a_token_ends_with_its_time_and_its_revocation_and_its_digest_is_never_shown(tmp_path: Path) -> None:
     """The secret is not known to the controllers; the list shows everything else."""
 
