@@ -29,6 +29,7 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration, made_from
 from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.node.config import (
+    SEGMENT_BYTES_MAX,
     BrokerSection,
     ConfigError,
     FleetFile,
@@ -40,7 +41,6 @@ from rollcall_ha.node.config import (
 )
 
 SEGMENT_BYTES_MIN = 4 * 1024
-SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
 QUARANTINE_BYTES_MAX = 1 << 50
 
 

@@ -52,7 +52,8 @@ _decode_felt = msgspec.json.Decoder(Felt).decode
 def drill(name: str, order: OperatorOptions, options: DrillOptions) -> None:
     """Judge, rehearse, report. Raises ``typer.Exit``."""
     words, within_s = _stop_words(options), context.decode_duration_s(options.within, least="1s")
-    if (options.at_most_ms or 60_000) < (grain_ms := (ACK_INTERVALS + 1) * options.interval_ms):
+    grain_ms = (ACK_INTERVALS + 1) * options.interval_ms
+    if options.at_most_ms is not None and options.at_most_ms < grain_ms:
         raise typer.BadParameter(f"--at-most-ms {options.at_most_ms} is finer than the probe's grain of {grain_ms} ms")
     with context.client(order.form) as asking:
         brokers = brokers_of(asking, name)
@@ -199,7 +200,7 @@ class _Probe:
             Event().wait(POLL_S)
 
     def stop(self) -> tuple[Felt, str]:
-        """What it has felt, and why that is not known; empty: it is."""
+        """The probe's figures, and why they are not known; empty: they are."""
         self._process.terminate()
         try:
             code = self._process.wait(STEP_S_MAX)

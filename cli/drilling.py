@@ -56,7 +56,7 @@ class FeltGap(Value):
 
 
 class Felt(Value):
-    """What the probe has felt, from before until after."""
+    """The figures of the probe, from before the drill until after it."""
 
     interval_ms: int
     threshold_ms: int
@@ -68,7 +68,7 @@ class Felt(Value):
 
 
 class Shown(Value):
-    """What a drill has shown."""
+    """The outcome of a drill that was begun."""
 
     judgement: Judgement
     felt: Felt
@@ -129,7 +129,7 @@ def judge(
 
 
 def not_yet(before: SetStatus, now: SetStatus) -> str:
-    """What the set lacks to be as it was, under a later master; in words, empty: nothing."""
+    """In words, why the set is not yet as it was, under a later master; empty: it is."""
     if now.view.master_epoch <= before.view.master_epoch:
         return f"its masterEpoch is {now.view.master_epoch}, as before"
     alive = {one.broker_id for one in now.replicas if one.is_in_sync and one.is_alive}
@@ -171,7 +171,7 @@ def judgement_report(judged: Judgement) -> Report:
 
 
 def shown_report(shown: Shown, names: Names) -> Report:
-    """After a drill."""
+    """The report of a drill that has ended."""
     judged, felt = shown.judgement, shown.felt
     told = f"{shown.felt_ms} ms" if felt.gaps else f"no gap longer than {felt.threshold_ms} ms"
     whole = "is not whole" if shown.whole_after_ms is None else f"was whole after {shown.whole_after_ms / 1000:.1f} s"

@@ -46,6 +46,7 @@ from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
     FLEET_FILE_NAME,
     FLEET_FILE_VERSION,
+    SEGMENT_BYTES_MAX,
     BrokerBind,
     BrokerSection,
     ConfigError,
@@ -72,8 +73,6 @@ ROCKETMQ_KEYS_FILE = "rocketmq-keys.toml"
 ADMIN, CLIENT = "admin", "client"
 PEOPLE_OF_INIT = {ADMIN: PeerKind.ADMIN, CLIENT: PeerKind.CLIENT}
 SEGMENT_BYTES_MIN = 64 * 1024
-SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
-"""As a broker's start takes it (``broker.config``): with more in the fleet file, none would start."""
 FLEET_FILE_HEAD = """\
 # One file for every process of the fleet: only the name on the command line differs.
 # Paths are relative to this file. Made by: rollcall init

@@ -1,5 +1,5 @@
 """
-What a dry run showed, as an order that does this and nothing else.
+The preview of a dry run, as an order that does this and nothing else.
 
 Here: ``bound``, the order with what its preview was decided against, and ``exactly``, the command to type for it. Not
 here: how previews look (``decisions``, ``settings``), asking and confirming (``orders``).
@@ -34,7 +34,7 @@ _VERBS: Mapping[str, str] = {
     "transfer": "controllers transfer",
     "settings": "config apply",
 }
-"""The last part of an order's path -> its words, where the leader chooses. Those of others are the same words."""
+"""The last part of an order's path -> the words of its command. Of other orders the leader chooses nothing."""
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "accepted_loss_bytes": ("--unclean", "--accept-loss"),
     "to": ("--to",),

@@ -189,8 +189,8 @@ def apply(
         raise fail("rollcall: name what to change: KEY=VALUE, --preset or --version", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         # The change is one of what was looked at, and of nothing else (rule).
-        looked_at = asking.settings().version if expect_version is None else expect_version
-        _apply(asking, order, values=typed, preset=preset or None, version=version, expected_version=looked_at)
+        seen = asking.settings().version if expect_version is None else expect_version
+        _apply(asking, order, values=typed, preset=preset or None, version=version, expected_version=seen)
 
 
 @app.command("set")

@@ -81,7 +81,7 @@ backward_stamps grade loss_bytes cut_bytes regret_bytes
 
 GOLD_COUNTED_UNTIL = table(
     "gold/counted_until",
-    "Up to when each fleet is counted: the horizon. What happened between its last event and then, nobody wrote down.",
+    "The horizon of each fleet: it is counted up to then. Nobody wrote down what happened since its last event.",
     "fleet",
     """
 fleet string fleet incarnation

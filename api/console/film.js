@@ -9,6 +9,7 @@ import { isOfLost, WORDS, wordsOf } from "./phases.js";
 import { copyButton, duration, number, size, told } from "./words.js";
 
 const STEP_MS = 1600;
+const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 const LATER = new Set(["master-entered", "loss-graded", "replica-registered", "replica-silent", "replica-alive", "session-opened", "sync-state-set-altered", "writes-stopped", "writes-resumed", "goodbye-said", "switchover-ended", "replicas-cleaned"]);
 const LATER_PHASES = new Set(["truncated", "in-sync", "full-redundancy", "route-converged"]);
 
@@ -53,7 +54,7 @@ export function stepsOf(key, found) {
 function phaseTold(key, phase, row, event) {
   const winner = row.toMaster, name = label(key, winner);
   return {
-    detected: [isOfLost(row) ? `The leading controller finds that replica ${label(key, row.fromMaster)} is gone.` : `${wordsOf(row, "detected")[0].toUpperCase()}${wordsOf(row, "detected").slice(1)}.`, {}],
+    detected: [isOfLost(row) ? `The leading controller finds that replica ${label(key, row.fromMaster)} is gone.` : sentence(wordsOf(row, "detected")), {}],
     proposed: [`It proposes an election with what it knows of each replica, read at index ${number(event.evidence.readAtIndex)}.`, {}],
     committed: [`A majority of controllers has the entry. Replica ${name} is elected in masterEpoch ${row.masterEpoch}; SyncStateSet ${labels(key, event.verdict.previousSet)} → ${labels(key, event.syncStateSet)}.`, { master: winner, members: event.syncStateSet, serving: false }],
     notified: [`Replica ${name} is told.`, {}],
@@ -82,8 +83,7 @@ function laterTold(key, record, scene) {
   if (event.kind === "replica-registered") change.members = event.syncStateSet;
   if (event.kind === "writes-stopped") change.serving = false;
   if (event.kind === "writes-resumed") change.serving = true;
-  const text = told(event, key);
-  return { title: event.kind.replaceAll("-", " "), text: `${text[0].toUpperCase()}${text.slice(1)}.`, change };
+  return { title: event.kind.replaceAll("-", " "), text: sentence(told(event, key)), change };
 }
 
 const time = (step) => ("laterMs" in step ? `${duration(step.laterMs * 1000)} after the election, by stamps` : duration(step.atUs));

@@ -1,5 +1,5 @@
 """
-What a fleet file tells a program of its own: which brokers to ask, and with which certificate.
+The access of a program of its own to a fleet: addresses of brokers and a certificate, by the fleet file.
 
 Here: reading the file. Not here: its shape (``node.config``), whose certificate is where (``node.credentials``).
 """

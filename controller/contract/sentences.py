@@ -1,5 +1,5 @@
 """
-What happened, in a sentence: the words of each kind of event, for the command line and the console.
+Sentences of the record: the words of each kind of event, for the command line and the console.
 
 Here: the sentences, and reading them. Not here: how a number, a size, a broker looks (``FORMS`` of ``cli.records``,
 and of ``words.js``, which gets the sentences as ``sentences.js``).

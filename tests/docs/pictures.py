@@ -71,7 +71,7 @@ class Studio:
         context.close()
 
     def film(self, size: tuple[int, int] = WIDE, **how: Any) -> Any:
-        """Of the failover."""
+        """The film of the failover, in a tab of its own."""
         return self.tab(f"{self.view}/epoch/{self.epoch}", ".figures", size, **how)
 
 
@@ -93,7 +93,7 @@ def set_page(studio: Studio, path: Path) -> None:
 
 
 def film(studio: Studio, path: Path) -> None:
-    """After three steps."""
+    """The film as it stands after its third step."""
     with studio.film() as page:
         step(page, 3)
         page.screenshot(path=path)
@@ -165,7 +165,7 @@ def picture_of(title: str, printed: str, width: int, theme: str) -> str:
 
 
 def main() -> None:
-    """Make all pictures."""
+    """Found a fleet, kill its master, and make all pictures of it."""
     from playwright.sync_api import sync_playwright
 
     layout = Layout(name="shop", sets={"broker-a": 3, "billing": 1})
