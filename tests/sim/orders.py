@@ -47,6 +47,7 @@ class Operator:
     def act(self) -> None:
         """Look, and order what is due."""
         self._clean_gone()
+        self._clean_namesakes()
         self._end_pauses()
         self._end_maintenances()
         self._end_settings()
@@ -148,6 +149,29 @@ class Operator:
             # (R7), nor one that has told of a longer log than theirs and is gone since.
             is_unclean = recovering is not None
             world.order(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=is_unclean, reason="gone"))
+
+    def _clean_namesakes(self) -> None:
+        """
+        An id that replicas name, which an empty machine got of wiped controllers, and whose first machine is gone.
+
+        Nobody else knows that the first one never comes. Its namesake is stopped, as no living replica is cleaned, and
+        asks for an id of its own when it is back.
+        """
+        world = self._world
+        for key in world.keys if world.leader() is not None else ():
+            state = world.set_state(key)
+            if state is None or state.recovery is None:
+                continue
+            for broker_id in state.recovery.awaited:
+                replica, machine = state.replica(broker_id), world.holder(key, broker_id)
+                if replica is None or machine is None or (key, broker_id) not in world.replaced:
+                    continue
+                if replica.is_alive:
+                    world.kill(machine)
+                else:
+                    clean = CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=True, reason="gone")
+                    world.order(clean)
+                    world.start_later(machine)
 
     def _elect_uncleanly(self, key: SetKey) -> None:
         """Where no member is left whose disk kept everything: a second after everybody is back and heard."""

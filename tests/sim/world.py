@@ -272,6 +272,8 @@ class World:
         """What was found where nothing may be raised: raised after the event."""
         self.gone: list[tuple[SetKey, BrokerId]] = []
         """Ids of replicas whose machines were replaced: an operator removes them in the end."""
+        self.replaced: set[tuple[SetKey, BrokerId]] = set()
+        """The same, also of ids that were granted again since."""
         self._lives: list[BrokerNode | ControllerNode | RocketmqBroker] = []
         """All, the dead ones included: a coroutine that is collected would run its ``finally``."""
         for number, name in enumerate(self.controller_names, 1):
@@ -562,7 +564,9 @@ class World:
         self.kill(machine)
         self.kernel.note(f"{machine.name} is replaced")
         self.counts.add("machines replaced")
-        self.gone += [of for of, disk in self._disks.items() if disk is machine.disk]
+        had = [of for of, disk in self._disks.items() if disk is machine.disk]
+        self.gone += had
+        self.replaced.update(had)
         machine.replaced()
         self.start_later(machine)
 
@@ -653,6 +657,11 @@ class World:
         if len(found) > 1:
             raise Violation(f"R5: {', '.join(node.name for node in found)} have authority at once")
         return found[0] if found else None
+
+    def holder(self, key: SetKey, broker_id: BrokerId) -> BrokerMachine | None:
+        """The machine that got this id last."""
+        disk = self._disks.get((key, broker_id))
+        return next((one for one in self.brokers.values() if one.disk is disk), None)
 
     def set_state(self, key: SetKey) -> SetState | None:
         """Newest committed state of a set."""
