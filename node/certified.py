@@ -156,11 +156,11 @@ def no_longer(certificate: PeerCertificate, *, revoked: Container[str], now_ms: 
 
     A handshake judges once. Not asked again, whoever is revoked would keep its rights for as long as its link holds.
     """
-    told = f"certificate {certificate.serial} of {certificate.name}"
     if certificate.serial in revoked:
-        return PeerRevoked(f"{told} is revoked")
+        return PeerRevoked(f"certificate {certificate.serial} of {certificate.name} is revoked")
     if certificate.expires_at_ms <= now_ms:
-        return PeerExpired(f"{told} expired at {utc_text(certificate.expires_at_ms)}")
+        at = utc_text(certificate.expires_at_ms)
+        return PeerExpired(f"certificate {certificate.serial} of {certificate.name} expired at {at}")
     return None
 
 

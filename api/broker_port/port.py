@@ -421,8 +421,7 @@ class BrokerPortServer:
             return False
         # Ids and incarnations are no secrets: a probe tells them. A goodbye, an alter or a link report in the name of
         # replica 2, by anybody who can reach this port, would depose a healthy master, or shrink its set to itself.
-        spoken_for = {(*replica, incarnation) for replica, incarnation in link.replicas.items()}
-        strangers = [one for one in _speakers(message) if one not in spoken_for]
+        strangers = [one for one in _speakers(message) if one[2] is None or link.replicas.get(one[:2]) != one[2]]
         if strangers:
             self.requests["strangers"] += 1
             what = type(message).__name__

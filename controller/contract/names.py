@@ -15,7 +15,6 @@ controllers would decide differently (C8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 
 import msgspec
@@ -54,25 +53,31 @@ def key_complaint(key: SetKey) -> str:
 
 def refusal_of_texts(command: msgspec.Struct) -> Refused | None:
     """The refusal of a command whose names or texts are not taken; None: all are."""
-    complaint = next(filter(None, _complaints("", command)), "")
+    complaint = _complaint("", command)
     if not complaint:
         return None
     hint = "correct it where it is set: the broker's configuration, or the request"
     return Refused(code=RefusalCode.INVALID_ARGUMENT, reason=complaint, hint=hint)
 
 
-def _complaints(what: str, value: object) -> Iterator[str]:
+def _complaint(what: str, value: object) -> str:
+    """About the first text in ``value`` that is not taken; asked of each command, so without generators."""
+    if isinstance(value, str):
+        if isinstance(value, Enum):
+            return ""
+        limit = REASON_CHARS_MAX if what == "reason" else TEXT_CHARS_MAX
+        return text_complaint(what.replace("_", " "), value, chars_max=limit)
     if isinstance(value, SetKey):
-        yield key_complaint(value)
-    elif isinstance(value, msgspec.Struct):
+        return key_complaint(value)
+    if isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
-            yield from _complaints(field, getattr(value, field))
+            if complaint := _complaint(field, getattr(value, field)):
+                return complaint
     elif isinstance(value, tuple):
         for one in value:
-            yield from _complaints(what, one)
-    elif isinstance(value, str) and not isinstance(value, Enum):
-        limit = REASON_CHARS_MAX if what == "reason" else TEXT_CHARS_MAX
-        yield text_complaint(what.replace("_", " "), value, chars_max=limit)
+            if complaint := _complaint(what, one):
+                return complaint
+    return ""
 
 
 def _shown(text: str) -> str:

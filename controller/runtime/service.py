@@ -58,7 +58,6 @@ from rollcall_ha.controller.core.decide import refuse_above_level
 from rollcall_ha.controller.core.decision import Refusal
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
-from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.async_calls import on_loop
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
@@ -70,6 +69,7 @@ from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.kept_views import KeptViews
 from rollcall_ha.controller.runtime.lead_watch import LeadWatch
 from rollcall_ha.controller.runtime.live_settings import LiveSettings
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
@@ -117,8 +117,7 @@ class ControllerService:
         self._applied: deque[tuple[AppliedEntry[FleetState], int]] = deque()
         self._is_drain_due = False
         self._has_overrun = False
-        self._views: dict[SetKey, SetView | None] = {}
-        self._views_index = -1
+        self._views = KeptViews()
         self._taken_term: int | None = None
         self._taking_term: int | None = None
         self._founded_term: int | None = None
@@ -241,16 +240,8 @@ class ControllerService:
         return max(0, self.now_ns() - self._leader_seen_ns) // NS_PER_MS
 
     def view_of(self, key: SetKey) -> SetView | None:
-        """The newest applied state of one set; built once per applied entry."""
-        # One read of ``published``: the log's thread replaces it at any moment, and a view of entry 500 kept under 501
-        # would be served until 502.
-        published = self._log.published
-        if published.index != self._views_index:
-            self._views.clear()
-            self._views_index = published.index
-        if key not in self._views:
-            self._views[key] = view_of(published.state, key)
-        return self._views[key]
+        """The newest applied state of one set."""
+        return self._views.of(self._log.published.state, key)
 
     @property
     def next_events_synced(self) -> asyncio.Event:
