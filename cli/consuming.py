@@ -158,7 +158,7 @@ def delete_topic(name: NameArgument, *, order: OperatorOptions, of_sets: SetsOpt
 
 
 class GroupOptions(Frozen):
-    """The settings of a group that an order changes."""
+    """The settings of a group that an order says."""
 
     retries: Annotated[int | None, typer.Option(min=0, help="Refused once more, a message is a dead letter.")] = None
     consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="Whether it gets messages.")] = None
@@ -168,20 +168,31 @@ class GroupOptions(Frozen):
     ordered: Annotated[bool | None, typer.Option("--ordered/--no-ordered", help="Kept for RocketMQ's clients.")] = None
     of_sets: SetsOption = None
 
+    def to(self, kind: type[told.ChangeGroup], group: str) -> told.ChangeGroup:
+        """The order that asks for them."""
+        return kind(
+            group=group,
+            retries_max=self.retries,
+            may_consume=self.consume,
+            may_broadcast=self.broadcast,
+            is_ordered=self.ordered,
+        )
+
+
+@groups.command("create")
+@takes_order(yes=False, repeats=False)
+@takes("wanted", GroupOptions)
+def create_group(name: NameArgument, *, order: OperatorOptions, wanted: GroupOptions) -> None:
+    """Make a group before its first member. Sets that have it refuse."""
+    _give(wanted.to(told.CreateGroup, name), order, wanted.of_sets, f"group {name} is made")
+
 
 @groups.command("change")
 @takes_order(yes=False, repeats=False)
 @takes("wanted", GroupOptions)
 def change_group(name: NameArgument, *, order: OperatorOptions, wanted: GroupOptions) -> None:
     """Change a group's settings. Those that are not named stay."""
-    asked = told.ChangeGroup(
-        group=name,
-        retries_max=wanted.retries,
-        may_consume=wanted.consume,
-        may_broadcast=wanted.broadcast,
-        is_ordered=wanted.ordered,
-    )
-    _give(asked, order, wanted.of_sets, f"group {name} is changed")
+    _give(wanted.to(told.ChangeGroup, name), order, wanted.of_sets, f"group {name} is changed")
 
 
 @groups.command("reset")

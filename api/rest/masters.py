@@ -204,10 +204,16 @@ async def _step(link: RemotingConnection, asked: told.BrokerOrder) -> _Step:
                 config = {}
             return _topic_step(asked, config)
         case told.ChangeGroup():
+            try:
+                await _look(link, told.GroupAnswer, {"group": asked.group})
+                is_there = True
+            except _Refused as refused:
+                if not (refused.is_absent and isinstance(asked, told.CreateGroup)):
+                    raise
+                is_there = False
             # Settings of a group that is not there are told, too: the defaults.
-            await _look(link, told.GroupAnswer, {"group": asked.group})
             found = await _request(link, ClientCode.GET_GROUP_CONFIG, {"group": asked.group})
-            return _group_step(asked, _decode_config(found))
+            return _group_step(asked, _decode_config(found), is_there=is_there)
         case told.DeleteGroup():
             fields: dict[str, object] = {"group": asked.group}
             code, more = ClientCode.DELETE_GROUP, {"cleanOffset": str(not asked.keeps_offsets).lower()}
@@ -221,7 +227,7 @@ async def _step(link: RemotingConnection, asked: told.BrokerOrder) -> _Step:
     return Outcome.WOULD, reason, (code, fields | more | {"groupName": asked.group}, b"")
 
 
-def _group_step(asked: told.ChangeGroup, config: dict[str, Any]) -> _Step:
+def _group_step(asked: told.ChangeGroup, config: dict[str, Any], *, is_there: bool) -> _Step:
     wanted = {
         "retryMaxTimes": asked.retries_max,
         "consumeEnable": asked.may_consume,
@@ -230,12 +236,14 @@ def _group_step(asked: told.ChangeGroup, config: dict[str, Any]) -> _Step:
     }
     changed = {name: value for name, value in wanted.items() if value is not None}
     was = ", ".join(f"{name} {msgspec.json.encode(config[name]).decode()}" for name in wanted)
-    if changed.items() <= config.items():
+    if is_there and isinstance(asked, told.CreateGroup):
+        return Outcome.REFUSED, f"it is there: {was}; change it, or name other sets", None
+    if is_there and changed.items() <= config.items():
         return Outcome.UNCHANGED, was, None
     # An order says all settings: one without those that stay would take them back to their defaults.
     return (
         Outcome.WOULD,
-        f"before: {was}",
+        f"before: {was}" if is_there else "",
         (ClientCode.UPDATE_AND_CREATE_GROUP, {}, msgspec.json.encode(config | changed)),
     )
 

@@ -236,6 +236,10 @@ class ChangeGroup(BrokerOrder, kw_only=True):
     is_ordered: bool | None = None
 
 
+class CreateGroup(ChangeGroup, kw_only=True):
+    """A setting that is None has RocketMQ's default. Refused in sets that have it."""
+
+
 class DeleteGroup(BrokerOrder, kw_only=True):
     group: str
     keeps_offsets: bool = False

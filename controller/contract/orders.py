@@ -224,6 +224,8 @@ ORDERS: tuple[Order, ...] = (
           "Change a topic's queues or permission.", tag="consume"),
     Order("deleteTopic", "/topics/{topic}/delete", consuming.DeleteTopic, Role.OPERATOR,
           "Delete a topic; its messages stay until their age, and an order alone makes it again.", tag="consume"),
+    Order("createGroup", "/groups/{group}/create", consuming.CreateGroup, Role.OPERATOR,
+          "Make a group in every set, or in those that are named.", tag="consume"),
     Order("changeGroup", "/groups/{group}/change", consuming.ChangeGroup, Role.OPERATOR,
           "Change a group's settings: retries, whether it may consume or broadcast, order.", tag="consume"),
     Order("deleteGroup", "/groups/{group}/delete", consuming.DeleteGroup, Role.OPERATOR,

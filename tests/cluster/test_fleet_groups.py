@@ -80,6 +80,21 @@ def test_a_topic_is_made_a_group_lags_and_is_reset_by_the_command_line(fleet: Fl
     heal(fleet)
 
 
+def test_a_group_is_made_before_its_first_member_and_not_twice(fleet: Fleet) -> None:
+    heal(fleet)
+    create = ("groups", "create", "early", "--retries", "3", "--no-broadcast")
+    assert rollcall(fleet, *create, "--dry-run").stdout.startswith("Would do it")
+    assert rollcall(fleet, "groups", "show", "early").returncode == 1, "a dry run makes nothing"
+    done = rollcall(fleet, *create)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "OK  group early is made"), done.stderr
+    again = rollcall(fleet, *create)
+    assert again.returncode == 1
+    assert "it is there: retryMaxTimes 3" in again.stdout + again.stderr
+    (settings,) = told(fleet, "groups", "show", "early")["settings"]
+    assert (settings["retriesMax"], settings["mayBroadcast"], settings["mayConsume"]) == (3, False, True)
+    assert rollcall(fleet, "groups", "delete", "early", "--yes").returncode == 0
+
+
 def test_a_member_that_holds_queues_is_named_also_without_a_leader(fleet: Fleet) -> None:
     heal(fleet)
     shell(fleet, "produce", "held", given="\n".join(map(str, range(MESSAGES))))
