@@ -421,7 +421,11 @@ class BrokerPortServer:
             return False
         # Ids and incarnations are no secrets: a probe tells them. A goodbye, an alter or a link report in the name of
         # replica 2, by anybody who can reach this port, would depose a healthy master, or shrink its set to itself.
-        strangers = [one for one in _speakers(message) if one[2] is None or link.replicas.get(one[:2]) != one[2]]
+        strangers = [
+            (key, broker_id, incarnation)
+            for key, broker_id, incarnation in _speakers(message)
+            if broker_id is None or incarnation is None or link.replicas.get((key, broker_id)) != incarnation
+        ]
         if strangers:
             self.requests["strangers"] += 1
             what = type(message).__name__
