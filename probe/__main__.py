@@ -156,7 +156,7 @@ async def _once(plan: Plan, once_s: float, *, is_json: bool) -> int:
         loop.add_signal_handler(number, stop.set)
     await probe.run(stop)
     if not probe.watches:
-        return _fail(UNREACHABLE, "no set was found; rollcall status says why")
+        return _fail(UNREACHABLE, f"no set was found: {probe.trouble or 'rollcall status says why'}")
     longest = {
         name: max((one.felt_ms for one in probe.gaps if one.set_name == name), default=0) for name in probe.watches
     }

@@ -22,6 +22,8 @@ class GapLine(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="k
     """One set took nothing for longer than the threshold."""
 
     schema: int = SCHEMA_VERSION
+    cluster: str = ""
+    """As the set's route names it; empty: none was known, or the line is of before there was this field."""
     set_name: str
     from_ms: int
     """UTC of the first send that was not acknowledged in time."""

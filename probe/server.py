@@ -26,12 +26,13 @@ from rollcall_ha.broker.protocol.topics import DEFAULT_TOPIC
 from rollcall_ha.client.client import Client
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.client.identity import Identity
+from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.telemetry import get_logger
 from rollcall_ha.probe.gaps import NS_PER_MS, Gap, Limits, Send, Stopwatch, end, take
 from rollcall_ha.probe.journal import Journal
 from rollcall_ha.probe.lines import GapLine, Line, WatchedLine, WatchedSet
-from rollcall_ha.probe.sending import TOPIC, SetSender
+from rollcall_ha.probe.sending import REMEDY, TOPIC, SetSender
 
 SETS_MAX: Final = 64
 LOOK_INTERVAL_MS: Final = 30_000
@@ -70,6 +71,8 @@ class Probe:
         self.watches: dict[str, Stopwatch] = {}
         self.gaps: list[GapLine] = []
         """Kept without a journal alone, which a life of seconds is."""
+        self.trouble = ""
+        """Why a seed told no set when they were asked last; empty: each told one."""
         self._plan, self._journal = plan, journal
         self._told: dict[str, Stopwatch] = {}
         self._told_ns = time.monotonic_ns()
@@ -115,19 +118,37 @@ class Probe:
                 work.cancel()
 
     async def _found(self) -> dict[str, FoundSet]:
-        seeds = self._plan.brokers or await asyncio.to_thread(self._seeds)
-        found, troubles, _ = await find_sets(seeds, [TOPIC, DEFAULT_TOPIC], self._plan.expected)
-        if not found:
-            _log.warning("no_set_found", seeds=seeds, troubles=troubles)
+        seeds, troubles = (self._plan.brokers, []) if self._plan.brokers else await asyncio.to_thread(self._seeds)
+        found, more, absent = await find_sets(seeds, [TOPIC, DEFAULT_TOPIC], self._plan.expected)
+        # A set that would make the topic at a send has the route of the other one.
+        remedy = [REMEDY] if more and {TOPIC, DEFAULT_TOPIC} <= absent else []
+        # RocketMQ's name servers have the address of a page in a second line.
+        trouble = "; ".join([one.partition("\n")[0] for one in (*troubles, *more)] + remedy)
+        if trouble and trouble != self.trouble:
+            # Beside sets that are found, too: of one that is not watched, silence would read as health.
+            _log.warning("set_not_found" if found else "no_set_found", troubles=trouble)
+        self.trouble = trouble
         return found
 
-    def _seeds(self) -> tuple[str, ...]:
-        """One broker of each set: its master, or else whoever lives."""
-        with suppress(ClientError), Client(self._plan.controllers, identity=self._plan.identity) as client:
-            sets = client.sets(consistency="local").sets
-            living = ([one for one in status.replicas if one.is_alive] for status in sets)
-            return tuple(max(each, key=lambda one: one.is_master).address for each in living if each)
-        return ()
+    def _seeds(self) -> tuple[tuple[str, ...], list[str]]:
+        """One broker of each set, its master or else whoever lives; and why a set has none."""
+        try:
+            with Client(self._plan.controllers, identity=self._plan.identity) as client:
+                sets = client.sets(consistency="local").sets
+        except ClientError as error:
+            return (), [str(error)]
+        seeds: list[str] = []
+        troubles: list[str] = []
+        for status in sets:
+            living = [one for one in status.replicas if one.is_alive]
+            if any(one.kind == ReplicaKind.ROCKETMQ for one in status.replicas):
+                # They tell no routes; which name servers know theirs, controllers are not told.
+                troubles.append(f"{status.view.set_key} is RocketMQ's; --name-servers finds it")
+            elif living:
+                seeds.append(max(living, key=lambda one: one.is_master).address)
+            else:
+                troubles.append(f"{status.view.set_key} has no living broker")
+        return tuple(seeds), troubles
 
     async def _watch(self, name: str, routes: RouteWatcher, stop: asyncio.Event) -> None:
         plan, limits = self._plan, self._plan.limits
@@ -143,7 +164,7 @@ class Probe:
                 done = Send(begun_ns=begun_ns, ended_ns=ended_ns, late_ns=late_ns, failure=failure)
                 self.watches[name], gap = take(self.watches[name], done, limits)
                 if gap is not None:
-                    await self._tell(name, gap)
+                    await self._tell(name, routes, gap)
                 if self.watches[name].acks == 1 and not failure:
                     _log.info("first_acknowledgement", set=name)
                 # From now, not from the last time: after a stop of seconds the set would get all that were left out.
@@ -153,15 +174,16 @@ class Probe:
             await sender.close()
         self.watches[name], gap = end(self.watches[name], time.monotonic_ns(), limits)
         if gap is not None:
-            await self._tell(name, gap)
+            await self._tell(name, routes, gap)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
-    async def _tell(self, name: str, gap: Gap) -> None:
+    async def _tell(self, name: str, routes: RouteWatcher, gap: Gap) -> None:
         self._felt.labels(name).observe(gap.felt_ns / 1e9)
         # The clock of the wall is read once, now: read at the beginning too, a clock that is set would make a gap.
         from_ms = (time.time_ns() - (time.monotonic_ns() - gap.from_ns)) // NS_PER_MS
         line = GapLine(
+            cluster="" if routes.route is None else routes.route.cluster,
             set_name=name,
             from_ms=from_ms,
             felt_ms=gap.felt_ns // NS_PER_MS,

@@ -5,14 +5,15 @@ Every known replica and every seed is asked to answer when its route is newer th
 broker that is cut off, delays nobody.
 Rule 1: a route replaces ours if its masterEpoch is higher, or if it is equal and the route names a master.
 Rule 2: one link and one outstanding question per watched address, at most ``WATCHED_MAX`` addresses.
-Rule 3: RocketMQ's name servers know neither watches nor epochs. They are asked again and again for a topic's route, and
-the last answer that names a master counts.
+Rule 3: RocketMQ's name servers know neither watches nor epochs. They are asked again and again for a topic's route, at
+once when its master is doubted, and the last answer that names a master counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route, decode_topic_route
@@ -28,6 +29,8 @@ WATCH_WAIT_MS = 5_000
 CONNECT_TIMEOUT_MS = 1_000
 RETRY_DELAY_MS = 100
 NAMES_INTERVAL_MS = 2_000
+NAMES_INTERVAL_MS_MIN = 100
+"""The same while the master is doubted."""
 
 
 async def renewing(credentials: Credentials) -> None:
@@ -60,6 +63,11 @@ class RouteWatcher:
         self._topic = topic
         self._set_name = set_name
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._doubted = asyncio.Event()
+
+    def doubt(self) -> None:
+        """The master did not answer as one: name servers are asked at once. Brokers of ours tell by themselves."""
+        self._doubted.set()
 
     def start(self) -> None:
         """Begin to watch the seeds."""
@@ -136,6 +144,7 @@ class RouteWatcher:
     async def _follow_names(self, link: RemotingConnection) -> None:
         """Rule 3, until cancelled."""
         while True:
+            self._doubted.clear()
             answer = await link.request(
                 ClientCode.GET_ROUTE_BY_TOPIC, ext_fields={"topic": self._topic}, timeout_ms=WATCH_WAIT_MS
             )
@@ -145,4 +154,8 @@ class RouteWatcher:
                 if route is not None and route.master is not None and route != self.route:
                     self.route = route
                     self.moved.set()
-            await asyncio.sleep(NAMES_INTERVAL_MS / 1000)
+            # Without this pause, doubts of each send would be a question each.
+            await asyncio.sleep(NAMES_INTERVAL_MS_MIN / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout((NAMES_INTERVAL_MS - NAMES_INTERVAL_MS_MIN) / 1000):
+                    await self._doubted.wait()

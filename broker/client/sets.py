@@ -72,7 +72,7 @@ async def _ask(
                 fields = {"topic": topic}
                 answer = await link.request(ClientCode.GET_ROUTE_BY_TOPIC, ext_fields=fields, timeout_ms=ANSWER_MS_MAX)
                 if answer.code != SystemCode.SUCCESS:
-                    trouble = f"{seed}: {answer.remark or f'code {answer.code}'}"
+                    trouble = trouble or f"{seed}: {answer.remark or f'code {answer.code}'}"
                     if answer.code == ClientResult.TOPIC_NOT_EXIST:
                         absent.add(topic)
                     continue
@@ -85,7 +85,8 @@ async def _ask(
             link.close("it was asked")
     except _FAULTS as error:
         trouble = f"{seed}: {error or type(error).__name__}"
-    return found, trouble, absent
+    # Of several topics a set may have one alone; a seed that tells a set is in no trouble.
+    return found, "" if found else trouble, absent
 
 
 async def is_ours(found: FoundSet, expected: ExpectedPeer | None = None) -> bool | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,15 +14,14 @@ import pytest
 from rollcall_ha.broker.client import routes as client_routes
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
 from rollcall_ha.broker.client.sets import find_sets, is_ours
-from rollcall_ha.broker.protocol.codes import ClientCode, SendOutcome
+from rollcall_ha.broker.protocol.codes import SendOutcome
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.certified import PeerKind
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
-from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.tls import Credentials, TlsFiles
 from tests.support.fleet_certs import FleetCertificates
 from tests.support.ha_replica import until
+from tests.support.java_set import JavaSet
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
 
@@ -314,47 +312,6 @@ def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path:
         assert bodies(second) == [b"after"]
 
     run(body)
-
-
-class JavaSet:
-    """
-    A name server and a broker of RocketMQ's in one: no watches, no reasons; each message is refused once as busy, the
-    one with the body "bad" for ever as illegal.
-    """
-
-    def __init__(self) -> None:
-        self.server = RemotingServer(self)
-        self.seen: Counter[bytes] = Counter()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.port}"
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        for frame in frames:
-            if frame.code == ClientCode.GET_ROUTE_BY_TOPIC:
-                # As fastjson writes it: keys that are numbers stand without quotes.
-                body = (
-                    '{"brokerDatas":[{"brokerAddrs":{0:"%s"},"brokerName":"j","cluster":"C"}],"filterServerTable":{},'
-                    '"queueDatas":[{"brokerName":"j","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
-                )
-                connection.respond(frame, 0, body=(body % self.address).encode())
-            elif frame.code == ClientCode.SEND_MESSAGE_V2:
-                self.seen[frame.body] += 1
-                if frame.body == b"bad":
-                    connection.respond(frame, 13, remark="the message is illegal")
-                    continue
-                is_first = self.seen[frame.body] == 1
-                fields = None if is_first else {"msgId": "x", "queueId": "0", "queueOffset": "7"}
-                connection.respond(frame, 2 if is_first else 0, ext_fields=fields, remark="[REJECTREQUEST]")
-            else:
-                connection.respond(frame, 3, remark="not supported")
 
 
 def test_a_broker_of_rocketmqs_that_is_busy_is_asked_again_for_that_message_alone() -> None:
