@@ -38,6 +38,8 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
+    BrokerName,
+    ClusterName,
     ControllerName,
     FleetIncarnation,
     MasterEpoch,
@@ -48,6 +50,7 @@ from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason, 
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
 from rollcall_ha.controller.contract.views import CertificateStatus, SetStatus
 from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.probe.lines import GapLine
 
 SCHEMA_VERSION = 1
 MILESTONES_KEPT = 32
@@ -65,6 +68,7 @@ class Kind(StrEnum):
     CERTIFICATES = "certificates"
     FLAPPING = "flapping"
     LAG = "lag"
+    FELT = "felt"
     GAPS = "gaps"
     """Never chosen: every hook hears it, for its picture may lack something from then on."""
 
@@ -169,6 +173,19 @@ class LagTold(Told):
     """Messages, in all sets."""
     limit: int
     stuck_queues: int
+
+
+class FeltTold(Told):
+    """``gap-felt``: a client felt that the set took nothing; as the probe's journal has it (docs/probe.md)."""
+
+    from_ms: int
+    felt_ms: int
+    stalled_ms: int
+    sends_failed: int
+    is_over: bool
+    reason: str
+    limit_ms: int
+    """``probe_gap_ms``."""
 
 
 class GapTold(Told):
@@ -419,6 +436,18 @@ def lag_notice(told: LagTold, *, fleet: FleetIncarnation, now_ms: int) -> Notice
     """A group has crossed its limit, or is back."""
     name = "group-lags" if told.lag > told.limit else "group-caught-up"
     return _eventless(f"{fleet}.{name}.{told.group}.{now_ms}", name, Kind.LAG, told, fleet=fleet, now_ms=now_ms)
+
+
+def felt_notice(line: GapLine, limit_ms: int, *, fleet: FleetIncarnation) -> Notice | None:
+    """What a probe felt; None: it is below the limit."""
+    # A pause of the probe's own machine would else be an alarm for each of its sets.
+    if line.felt_ms - line.stalled_ms < limit_ms:
+        return None
+    name, at_ms = f"{fleet}.felt.{line.cluster}/{line.set_name}.{line.from_ms}", line.from_ms + line.felt_ms
+    told = made_from(line, FeltTold, limit_ms=limit_ms)
+    notice = _eventless(name, "gap-felt", Kind.FELT, told, fleet=fleet, now_ms=at_ms)
+    key = SetKey(ClusterName(line.cluster), BrokerName(line.set_name)) if line.cluster else None
+    return msgspec.structs.replace(notice, set_key=key)
 
 
 def gap_notice(told: GapTold, *, fleet: FleetIncarnation, now_ms: int) -> Notice:

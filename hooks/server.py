@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 from prometheus_client import Metric, start_http_server
@@ -50,6 +51,7 @@ from rollcall_ha.hooks.notices import (
     Notice,
     SetMemory,
     certificate_notice,
+    felt_notice,
     gap_notice,
     key_of,
     lag_notice,
@@ -63,6 +65,8 @@ from rollcall_ha.node.config import split_address
 from rollcall_ha.node.files import DataDirectory
 from rollcall_ha.node.process import ExitCode, tell_supervisor
 from rollcall_ha.node.telemetry import Telemetry, get_logger
+from rollcall_ha.probe.journal import end_of, read_on
+from rollcall_ha.probe.lines import GapLine, Line
 
 PAUSE_MS = 500
 """Before controllers that gave nothing are asked again."""
@@ -71,6 +75,7 @@ GATHER_MS = 100
 """After a page: events come with each sync of a journal; a question for each would be a load on the controllers."""
 CERTIFICATES_INTERVAL_S = 600.0
 LAG_INTERVAL_S = 30.0
+PROBE_INTERVAL_MS = 1_000
 LAGGING_MAX = 16
 """Groups that are said to lag at a time; those that lag most."""
 DAY_MS = 86_400_000
@@ -175,6 +180,7 @@ class HooksProcess(msgspec.Struct):
             asyncio.create_task(self._read(stop)),
             asyncio.create_task(self._watch_certificates(stop)),
             asyncio.create_task(self._watch_lags(stop)),
+            asyncio.create_task(self._follow_probe(stop)),
         ]
         try:
             await asyncio.gather(*works)
@@ -358,6 +364,38 @@ class HooksProcess(msgspec.Struct):
                     await self.courier.on_store(partial(self.store.tell_lagging, lagging, letters, now_ms=now_ms()))
                     self.courier.wake()
             await _pause(stop, PAUSE_MS if cursor is None else int(LAG_INTERVAL_S * 1000))
+
+    # --- what a probe felt -------------------------------------------------------------------------------------------
+
+    async def _follow_probe(self, stop: asyncio.Event) -> None:
+        trouble = ""
+        while self.made.probe and not stop.is_set():
+            try:
+                # Unread, a gap is safe where it is, in its journal.
+                if self.reading.cursor is not None and not self.courier.desk.is_full:
+                    await self._tell_felt(self.made.path(self.made.probe), self.reading.cursor.fleet)
+                trouble = ""
+            except OSError as error:
+                if str(error) != trouble:
+                    _log.error("probe_not_read", reason=str(error))
+                trouble = str(error)
+            await _pause(stop, PROBE_INTERVAL_MS)
+
+    async def _tell_felt(self, folder: Path, fleet: FleetIncarnation) -> None:
+        """Raises ``OSError``."""
+        known = await self.courier.on_store(self.store.probed)
+        if known is None:
+            # As with the record: what was felt before the first start is told to nobody.
+            behind, lines = await asyncio.to_thread(end_of, folder), list[Line]()
+        else:
+            behind, lines = await asyncio.to_thread(read_on, folder, known)
+        if behind == known:
+            return
+        felt = (felt_notice(one, self.made.probe_gap_ms, fleet=fleet) for one in lines if isinstance(one, GapLine))
+        letters = list(letters_of([one for one in felt if one is not None], self.made.hooks))
+        await self.courier.on_store(partial(self.store.tell_felt, behind, letters, now_ms=now_ms()))
+        if letters:
+            self.courier.wake()
 
     def _controllers(self) -> tuple[ControllerStatus, ...]:
         """All of them by the word of the first that answers; () if none does."""

@@ -108,6 +108,10 @@ class HooksFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """host:port of /metrics, on loopback; empty: there is none."""
     certificate_days: tuple[int, ...] = (30, 7, 1)
     """Said once for each certificate and each of these numbers of days that are left."""
+    probe: str = ""
+    """Folder of the journal of a probe (docs/probe.md) on this machine; empty: there is none."""
+    probe_gap_ms: int = 1_000
+    """A gap that a client felt for so long, stalls of the probe itself left out, is told."""
     group_lag_alarm_messages: int = 100_000
     """A group that is further behind, in all sets, is said once, and again when it has caught up."""
     limits: Limits = Limits()
@@ -196,6 +200,11 @@ def _check(file: Path, made: HooksFile) -> None:
     _check_limits(file, made)
     for hook in made.hooks:
         _check_hook(file, hook)
+        if Kind.FELT in hook.kinds and not made.probe:
+            raise ConfigError(
+                f"{file}: hook {hook.name!r} is told what a probe felt, and no journal of one is named; probe ="
+                ' "/var/lib/rollcall-probe"'
+            )
 
 
 def _check_limits(file: Path, made: HooksFile) -> None:
@@ -214,6 +223,8 @@ def _check_limits(file: Path, made: HooksFile) -> None:
             raise ConfigError(f"{file}: limits.{key} is {value}, and {least} to {most} is possible")
     if made.group_lag_alarm_messages < 1:
         raise ConfigError(f"{file}: group_lag_alarm_messages is {made.group_lag_alarm_messages}; it is at least 1")
+    if made.probe_gap_ms < 1:
+        raise ConfigError(f"{file}: probe_gap_ms is {made.probe_gap_ms}; it is at least 1")
     if any(not 0 < days <= 3_650 for days in made.certificate_days):
         raise ConfigError(f"{file}: certificate_days is {list(made.certificate_days)}; each is 1 to 3650 days")
 

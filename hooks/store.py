@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.hooks.following import Cursor
 from rollcall_ha.hooks.notices import Notice, SetMemory
 from rollcall_ha.node.files import DirectoryError
+from rollcall_ha.probe.journal import Spot
 
 FILE_NAME = "hooks.sqlite3"
 DIRECTORY_KIND = "rollcall-hooks"
@@ -34,7 +35,7 @@ DIRECTORY_VERSION = 1
 USER_VERSION = 1
 BUSY_MS = 10_000
 REASON_CHARS_MAX = 500
-_CURSOR, _REFUSED, _LAGGING = "cursor", "refused", "lagging"
+_CURSOR, _REFUSED, _LAGGING, _PROBED = "cursor", "refused", "lagging", "probed"
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -51,6 +52,7 @@ CREATE TABLE certificates (serial TEXT NOT NULL, days INTEGER NOT NULL, PRIMARY 
 _encode = msgspec.json.encode
 _decode_cursor = msgspec.json.Decoder(Cursor).decode
 _decode_memory = msgspec.json.Decoder(SetMemory).decode
+_decode_spot = msgspec.json.Decoder(Spot).decode
 
 
 class Waiting(Frozen):
@@ -176,12 +178,23 @@ class Store:
     def tell_lagging(self, groups: Sequence[str], letters: Iterable[tuple[str, Notice]], *, now_ms: int) -> None:
         """The groups that are said to lag now, and the deliveries that say what is new, in one transaction."""
         with self._link:
-            self._link.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_LAGGING, _encode(groups)))
+            self._note(_LAGGING, groups)
             self._add(letters, now_ms)
 
     def lagging(self) -> frozenset[str]:
         """Groups that were said to lag, and not to have caught up."""
         return frozenset(msgspec.json.decode(self._meta(_LAGGING) or b"[]"))
+
+    def tell_felt(self, behind: Spot, letters: Iterable[tuple[str, Notice]], *, now_ms: int) -> None:
+        """A probe's journal was read up to ``behind``, and the deliveries that say what is new, in one transaction."""
+        with self._link:
+            self._note(_PROBED, behind)
+            self._add(letters, now_ms)
+
+    def probed(self) -> Spot | None:
+        """Where reading a probe's journal goes on; None: it was never read."""
+        found = self._meta(_PROBED)
+        return None if found is None else _decode_spot(found)
 
     def tell(self, letters: Iterable[tuple[str, Notice]], *, now_ms: int) -> None:
         """Deliveries of no event that was read here; the running process takes them up behind those that it knows."""
@@ -193,7 +206,7 @@ class Store:
         return frozenset(self._link.execute("SELECT serial, days FROM certificates"))
 
     def _put(self, cursor: Cursor, memories: Mapping[str, SetMemory | None]) -> None:
-        self._link.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_CURSOR, _encode(cursor)))
+        self._note(_CURSOR, cursor)
         for name, memory in memories.items():
             if memory is None:
                 self._link.execute("DELETE FROM sets WHERE name = ?", (name,))
@@ -206,6 +219,9 @@ class Store:
             "VALUES (?, ?, ?, ?, ?, 0, 0, '')",
             ((hook, notice.lane, notice.id, _encode(notice), now_ms) for hook, notice in letters),
         )
+
+    def _note(self, key: str, value: object) -> None:
+        self._link.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, _encode(value)))
 
     def _meta(self, key: str) -> bytes | None:
         found = self._link.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

@@ -231,7 +231,9 @@ def test_the_groups_that_lag_most_are_said_and_no_more_than_sixteen() -> None:
 def test_the_page_has_every_type_and_field_of_the_payload() -> None:
     page = (Path(__file__).parents[2] / "docs/hooks.md").read_text()
     source = Path(module.__file__).read_text()
-    types = set(re.findall(r'"((?:master|election|loss|writes|set|certificate|record)-[a-z-]+)"', source)) | {"test"}
+    types = set(re.findall(r'"((?:master|election|loss|writes|set|certificate|record|group|gap)-[a-z-]+)"', source)) | {
+        "test"
+    }
     kinds: list[type[msgspec.Struct]] = [Notice, *Told.__subclasses__()]
     fields = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert {name for name in types | fields if f"`{name}`" not in page} == set()

@@ -24,6 +24,8 @@ from rollcall_ha.hooks.desk import DELIVERED, Desk, Outcome
 from rollcall_ha.hooks.server import HooksProcess, WrongFleet, now_ms
 from rollcall_ha.hooks.settings import HooksFile, load
 from rollcall_ha.hooks.store import Store
+from rollcall_ha.probe import journal as felt
+from rollcall_ha.probe.lines import GapLine
 from tests.support.core_builders import SET_A, Fleet, rechained
 from tests.support.core_fleets import failed_over
 from tests.support.event_pages import Journal
@@ -74,9 +76,9 @@ class Receiver:
         return
 
 
-def settings(folder: Path, more: str = "", kinds: str = '"elections", "serving"') -> HooksFile:
+def settings(folder: Path, more: str = "", kinds: str = '"elections", "serving"', head: str = "") -> HooksFile:
     section = webhook("pager", "https://pager.example/", kinds=kinds)
-    return load(write_hooks(folder, section, more, fleet='controllers = ["c0:1", "c1:1", "c2:1"]'))
+    return load(write_hooks(folder, section, more, fleet='controllers = ["c0:1", "c1:1", "c2:1"]', head=head))
 
 
 def life(
@@ -88,12 +90,13 @@ def life(
     accepts_fleet: str = "",
     more: str = "",
     kinds: str = '"elections", "serving"',
+    head: str = "",
 ) -> HooksProcess:
     """One start of the process, to its end by SIGTERM."""
 
     async def main() -> HooksProcess:
         stop = asyncio.Event()
-        made = settings(folder, more, kinds)
+        made = settings(folder, more, kinds, head)
         with closing(Store.open(folder)) as store, ThreadPoolExecutor(max_workers=1) as thread:
             desk = Desk(store, made.hooks, made.limits, draw=random.random, now_ms=now_ms())
             courier = Courier(desk, store, {"pager": receiver}, thread=thread, now_ms=now_ms)
@@ -201,6 +204,49 @@ def test_a_group_that_lags_is_told_once_also_over_a_restart(tmp_path: Path, monk
     lag = 0
     life(tmp_path, fake, receiver, lambda _: len(types()) > 1, kinds='"lag"')
     assert types() == ["group-lags", "group-caught-up"]
+
+
+def test_a_gap_that_a_client_felt_is_told_once_also_over_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of before the first start are not told, nor those below the limit without the probe's own stalls."""
+    monkeypatch.setattr(server, "PROBE_INTERVAL_MS", 5)
+    receiver, fake, folder = Receiver(), Fake(*journals(failed_over().records)), tmp_path / "probe"
+    folder.mkdir()
+    journal = felt.Journal(folder)
+
+    def live(wanted: Callable[[HooksProcess], bool]) -> None:
+        life(tmp_path, fake, receiver, wanted, kinds='"felt"', head='probe = "probe"\nprobe_gap_ms = 500\n')
+
+    journal.append(gap(1, 9_000), now_ms=1)
+    live(lambda process: process.store.probed() == felt.end_of(folder))
+    for number, (felt_ms, stalled_ms) in enumerate([(499, 0), (700, 201), (500, 0), (9_000, 8_000)], start=2):
+        journal.append(gap(number, felt_ms, stalled_ms), now_ms=number)
+    live(lambda _: len(receiver.ids) == 2)
+    journal.close()
+    live(lambda process: process.store.probed() == felt.end_of(folder))
+    assert [(body["type"], body["stampedAtMs"], body["setKey"]) for body in receiver.bodies] == [
+        ("gap-felt", 504, {"cluster": "c", "name": "broker-a"}),
+        ("gap-felt", 9_005, {"cluster": "c", "name": "broker-a"}),
+    ]
+    assert receiver.bodies[0]["data"] == {
+        "fromMs": 4, "feltMs": 500, "stalledMs": 0, "sendsFailed": 3, "isOver": True, "reason": "gone", "limitMs": 500
+    }  # fmt: skip
+
+
+def gap(from_ms: int, felt_ms: int, stalled_ms: int = 0) -> GapLine:
+    return GapLine(
+        cluster="c",
+        set_name="broker-a",
+        from_ms=from_ms,
+        felt_ms=felt_ms,
+        since_ack_ms=None,
+        sends_failed=3,
+        threshold_ms=300,
+        stalled_ms=stalled_ms,
+        is_over=True,
+        reason="gone",
+    )
 
 
 def test_what_does_not_fit_stays_unread_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

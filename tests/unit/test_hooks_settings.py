@@ -39,6 +39,7 @@ def test_a_file_with_a_webhook_and_a_command_is_taken(tmp_path: Path) -> None:
         ((webhook("pager", HTTPS, more='secret_variable = "S"'),), "either secret_file or secret_variable"),
         ((webhook("pager", HTTPS, more='command = ["/bin/true"]'),), "both url and command"),
         ((webhook("pager", HTTPS, kinds='"gaps"'),), "gaps are said to every hook"),
+        ((webhook("pager", HTTPS, kinds='"felt"'),), 'probe = "/var/lib/rollcall-probe"'),
         ((webhook("pager", HTTPS, kinds='"election"'),), "Invalid enum value 'election'"),
         ((webhook("Pager", HTTPS),), "a name is"),
         ((webhook("pager", HTTPS), webhook("pager", HTTPS)), "two hooks have one name"),

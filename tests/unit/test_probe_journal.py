@@ -8,8 +8,8 @@ import pytest
 
 from rollcall_ha.probe import journal
 from rollcall_ha.probe.__main__ import main
-from rollcall_ha.probe.journal import DAY_MS, Journal
-from rollcall_ha.probe.lines import WatchedLine, decode_line
+from rollcall_ha.probe.journal import DAY_MS, Journal, Spot, end_of, read_on
+from rollcall_ha.probe.lines import WatchedLine, decode_line, encode_line
 
 LINE = WatchedLine(to_ms=1, watched_ms=1, interval_ms=100, sets=())
 
@@ -43,6 +43,27 @@ def test_the_oldest_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     one.append(LINE, now_ms=200 * DAY_MS)
     one.close()
     assert len(files(tmp_path)) == 1
+
+
+def test_a_reader_goes_on_where_it_was_and_passes_by_what_is_no_line(tmp_path: Path) -> None:
+    assert (end_of(tmp_path), read_on(tmp_path, Spot())) == (Spot(), (Spot(), []))
+    life = Journal(tmp_path)
+    for now_ms in (0, 1):
+        life.append(LINE, now_ms=now_ms)
+    spot, lines = read_on(tmp_path, Spot())
+    assert (lines, spot) == ([LINE] * 2, end_of(tmp_path))
+    (file,) = files(tmp_path)
+    with file.open("ab") as torn:
+        torn.write(b"{}\n" + encode_line(LINE) + b'{"kind":')
+    spot, lines = read_on(tmp_path, spot)
+    # The half of a line may be written on.
+    assert (lines, read_on(tmp_path, spot)) == ([LINE], (spot, []))
+    life.append(LINE, now_ms=DAY_MS)
+    later, lines = read_on(tmp_path, spot)
+    assert (lines, later) == ([LINE], end_of(tmp_path))
+    file.unlink()
+    assert read_on(tmp_path, spot) == (later, [LINE])
+    life.close()
 
 
 @pytest.mark.parametrize(
