@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -28,6 +29,7 @@ import msgspec
 from rollcall_ha.analytics.lake.session import as_path, is_hidden
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.node.terminal import harmless
+from rollcall_ha.probe.journal import GLOB
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,23 +64,30 @@ class NoJournals(JobRefused):
     """Nothing to read; the message names the places that were searched."""
 
 
-def find_journals(paths: Sequence[Path]) -> list[Path]:
+def is_of_probe(file: Path) -> bool:
+    """Whether it is a file of a probe's journal, or a compressed copy of one."""
+    return fnmatch(file.name, f"{GLOB}*")
+
+
+def find_journals(paths: Sequence[Path], *, with_probes: bool = False) -> list[Path]:
     """
     Files named by ``paths``; of a folder all journals below it, however deep. Says what below it is not read.
 
-    Raises ``NoJournals`` if a path does not exist or nothing was found.
+    ``with_probes``: those of probes, too. Raises ``NoJournals`` if a path does not exist or nothing was found.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.is_file())
+            held = sorted(file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.is_file())
+            below = [file for file in held if not is_of_probe(file)]
+            probes = [file for file in held if is_of_probe(file)]
             # A controller's lie in ``events/``: where there is one, any other ``.jsonl`` below is none (a ledger of
             # producers), and would be a thousand rejected lines. Without any they are copies in folders of a person's.
             chosen = [file for file in below if file.parent.name == "events"] or below
-            tell_unread(sorted({*path.rglob("*.jsonl*")} - {*chosen}), "no journals by place or name")
-            found += chosen
+            tell_unread(sorted({*path.rglob("*.jsonl*")} - {*chosen, *probes}), "no journals by place or name")
+            found += [*chosen, *(probes if with_probes else ())]
         elif path.is_file():
-            found.append(path)
+            found += [path] if with_probes or not is_of_probe(path) else []
         elif path.exists():
             raise NoJournals(f"{path} is neither a file nor a folder; write what it gives into a file, and name that")
         else:

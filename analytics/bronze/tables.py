@@ -102,4 +102,25 @@ modified_ns bigint its modification time
 """,
 )
 
-BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY, BRONZE_INPUTS)
+BRONZE_GAPS = table(
+    "bronze/gaps",
+    "Every gap that a probe felt (docs/probe.md), once, however many journals have it.",
+    "cluster broker_set from_at felt_ms",
+    """
+cluster string as the set's route names it; "" = the probe knew none
+broker_set string name of the set
+day date UTC date of from_at
+from_at timestamp the first send that was not acknowledged in time began, by the clock of the probe's machine
+felt_ms bigint from there to the first acknowledgement afterwards
+near_from_at timestamp from_at less a second: clocks of probes and controllers differ
+near_to_at timestamp the end of the gap and a second
+stalled_ms bigint of felt_ms, what the probe's own process may have lost
+sends_failed bigint sends that were not acknowledged in time
+threshold_ms bigint gaps that are not longer were not told
+is_over boolean false = the probe ended before the gap did
+reason string of the first send that failed
+""",
+    partition="",
+)
+
+BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY, BRONZE_INPUTS, BRONZE_GAPS)

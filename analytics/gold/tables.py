@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rollcall_ha.analytics.bronze.tables import BRONZE_GAPS
 from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, table, view
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from rollcall_ha.analytics.silver.tables import (
@@ -27,6 +28,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_HORIZONS,
     SILVER_PHASES,
     SILVER_REIGNS,
+    SILVER_STOPS,
 )
 from rollcall_ha.controller.contract.verdicts import Grade
 
@@ -455,6 +457,46 @@ JOIN broker_sets USING (set_id) WHERE previous_epoch > known_epoch AND NOT EXIST
 """,
 )
 
+GOLD_FELT = view(
+    "gold/felt",
+    "What probes felt beside the record: a row per gap, and per fleet if several have outages of that set then. An "
+    "outage belongs to a gap that it meets, give or take a second. What only the probe knows has outages 0 and fleet "
+    "'': stops below stall_ms, and stops of writes of RocketMQ's brokers.",
+    "cluster broker_set from_at felt_ms fleet",
+    f"""
+{BRONZE_GAPS.lines("cluster broker_set day from_at felt_ms stalled_ms sends_failed is_over reason")}
+fleet string fleet incarnation whose record has it; "" = none has
+outages bigint reigns and stops of writes that met it; a stop that an election ended is part of that reign's
+kind string as silver.reigns.kind, or writes-stopped; of several the first by name; null = none
+recorded_ms bigint total_us and stopped_us of these, in ms, rounded down; null = nobody told how long one lasted, as \
+of RocketMQ's brokers
+difference_ms bigint felt_ms - recorded_ms
+""",
+    of=(BRONZE_GAPS, SILVER_REIGNS, SILVER_STOPS, SILVER_BROKER_SETS),
+    select="""
+WITH known AS (
+  SELECT one.set_id, one.kind, one.total_us AS recorded_us, coalesce(old.lost_at, one.elected_at) AS begun_at,
+         coalesce(one.served_at, one.ended_at) AS over_at
+  FROM reigns AS one LEFT JOIN reigns AS old ON old.set_id = one.set_id AND old.next_epoch = one.master_epoch
+  UNION ALL
+  SELECT set_id, 'writes-stopped' AS kind, stopped_us AS recorded_us, began_at AS begun_at, ended_at AS over_at
+  FROM stops WHERE ended_by IS NULL OR ended_by <> 'master-elected'),
+told AS (
+  SELECT fleet, cluster, broker_set, kind, recorded_us, begun_at, over_at FROM known JOIN broker_sets USING (set_id)),
+met AS (
+  SELECT felt.cluster, felt.broker_set, felt.day, felt.from_at, felt.felt_ms, felt.stalled_ms, felt.sends_failed,
+         felt.is_over, felt.reason, coalesce(told.fleet, '') AS fleet, told.kind, told.recorded_us
+  FROM gaps AS felt LEFT JOIN told ON told.cluster = felt.cluster AND told.broker_set = felt.broker_set
+       AND told.begun_at <= felt.near_to_at AND (told.over_at IS NULL OR told.over_at >= felt.near_from_at)),
+summed AS (
+  SELECT cluster, broker_set, day, from_at, felt_ms, stalled_ms, sends_failed, is_over, reason, fleet,
+         count(kind) AS outages, min(kind) AS kind, sum(recorded_us) AS recorded_us
+  FROM met GROUP BY cluster, broker_set, day, from_at, felt_ms, stalled_ms, sends_failed, is_over, reason, fleet),
+timed AS (SELECT *, CAST(round((recorded_us - recorded_us % 1000) / 1000) AS bigint) AS recorded_ms FROM summed)
+SELECT *, felt_ms - recorded_ms AS difference_ms FROM timed
+""",
+)
+
 _COUNTS = ("failovers", "false_positives", "controller_caused", "flaps")
 
 GOLD_SETS = view(
@@ -543,6 +585,7 @@ GOLD = (
 
 GOLD_VIEWS = (
     GOLD_HOLES,
+    GOLD_FELT,
     GOLD_SET_DAYS,
     GOLD_SETS_MONTHLY,
     GOLD_FAILOVERS_DAILY,

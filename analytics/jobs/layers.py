@@ -26,7 +26,14 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.bronze import events as bronze
 from rollcall_ha.analytics.bronze import lines
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_INPUTS, BRONZE_QUALITY, BRONZE_REJECTED
+from rollcall_ha.analytics.bronze.gaps import gaps_of
+from rollcall_ha.analytics.bronze.tables import (
+    BRONZE_EVENTS,
+    BRONZE_GAPS,
+    BRONZE_INPUTS,
+    BRONZE_QUALITY,
+    BRONZE_REJECTED,
+)
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold.quality import quality
@@ -104,10 +111,17 @@ class Layers:
         fresh = [Path(path) for path, seen in found.items() if again or known.get(path) != seen]
         if not fresh:
             return 0
-        self.ingest(lines.read_lines(self._spark, fresh))
+        if events := [file for file in fresh if not lines.is_of_probe(file)]:
+            self.ingest(lines.read_lines(self._spark, events))
+        self._put_gaps([file for file in fresh if lines.is_of_probe(file)])
         read = known | {str(path): found[str(path)] for path in fresh}
         self._writer.put_rows(BRONZE_INPUTS, [read[path] for path in sorted(read)])
         return len(fresh)
+
+    def _put_gaps(self, files: Sequence[Path]) -> None:
+        """Add what probes felt. A table without a row, too: the views of plain readers name it."""
+        if files or self._writer.published.version(BRONZE_GAPS.path) is None:
+            self._writer.put_rows(BRONZE_GAPS, gaps_of(files, self._writer.rows(BRONZE_GAPS)))
 
     def ingest(self, texts: DataFrame, *, is_continued: bool = False) -> None:
         """
@@ -262,6 +276,9 @@ class Layers:
 
         ``until_ms``: as ``asked_ms`` of ``gold.days.counted_until``.
         """
+        if not self._writer.files(BRONZE_GAPS):
+            # The lake of a stream, or of before there were probes.
+            self._put_gaps([])
         sources = (*SILVER, BRONZE_QUALITY)
         built = {} if is_full else self._writer.built("gold")
         differing: set[str] = set()

@@ -34,7 +34,7 @@ def run(
 ) -> None:
     """Bring ``layers`` up to date, and print the summary after gold. Raises ``JobRefused``."""
     # Both are looked for before Spark starts: a wrong path is told at once, not after 20 s.
-    files = find_journals(paths) if "ingest" in layers else []
+    files = find_journals(paths, with_probes=True) if "ingest" in layers else []
     target = Lake(lake)
     if "ingest" not in layers:
         target.require()

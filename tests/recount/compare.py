@@ -16,13 +16,13 @@ import duckdb
 from deltalake import DeltaTable
 
 from tests.recount.dictionary import TABLES, VIEWS
-from tests.recount.figures import Figures, Row, figures_of, totals
+from tests.recount.figures import Figures, Row, felt_of, figures_of, totals
 from tests.recount.journal import Journals, read
 from tests.recount.sets import story_of
 
 COMPARED = (
     *("failovers", "failovers_daily", "rto_daily", "dominance_daily", "elections_daily", "sets_daily", "quiet_daily"),
-    *("nodes_daily", "rto", "clusters", "sets", "nodes", "set_days", "sets_monthly", "holes"),
+    *("nodes_daily", "rto", "clusters", "sets", "nodes", "set_days", "sets_monthly", "holes", "felt"),
 )
 """Tables of gold; the one that is left, ``quality``, is about files."""
 SHOWN_MAX = 20
@@ -47,8 +47,10 @@ def untils(lake: Path) -> Mapping[str, int]:
 def counted(paths: Iterable[Path], until: Mapping[str, int]) -> tuple[Journals, Figures]:
     """All journals below these paths, and their figures up to ``untils``. Raises ``ValueError`` if two copies of an event differ."""
     journals, found = read(paths), Figures()
-    for name, events in sorted(journals.fleets.items()):
-        of_fleet = figures_of(story_of(name, events, until.get(name, 0)))
+    fleets = [story_of(name, events, until.get(name, 0)) for name, events in sorted(journals.fleets.items())]
+    found.rows["felt"] += felt_of(journals.gaps, fleets)
+    for fleet in fleets:
+        of_fleet = figures_of(fleet)
         for table, rows in of_fleet.rows.items():
             found.rows[table] += rows
         found.join(of_fleet)

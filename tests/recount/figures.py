@@ -392,6 +392,58 @@ def _count_nodes(found: Figures, owner: Row, story: SetStory, horizon_ms: int, f
         found.rows["nodes"].append(row | {name: numbers[name] for name in names})
 
 
+# --- what probes felt --------------------------------------------------------------------------------------------------------
+
+
+def felt_of(gaps: Iterable[Mapping[str, Any]], fleets: Iterable[FleetStory]) -> Iterator[Row]:
+    """Each gap beside the outages of each fleet that knows its set; one that nobody knows by itself."""
+    known = [(fleet.name, fleet.sets) for fleet in fleets]
+    for gap in gaps:
+        met = {name: _met(gap, sets[gap["cluster"], gap["setName"]]) for name, sets in known
+               if (gap["cluster"], gap["setName"]) in sets}  # fmt: skip
+        for name, outages in ({name: found for name, found in met.items() if found} or {"": []}).items():
+            lengths = [us for _, us in outages if us is not None]
+            recorded_ms = sum(lengths) // US_PER_MS if lengths else None
+            yield {
+                "cluster": gap["cluster"],
+                "broker_set": gap["setName"],
+                "day": day_of(gap["fromMs"]),
+                "from_at": _instant(gap["fromMs"]),
+                "felt_ms": gap["feltMs"],
+                "stalled_ms": gap["stalledMs"],
+                "sends_failed": gap["sendsFailed"],
+                "is_over": gap["isOver"],
+                "reason": gap["reason"],
+                "fleet": name,
+                "outages": len(outages),
+                "kind": min((kind for kind, _ in outages), default=None),
+                "recorded_ms": recorded_ms,
+                "difference_ms": None if recorded_ms is None else gap["feltMs"] - recorded_ms,
+            }
+
+
+def _met(gap: Mapping[str, Any], story: SetStory) -> list[tuple[str, int | None]]:
+    """Kind and microseconds of the outages that the gap meets, give or take a second."""
+    from_ms, to_ms = gap["fromMs"] - 1_000, gap["fromMs"] + gap["feltMs"] + 1_000
+    before = {reign.following.epoch: reign for reign in story.reigns if reign.following is not None}
+    found: list[tuple[str, int | None, int, int | None]] = []
+    for reign in story.reigns:
+        is_stamped = reign.epoch in before and reign.fault_us is not None
+        begun_ms = reign.at_ms - (reign.fault_us or 0) // US_PER_MS if is_stamped else reign.at_ms
+        over_ms = reign.served_at_ms
+        if over_ms is None and reign.following is not None:
+            over_ms = reign.following.at_ms
+        found.append((reign.kind, reign.total_us, begun_ms, over_ms))
+    # One that an election ended is a part of that reign.
+    stops = (stop for stop in story.stops if stop.ended_by != "master-elected")
+    found += (("writes-stopped", stop.stopped_us, stop.began_at_ms, stop.ended_at_ms) for stop in stops)
+    return [
+        (kind, us)
+        for kind, us, begun_ms, over_ms in found
+        if begun_ms <= to_ms and (over_ms is None or over_ms >= from_ms)
+    ]
+
+
 # --- the whole lake ------------------------------------------------------------------------------------------------------------
 
 

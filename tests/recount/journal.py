@@ -40,18 +40,23 @@ class Journals(NamedTuple):
     """Fleet incarnation -> events in order."""
     read: Counter[str]
     """``lines``, ``copies``, ``others``: texts that are no event."""
+    gaps: list[Mapping[str, Any]]
+    """What probes felt, each once, as their lines have it."""
 
 
 def read(paths: Iterable[Path]) -> Journals:
     """All events below these files and folders. Raises ``ValueError`` if two copies of an event differ."""
     found: dict[str, dict[tuple[int, int, int], Event]] = {}
     counted: Counter[str] = Counter()
+    gaps: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for file in sorted(file for path in paths for file in _files(path)):
         for line in _lines(file):
             counted["lines"] += 1
             for record in _records(line):
                 if not isinstance(record, dict) or "event" not in record:
                     counted["others"] += 1
+                    if isinstance(record, dict) and record.get("kind") == "gap":
+                        gaps[tuple(record[name] for name in ("cluster", "setName", "fromMs", "feltMs"))] = record
                     continue
                 event = _event(record)
                 of_fleet = found.setdefault(_fleet(record), {})
@@ -60,7 +65,7 @@ def read(paths: Iterable[Path]) -> Journals:
                 if known != event:
                     raise ValueError(f"two copies of event {event.place} in {file} differ")
     fleets = {name: sorted(of.values(), key=lambda one: one.place) for name, of in found.items()}
-    return Journals(fleets=fleets, read=counted)
+    return Journals(fleets=fleets, read=counted, gaps=list(gaps.values()))
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -147,6 +147,8 @@ class Stop:
     began_at_ms: int
     ended_at_ms: int | None = None
     ended_by: str | None = None
+    stopped_us: int | None = None
+    """By the master's own clock; None: it did not say."""
 
 
 class Cleaning(NamedTuple):
@@ -257,7 +259,7 @@ class SetStory:
             return
         stop = self.stops[-1]
         told_us = event.body.get("stoppedUs") if event.kind == "writes-resumed" else None
-        stop.ended_by = event.kind
+        stop.ended_by, stop.stopped_us = event.kind, told_us
         stop.ended_at_ms = event.at_ms if told_us is None else stop.began_at_ms + told_us // US_PER_MS
         if event.kind == "writes-stopped":
             stop.ended_at_ms = event.at_ms - event.body["ageUs"] // US_PER_MS

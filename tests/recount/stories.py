@@ -50,6 +50,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     StopReason,
 )
+from rollcall_ha.probe.lines import GapLine, encode_line
 from tests.support.core_builders import Fleet, ids, positions
 
 BEGIN_MS = 1_767_225_600_000
@@ -80,6 +81,8 @@ class Story:
     """From a second to another one, nothing is on record."""
     cluster: str = ""
     """By default the name of the story."""
+    gaps: list[GapLine] = field(default_factory=list)
+    """What a probe felt."""
     altered: list[Callable[[EventRecord], EventRecord]] = field(default_factory=list)
     """What records of an earlier version of the program have in other ways."""
 
@@ -170,6 +173,20 @@ class Story:
     def stopped(self, seconds: float, seq: int, *, age_s: float, stopped_s: float | None = None) -> None:
         """The master tells that writes stopped so long ago, or that they had been stopped for so long."""
         self.at(seconds).do(_writes(self.fleet, seq, age_s, stopped_s))
+
+    def felt(
+        self, seconds: float, felt_s: float, outages: int, recorded_ms: int | None, *, name: str = "a", kind: str | None
+    ) -> None:
+        """A probe felt a gap; the record has so many outages there, and so long."""
+        line = GapLine(
+            cluster=self.cluster, set_name=name, from_ms=at_ms(seconds), felt_ms=round(felt_s * 1_000), since_ack_ms=90,
+            sends_failed=9, threshold_ms=300, stalled_ms=0, is_over=True, reason="no acknowledgement",
+        )  # fmt: skip
+        self.gaps.append(line)
+        difference_ms = None if recorded_ms is None else line.felt_ms - recorded_ms
+        owner = {"fleet": self.incarnation if outages else "", "broker_set": name, "from_at": at(seconds)}
+        found = {"outages": outages, "kind": kind, "recorded_ms": recorded_ms, "difference_ms": difference_ms}
+        self.right.append(("felt", owner, found))
 
     def end(self, seconds: float) -> None:
         """The fleet's last event: an id that nobody uses."""
@@ -492,6 +509,9 @@ def writes_stopped() -> Story:
     story.elected(150)
     story.at(151).enter(1_000, acked=1_000)
     story.end(1_000)
+    story.felt(100.2, 39, 1, 39_000, name="told", kind="writes-stopped")
+    # By the end of its stop nobody has told how long it was.
+    story.felt(300, 5, 1, None, name="cleaned", kind="writes-stopped")
     # Since 100; 39 s by the master's own clock.
     story.whole("told", stopped_ms=39_000, available_ms=960_000, outage_ms=39_000, failovers=0)
     # 200 to 220, where the next one begins, and that up to 260.
@@ -609,6 +629,10 @@ def died_before_it_entered() -> Story:
     story.at(160.005).enter(1_000, acked=1_000)
     story.tells(160.005, story.report(Phase.SERVING, 60.005))
     story.end(1_000)
+    # The first winner never served, and its reign has no length of its own.
+    story.felt(99.9, 60.2, 2, 60_005, kind="failover")
+    # Half a minute later a stop that nobody else has noticed.
+    story.felt(190, 0.7, 0, None, kind=None)
     # Gone since 100, served at 160.005.
     story.failover(2, lost_at=at(100), served_at=None, is_open=False, outage_ms=None)
     story.failover(3, lost_at=at(100), outage_ms=60_005)
@@ -670,4 +694,8 @@ def write(folder: Path, stories: Sequence[Callable[[], Story]] = STORIES) -> Seq
         events.mkdir(parents=True)
         lines = [msgspec.json.encode(record).decode() for record in story.records]
         (events / "000001.jsonl").write_text("\n".join([*lines, ""]))
+        if story.gaps:
+            # Twice: a copy of a journal is no second gap.
+            for number in (1, 2):
+                (folder / story.name / f"probe-{number:015}.jsonl").write_bytes(b"".join(map(encode_line, story.gaps)))
     return told

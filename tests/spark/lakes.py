@@ -20,7 +20,7 @@ def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS, 
     with lake.writer() as writer:
         work = Layers(spark, writer, Progress(spark, is_quiet=True))
         if "ingest" in layers:
-            work.ingest_files(find_journals(paths))
+            work.ingest_files(find_journals(paths, with_probes=True))
         if "silver" in layers:
             work.silver()
         if "gold" in layers:

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics.gold.days import LIVING_MS, counted_until
+from rollcall_ha.analytics.gold.tables import GOLD_FELT
 from rollcall_ha.analytics.lake.lake import Lake
 from tests.recount.compare import COMPARED, compare, counted, published, rows_of, untils, wrong
 from tests.recount.stories import BEGIN_MS, DAY_S, STORIES, Story, misses, nobody_left, write
@@ -32,6 +33,8 @@ class Made:
         write_fleet(PLAN, 0, folder / "fleet")
         self.journals = [folder / "stories", folder / "fleet" / "journals"]
         build(spark, Lake(folder / "lake"), *self.journals)
+        self.felt = sorted(Lake(folder / "lake").read(spark, GOLD_FELT).toArrow().to_pylist(), key=repr)
+        """As Spark tells it: no other lake of a test has a probe's journal."""
         self.gold: Mapping[str, Any] = published(folder / "lake")
         self.until = untils(folder / "lake")
 
@@ -55,6 +58,11 @@ def test_gold_is_what_is_counted_from_the_lines(made: Made) -> None:
     assert compared.keys() == set(COMPARED)
     assert compared["failovers"].rows > 100
     assert [case for case, count in figures.cases.items() if not count] == []
+
+
+def test_what_probes_felt_is_the_same_in_spark_and_in_duckdb(made: Made) -> None:
+    assert made.felt == sorted(made.gold["felt"], key=repr)
+    assert len(made.felt) == sum(len(story.gaps) for story in made.stories)
 
 
 def test_the_last_outage_of_a_fleet_lasted_up_to_its_last_event(spark: Any, tmp_path: Path) -> None:
