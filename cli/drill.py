@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -109,6 +110,8 @@ class _Drill:
     def run(self, judged: Judgement, words: list[str], options: DrillOptions) -> Shown:
         """Raises ``ClientError``, and ``typer.Exit``: the probe is not served (1)."""
         before, whole_after_ms, now = self._before, None, None
+        # By default it ends this process at once, and the probe sends on for minutes.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         beside = _Probe(before, options.interval_ms, lasts_s=2 * (self._within_s + STEP_S_MAX))
         try:
             beside.wait_served()

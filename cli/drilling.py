@@ -17,7 +17,7 @@ from rollcall_ha.cli.output import Mood, Report, Table
 from rollcall_ha.cli.plans import heirs, master_of, spare_of
 from rollcall_ha.cli.tables import outage, spans_of
 from rollcall_ha.cli.waiting import Until, missing
-from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.ids import ReplicaKind, SetKey
 from rollcall_ha.controller.contract.labels import Names, label, labels, names_of, scope_words
 from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Value
@@ -102,6 +102,9 @@ def judge(
     elif is_hard and budget <= 1 and not spends_last:
         # As a maintenance that leaves no budget: another loss meanwhile would stop the set.
         against.append(f"its failure budget is {budget}, and 0 while the master is away; --spend-last accepts that")
+    if any(one.kind == ReplicaKind.ROCKETMQ for one in status.replicas):
+        # They tell no routes: half a minute later it would be refused because its probe is not served.
+        against.append("its brokers are RocketMQ's, whose masters cannot hand over, and whose routes name servers have")
     if not heirs(status):
         against.append("no other replica could be elected")
     if status.pause is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from rollcall_ha.deploy.local.fleet import Fleet
@@ -80,6 +82,18 @@ def test_a_hard_drill_runs_the_stop_command_and_waits_for_the_supervisor(fleet: 
     # A stop command that fails is told, and nothing else is waited for.
     with drilling(fleet, "--hard", "--spend-last", "--stop-command", "false") as process:
         assert told(process, 1)["failures"] == ["the stop command ended with 1"]
+
+
+def test_a_drill_that_is_ended_ends_its_probe(fleet: Fleet) -> None:
+    """It had a group of its own, and sent on for five minutes."""
+    heal(fleet)
+    with drilling(fleet, "--hard", "--spend-last", "--stop-command", "sleep 600") as process:
+        assert process.stderr is not None
+        assert "the stop command is run" in process.stderr.readline()
+        (probe,) = [one for one in psutil.Process(process.pid).children() if "rollcall_ha.probe" in one.cmdline()]
+        process.terminate()
+        assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
+        assert not psutil.pid_exists(probe.pid)
 
 
 def test_no_drill_of_a_set_with_a_replica_out(fleet: Fleet) -> None:

@@ -62,6 +62,10 @@ def judged(status: SetStatus = WHOLE, **other: Any) -> Judgement:
         (judged(is_hard=True), ("its failure budget is 1, and 0 while the master is away; --spend-last accepts that",)),
         (judged(is_hard=True, spends_last=True), ()),
         (judged(replace(WHOLE, pause=PAUSE)), ("elections are paused by operator:ann; end that with: rollcall resume",)),
+        (
+            judged(replace(WHOLE, replicas=tuple(replace(one, kind="rocketmq") for one in WHOLE.replicas))),
+            ("its brokers are RocketMQ's, whose masters cannot hand over, and whose routes name servers have",),
+        ),
         (judged(in_maintenance(WHOLE)), ("10.0.0.12 is in maintenance by operator:bob",)),
         (
             judged(set_status(master=None, condition=Condition.NO_ELIGIBLE_REPLICA, reason="1 gone")),
