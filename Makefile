@@ -11,7 +11,7 @@ LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test prove parts interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers pictures spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
+.PHONY: help setup lock check test prove parts record-truth interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers pictures spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: $(STAMP)   ## all that fixed seeds prove in minutes: check, the simulation
 
 prove: $(STAMP)  ## all that is long or drawn, into the ledger of docs/proof.md; hours, or minutes for some [PARTS=sim,drain] [SEED=]
 	@$(BIN)/python -m tests.prove --parts "$(PARTS)" $(if $(SEED),--seed $(SEED))
+
+record-truth: $(STAMP)  ## is the record of outages true? 24 ends, beside a stopwatch [PROBE=1: a probe too, and RocketMQ's brokers] [ONLY=NAME]
+	@$(BIN)/python -m tests.truth $(if $(PROBE),--probe --java) $(if $(ONLY),--only "$(ONLY)")
 
 chaos-net: $(STAMP)  ## faults of machines for as long as you like (root) [SCALE=field] [ROUNDS=1] [FLEETS=1] [SEED=]
 	@$(BIN)/python -m tests.chaos.net $(if $(filter field,$(SCALE)),--field --file tests/chaos/net/field.jsonl,--file tests/chaos/net/rounds.jsonl) \

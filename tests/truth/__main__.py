@@ -1,11 +1,14 @@
 """
 `make prove PARTS=record-truth`: is the record of outages true for somebody outside?
 
-    python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark] [--probe]
+    python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark] [--probe] [--java]
+    make record-truth [PROBE=1] [ONLY=NAME]
 
 A fleet of real processes comes to every end that is known to us, once while a stopwatch sends messages and once while it
 only knocks. The stopwatch (``stopwatch.py``) shares no code with the product. Printed per row: felt, recorded, bounds,
-kinds, verdict; with ``--probe`` what ``rollcall probe`` felt beside it, where messages are sent. Then the same rows out of Spark. Exit code 1 if any row is not true, or if nothing was compared.
+kinds, verdict; with ``--probe`` what ``rollcall probe`` felt beside it, where messages are sent. Then the same rows out of
+Spark. With ``--java`` the same for RocketMQ's brokers before our controllers (``java``). At the end a table: felt by the
+probe, felt by a producer, on record, out of Spark. Exit code 1 if any row is not true, or if nothing was compared.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ from typing import Any
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
-from tests.truth import faults, probe, spark
+from rollcall_ha.probe.lines import GapLine
+from tests.truth import faults, java, probe, spark
 from tests.truth.faults import Fault, SkipError, Stage
+from tests.truth.java import JavaStage, java_stage
 from tests.truth.recorded import Event, Felt, Recorded, felt, judge, recorded
 from tests.truth.samples import Sampled, Sampler, get
 
@@ -89,6 +94,15 @@ ROWS = (
 )  # fmt: skip
 """With and without sends each; and the idle set, of which nobody asks anything."""
 
+JAVA_ROWS = (
+    Row(name="kill -9 master", fault=faults.kill_master, expected=FAILOVER, is_bounded=False),
+    Row(name="master hangs", fault=java.hang_master, expected=FAILOVER, is_bounded=False),
+    Row(name="slave hangs", fault=java.hang_slave, expected=frozenset(), is_bounded=False),
+    Row(name="planned restart", fault=java.restart_master, expected=FAILOVER, is_bounded=False),
+    Row(name="elect --to", fault=faults.elect_another, expected=REQUESTED, is_bounded=False),
+)
+"""With sends. Of a stop within a reign nothing is on record."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Line:
@@ -101,7 +115,11 @@ class Line:
     complaints: tuple[str, ...]
     sampled: Sampled
     probed: str = ""
-    """The gaps that the probe felt, for people; empty: none ran."""
+    """The longest gap that the probe felt, for people; empty: none ran."""
+    gap: GapLine | None = None
+    """The same gap; None: it felt none."""
+    found_by_spark: dict[str, Any] | None = None
+    """Its row of ``gold.felt``."""
 
 
 class Stopwatch:
@@ -110,11 +128,9 @@ class Stopwatch:
     def __init__(self, stage: Stage, mode: str, *, body_bytes: int) -> None:
         self._out = stage.fleet.directory / f"stopwatch-{mode}"
         self._out.unlink(missing_ok=True)
-        addresses = [stage.fleet.file.broker(name).listen for name in stage.fleet.brokers]
-        program = Path(__file__).with_name("stopwatch.py")
-        tls = [str(stage.fleet.directory / "tls" / name) for name in ("ca.pem", "client.pem", "client.key")]
+        program, asked = Path(__file__).with_name("stopwatch.py"), [*stage.proofs(), *stage.addresses()]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(program), mode, str(self._out), str(body_bytes), *tls, *addresses],
+            [sys.executable, "-I", str(program), mode, str(self._out), str(body_bytes), *asked],
             stdin=subprocess.PIPE,
         )
 
@@ -159,7 +175,8 @@ def new_since(stage: Stage, before: dict[str, Any]) -> tuple[list[dict[str, Any]
 
     def is_whole() -> bool:
         rows, stops = fresh()
-        return bool(rows or stops) and all(row["totalUs"] is not None for row in rows[-1:])
+        is_timed = all(row["totalUs"] is not None for row in rows[-1:])
+        return bool(rows or stops) and (is_timed or isinstance(stage, JavaStage))
 
     with contextlib.suppress(LauncherError):
         wait_until(is_whole, deadline_s=RECORD_DEADLINE_S, what="the record")
@@ -183,8 +200,10 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     before = history(stage)
     watch = Stopwatch(stage, mode, body_bytes=4096 if row.fault is faults.fill_disk else 16)
     beside = probe.Beside(stage) if with_probe and mode == "send" else None
-    samples = sampler(stage)
-    samples.start()
+    # What is asked of RocketMQ's brokers has no answers to compare.
+    samples = None if isinstance(stage, JavaStage) else sampler(stage)
+    if samples is not None:
+        samples.start()
     gap = None
     try:
         watch.wait_more()
@@ -193,11 +212,12 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
         stage.heal()
         watch.wait_more()
     finally:
-        sampled = samples.stop()
+        sampled = Sampled() if samples is None else samples.stop()
         watch.stop()
         gap = beside.stop() if beside is not None else None
     outage = felt(watch.events(), since_ns, stage.gone_ns)
-    found = recorded(*new_since(stage, before))
+    rows, stops = new_since(stage, before)
+    found = java.known(rows) if isinstance(stage, JavaStage) else recorded(rows, stops)
     with_sends = mode == "send"
     if not with_sends and not row.is_felt_by_knocks:
         # The gate stood open all the time; what a sender would have felt, no stopwatch can say. Kinds are judged.
@@ -205,7 +225,7 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     verdict = judge(found, felt=outage, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
     line = Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
     if beside is not None:
-        line.probed = "-" if gap is None else f"{gap.felt_ms:,} ms"
+        line.gap, line.probed = gap, "-" if gap is None else f"{gap.felt_ms:,} ms"
         line.complaints += probe.complaints(gap, outage)
     return line
 
@@ -297,18 +317,14 @@ def disks(fleet: Fleet) -> Iterator[None]:
 
 
 def run_rows(
-    stage: Stage, only: Sequence[str], *, of_past: bool, with_probe: bool = False
+    stage: Stage, rows: Sequence[Row], only: Sequence[str], *, with_probe: bool = False
 ) -> tuple[list[Line], list[str]]:
-    """``of_past``: those behind which the controllers have lost their record, and no others."""
+    """Those of ``rows`` that are wanted, and why some were skipped."""
     lines: list[Line] = []
     skipped: list[str] = []
-
-    def wanted(name: str) -> bool:
-        return not only or any(part in name for part in only)
-
-    for row in ROWS:
-        for mode in ("send", "knock"):
-            if not wanted(row.name) or (row.needs_sends and mode != "send") or of_past is row.is_bounded:
+    for row in rows:
+        for mode in ("send",) if isinstance(stage, JavaStage) else ("send", "knock"):
+            if not is_wanted(row.name, only) or (row.needs_sends and mode != "send"):
                 continue
             try:
                 lines.append(felt_row(stage, row, mode, with_probe=with_probe))
@@ -320,13 +336,34 @@ def run_rows(
                 skipped.append(f"{row.name}: {error}")
                 say(f"skip   {row.name}: {error}")
                 break
-    if wanted("idle set") and not of_past:
-        lines.append(idle_row(stage))
-        show(lines[-1])
     return lines, skipped
 
 
-def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: bool) -> int:
+def is_wanted(name: str, only: Sequence[str]) -> bool:
+    return not only or any(part in name for part in only)
+
+
+def beside_each_other(lines: Sequence[Line]) -> Iterator[str]:
+    """The rows with sends as a table in Markdown: what each of four has of the same outage, in ms."""
+    yield "| end of the master | probe | a producer | on record | out of Spark | felt less recorded | on record as |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    for line in lines:
+        if line.mode != "send":
+            continue
+        found, spark_row = line.found, line.found_by_spark or {}
+        known = (
+            f"{found.lower_ms:,.0f} + {found.waited_ms:,.0f}"
+            if found.upper_ms is not None
+            else f">= {found.lower_ms:,.0f}"
+        )
+        told = (spark_row.get(name) for name in ("recorded_ms", "difference_ms"))
+        cells = (line.name, "-" if line.gap is None else f"{line.gap.felt_ms:,}", f"{line.felt.most_ms:,.0f}",
+                 known if found.kinds else "nothing", *("-" if one is None else f"{one:,}" for one in told),
+                 ", ".join(found.kinds) or "-")  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+
+
+def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: bool, with_java: bool) -> int:
     """Exit code 0 if every row is true and, with Spark, equal."""
     shutil.rmtree(directory, ignore_errors=True)
     fleet = Fleet.create(directory, Layout(name="truth", segment_bytes=SEGMENT_BYTES, min_in_sync=2))
@@ -336,10 +373,28 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: b
                 fleet.start(name)
         fleet.up(deadline_s=UP_DEADLINE_S)
         stage = Stage(fleet=fleet, key=fleet.set_keys()[0])
-        lines, skipped = run_rows(stage, only, of_past=False, with_probe=with_probe)
-        compared, differences = spark.differences(stage, history) if with_spark else (0, [])
-        lost = run_rows(stage, only, of_past=True, with_probe=with_probe)
+        # First those that leave a record; of the others the controllers have lost it.
+        lines, skipped = run_rows(stage, [row for row in ROWS if row.is_bounded], only, with_probe=with_probe)
+        if is_wanted("idle set", only):
+            lines.append(idle_row(stage))
+            show(lines[-1])
+        compared, differences = with_lake(stage, lines) if with_spark else (0, [])
+        lost = run_rows(stage, [row for row in ROWS if not row.is_bounded], only, with_probe=with_probe)
         lines, skipped = lines + lost[0], skipped + lost[1]
+    if with_java:
+        try:
+            with java_stage(directory / "java") as theirs:
+                found = run_rows(theirs, JAVA_ROWS, only, with_probe=with_probe)
+                more = with_lake(theirs, found[0]) if with_spark else (0, [])
+        except SkipError as error:
+            skipped.append(f"RocketMQ's brokers: {error}")
+        else:
+            for line in found[0]:
+                line.name = f"RocketMQ's: {line.name}"
+            lines, skipped = lines + found[0], skipped + found[1]
+            compared, differences = compared + more[0], differences + more[1]
+    if with_probe:
+        say("\n".join(beside_each_other(lines)))
     for text in differences:
         say(f"SPARK  {text}")
     untrue = [line for line in lines if line.complaints]
@@ -356,12 +411,23 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: b
     return 0 if is_enough and not untrue and not disagreed and not differences else 1
 
 
+def with_lake(stage: Stage, lines: Sequence[Line]) -> tuple[int, list[str]]:
+    """How many values Spark has, and which differ; to each line the row of what its probe felt."""
+    compared, differences, felt_rows = spark.differences(stage, history)
+    for line in lines:
+        if line.gap is not None:
+            line.found_by_spark = felt_rows.get((line.gap.from_ms, line.gap.felt_ms))
+            differences += [] if line.found_by_spark else [f"{line.name}: gold.felt has no gap of {line.probed}"]
+    return compared, differences
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Is the record of outages true for somebody outside?")
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only rows whose name holds this")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--probe", action="store_true", help="rollcall probe beside the stopwatch that sends")
+    parser.add_argument("--java", action="store_true", help="and RocketMQ's brokers before our controllers")
     options = parser.parse_args(arguments)
     if os.geteuid() == 0 and shutil.which("unshare") and "TRUTH_NAMESPACE" not in os.environ:
         # Network and mounts of its own: a packet filter or a full disk of a test must reach nothing else.
@@ -369,7 +435,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if arguments is None else list(arguments)
         command = ["unshare", "--net", "--mount", "sh", "-c", inner, "sh", sys.executable, "-m", "tests.truth", *given]
         os.execvpe(command[0], command, os.environ | {"TRUTH_NAMESPACE": "1"})
-    return run(options.directory, options.only, with_spark=not options.no_spark, with_probe=options.probe)
+    with_spark = not options.no_spark
+    return run(options.directory, options.only, with_spark=with_spark, with_probe=options.probe, with_java=options.java)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,19 @@ class Stage:
     gone_ns: int | None = None
     """When the row's killed master was seen to have ended, CLOCK_MONOTONIC."""
 
+    def addresses(self) -> list[str]:
+        """host:port of the brokers."""
+        return [self.fleet.file.broker(name).listen for name in self.fleet.brokers]
+
+    def proofs(self) -> list[str]:
+        """Files of the authority, of a client's certificate and of its key; three empty words: links are plain."""
+        return [str(self.fleet.directory / "tls" / name) for name in ("ca.pem", "client.pem", "client.key")]
+
+    def seeds(self) -> dict[str, str]:
+        """By which options a probe finds the set."""
+        authority, certificate, _ = self.proofs()
+        return {"brokers": ",".join(self.addresses()), "authority": authority, "identity": certificate}
+
     def master(self) -> str:
         return self.fleet.master(self.key)
 

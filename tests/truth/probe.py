@@ -9,9 +9,9 @@ than its threshold and its grain together may be missing.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.probe.journal import GLOB
@@ -26,18 +26,21 @@ GRAIN_MS = INTERVAL_MS + ACK_TIMEOUT_MS
 UP_S = 30.0
 
 
+def folder_of(stage: Stage) -> Path:
+    """Of the journals of all rows."""
+    return stage.fleet.directory / "probes"
+
+
 class Beside:
     """One probe, for one row."""
 
     def __init__(self, stage: Stage) -> None:
-        """Started, and it has found the set."""
-        self._folder = stage.fleet.directory / "probe"
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Started, and it has found the set. Its journal stays, for the lake."""
+        number = sum(1 for _ in folder_of(stage).glob("*/"))
+        self._folder = folder_of(stage) / f"{number:03}"
         self._log = stage.fleet.directory / "probe-output.log"
-        tls = stage.fleet.directory / "tls"
-        brokers = ",".join(stage.fleet.file.broker(name).listen for name in stage.fleet.brokers)
         arguments = {
-            "brokers": brokers, "directory": self._folder, "authority": tls / "ca.pem", "identity": tls / "client.pem",
+            **stage.seeds(), "directory": self._folder,
             "interval-ms": INTERVAL_MS, "ack-timeout-ms": ACK_TIMEOUT_MS, "threshold-ms": THRESHOLD_MS,
         }  # fmt: skip
         command = [

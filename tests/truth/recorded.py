@@ -134,13 +134,13 @@ def judge(
         found: The record.
         felt: Longest time without service by the stopwatch.
         with_sends: The stopwatch sent messages: what it waited for after the outage's end counts as felt.
-        expected: Kinds that this fault may have; another kind, or none, is wrong.
+        expected: Kinds that this fault may have; another kind, or none, is wrong. Empty: it leaves no record.
         is_bounded: False: a record without an upper bound is true.
     """
     complaints = [
         f"kind {kind}, expected {' or '.join(sorted(expected))}" for kind in found.kinds if kind not in expected
     ]
-    if not found.kinds:
+    if not found.kinds and expected:
         complaints.append("nothing is on record")
     tolerance = max(TOLERANCE_SHARE * felt.most_ms, TOLERANCE_MS)
     waited = found.waited_ms if with_sends else 0.0

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rollcall_ha.analytics.gold.tables import GOLD_FELT
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX, in_ms
@@ -18,6 +19,7 @@ from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from rollcall_ha.analytics.silver.tables import SILVER_PHASES, SILVER_STOPS
 from rollcall_ha.deploy.local import analytics_demo
 from tests.truth.faults import Stage
+from tests.truth.probe import folder_of
 
 COPY_ATTEMPTS = 10
 
@@ -52,17 +54,25 @@ ENDS = {
 """The event that ended a stop in ``silver.stops`` -> the end in history."""
 
 
-def differences(stage: Stage, history: Callable[[Stage], dict[str, Any]]) -> tuple[int, list[str]]:
-    """How many values were compared, and each that the two sides give differently."""
+def differences(
+    stage: Stage, history: Callable[[Stage], dict[str, Any]]
+) -> tuple[int, list[str], dict[tuple[int, int], dict[str, Any]]]:
+    """
+    How many values were compared, each that the two sides give differently, and what probes felt.
+
+    The last are rows of ``gold.felt`` by their begin in UTC ms and their length.
+    """
     directory = stage.fleet.directory
     stage.heal()
     told = _copy_journals(stage, history)
-    analytics_demo.analyse("run", str(directory / "journals"), "--lake", str(directory / "lake"))
+    probes = [str(folder_of(stage))] if folder_of(stage).exists() else []
+    analytics_demo.analyse("run", str(directory / "journals"), *probes, "--lake", str(directory / "lake"))
     with spark_session(app="record truth", master="local[1]") as spark:
         lake = Lake(directory / "lake")
         reigns = {row["master_epoch"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_PHASES)).collect()}
         stops = {row["seq"]: row.asDict() for row in in_ms(lake.read(spark, SILVER_STOPS)).collect()}
-    return compare(told, reigns, stops)
+        felt = [row.asDict() for row in in_ms(lake.read(spark, GOLD_FELT)).collect()]
+    return *compare(told, reigns, stops), {(row["from_at_ms"], row["felt_ms"]): row for row in felt}
 
 
 def compare(
