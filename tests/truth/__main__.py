@@ -23,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,11 @@ ROWS = (
 """With and without sends each; and the idle set, of which nobody asks anything."""
 
 JAVA_ROWS = (
-    Row(name="kill -9 master", fault=faults.kill_master, expected=FAILOVER, is_bounded=False),
-    Row(name="master hangs", fault=java.hang_master, expected=FAILOVER, is_bounded=False),
-    Row(name="slave hangs", fault=java.hang_slave, expected=frozenset(), is_bounded=False),
-    Row(name="planned restart", fault=java.restart_master, expected=FAILOVER, is_bounded=False),
-    Row(name="elect --to", fault=faults.elect_another, expected=REQUESTED, is_bounded=False),
+    Row(name="RocketMQ's: kill -9 master", fault=faults.kill_master, expected=FAILOVER, is_bounded=False),
+    Row(name="RocketMQ's: master hangs", fault=java.hang_master, expected=FAILOVER, is_bounded=False),
+    Row(name="RocketMQ's: slave hangs", fault=java.hang_slave, expected=frozenset(), is_bounded=False),
+    Row(name="RocketMQ's: planned restart", fault=java.restart_master, expected=FAILOVER, is_bounded=False),
+    Row(name="RocketMQ's: elect --to", fault=faults.elect_another, expected=REQUESTED, is_bounded=False),
 )
 """With sends. Of a stop within a reign nothing is on record."""
 
@@ -204,17 +204,17 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     samples = None if isinstance(stage, JavaStage) else sampler(stage)
     if samples is not None:
         samples.start()
-    gap = None
+    gap, since_ms = None, 0
     try:
         watch.wait_more()
-        since_ns = time.monotonic_ns()
+        since_ns, since_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
         row.fault(stage)
         stage.heal()
         watch.wait_more()
     finally:
         sampled = Sampled() if samples is None else samples.stop()
         watch.stop()
-        gap = beside.stop() if beside is not None else None
+        gap = beside.stop(since_ms) if beside is not None else None
     outage = felt(watch.events(), since_ns, stage.gone_ns)
     rows, stops = new_since(stage, before)
     found = java.known(rows) if isinstance(stage, JavaStage) else recorded(rows, stops)
@@ -226,7 +226,7 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     line = Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
     if beside is not None:
         line.gap, line.probed = gap, "-" if gap is None else f"{gap.felt_ms:,} ms"
-        line.complaints += probe.complaints(gap, outage)
+        line.complaints += probe.complaints(gap, outage, coarse=stage.coarse)
     return line
 
 
@@ -316,6 +316,18 @@ def disks(fleet: Fleet) -> Iterator[None]:
             subprocess.run(["umount", str(path)], check=False, timeout=10)
 
 
+@contextmanager
+def our_stage(directory: Path) -> Iterator[Stage]:
+    """Three controllers and three brokers of ours."""
+    fleet = Fleet.create(directory, Layout(name="truth", segment_bytes=SEGMENT_BYTES, min_in_sync=2))
+    with disks(fleet), fleet:
+        for name in fleet.controllers:
+            with faults.movable_clock(fleet, name):
+                fleet.start(name)
+        fleet.up(deadline_s=UP_DEADLINE_S)
+        yield Stage(fleet=fleet, key=fleet.set_keys()[0])
+
+
 def run_rows(
     stage: Stage, rows: Sequence[Row], only: Sequence[str], *, with_probe: bool = False
 ) -> tuple[list[Line], list[str]]:
@@ -363,36 +375,43 @@ def beside_each_other(lines: Sequence[Line]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def run_side(
+    stage: Stage, rows: Sequence[Row], only: Sequence[str], *, with_spark: bool, with_probe: bool
+) -> tuple[list[Line], list[str], int, list[str]]:
+    """Its rows, why some were skipped, how many values Spark has, and those that differ."""
+    is_theirs = isinstance(stage, JavaStage)
+    told = [row for row in rows if row.is_bounded or is_theirs]
+    lines, skipped = run_rows(stage, told, only, with_probe=with_probe)
+    if is_wanted("idle set", only) and not is_theirs:
+        lines.append(idle_row(stage))
+        show(lines[-1])
+    compared, differences = with_lake(stage, lines) if with_spark else (0, [])
+    # Behind these our controllers have lost their record.
+    more = run_rows(stage, [row for row in rows if row not in told], only, with_probe=with_probe)
+    return lines + more[0], skipped + more[1], compared, differences
+
+
 def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: bool, with_java: bool) -> int:
     """Exit code 0 if every row is true and, with Spark, equal."""
     shutil.rmtree(directory, ignore_errors=True)
-    fleet = Fleet.create(directory, Layout(name="truth", segment_bytes=SEGMENT_BYTES, min_in_sync=2))
-    with disks(fleet), fleet:
-        for name in fleet.controllers:
-            with faults.movable_clock(fleet, name):
-                fleet.start(name)
-        fleet.up(deadline_s=UP_DEADLINE_S)
-        stage = Stage(fleet=fleet, key=fleet.set_keys()[0])
-        # First those that leave a record; of the others the controllers have lost it.
-        lines, skipped = run_rows(stage, [row for row in ROWS if row.is_bounded], only, with_probe=with_probe)
-        if is_wanted("idle set", only):
-            lines.append(idle_row(stage))
-            show(lines[-1])
-        compared, differences = with_lake(stage, lines) if with_spark else (0, [])
-        lost = run_rows(stage, [row for row in ROWS if not row.is_bounded], only, with_probe=with_probe)
-        lines, skipped = lines + lost[0], skipped + lost[1]
-    if with_java:
+    lines: list[Line] = []
+    skipped: list[str] = []
+    compared, differences = 0, list[str]()
+    sides: list[tuple[tuple[Row, ...], AbstractContextManager[Stage]]] = [(ROWS, our_stage(directory))]
+    sides += [(JAVA_ROWS, java_stage(directory / "java"))] if with_java else []
+    for rows, side in sides:
+        if not any(
+            is_wanted(name, only) for name in (*(row.name for row in rows), *(["idle set"] if rows is ROWS else []))
+        ):
+            continue
         try:
-            with java_stage(directory / "java") as theirs:
-                found = run_rows(theirs, JAVA_ROWS, only, with_probe=with_probe)
-                more = with_lake(theirs, found[0]) if with_spark else (0, [])
+            with side as stage:
+                found = run_side(stage, rows, only, with_spark=with_spark, with_probe=with_probe)
         except SkipError as error:
-            skipped.append(f"RocketMQ's brokers: {error}")
-        else:
-            for line in found[0]:
-                line.name = f"RocketMQ's: {line.name}"
-            lines, skipped = lines + found[0], skipped + found[1]
-            compared, differences = compared + more[0], differences + more[1]
+            skipped.append(str(error))
+            continue
+        lines, skipped = lines + found[0], skipped + found[1]
+        compared, differences = compared + found[2], differences + found[3]
     if with_probe:
         say("\n".join(beside_each_other(lines)))
     for text in differences:

@@ -44,6 +44,8 @@ class Stage:
     key: SetKey
     kept_s: float = 4.0
     """How long a fault that ends by itself is kept up."""
+    coarse: int = 1
+    """The probe beside looks so many times less finely."""
     gone_ns: int | None = None
     """When the row's killed master was seen to have ended, CLOCK_MONOTONIC."""
 

@@ -29,6 +29,8 @@ class JavaStage(Stage):
 
     brokers: Brokers
     java: JavaFleet
+    coarse: int = 5
+    """Its Java answers late while it compiles."""
 
     def addresses(self) -> list[str]:
         return [self.brokers.address(name) for name in self.brokers.replicas]

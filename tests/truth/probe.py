@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from rollcall_ha.probe.journal import GLOB
 from rollcall_ha.probe.lines import GapLine, decode_line
 from tests.truth.faults import Stage
@@ -23,7 +24,9 @@ INTERVAL_MS = 20
 ACK_TIMEOUT_MS = 100
 THRESHOLD_MS = 40
 GRAIN_MS = INTERVAL_MS + ACK_TIMEOUT_MS
-UP_S = 30.0
+"""All of these times ``Stage.coarse``."""
+UP_S = 120.0
+SERVED = b"first_acknowledgement"
 
 
 def folder_of(stage: Stage) -> Path:
@@ -36,13 +39,12 @@ class Beside:
 
     def __init__(self, stage: Stage) -> None:
         """Started, and it has found the set. Its journal stays, for the lake."""
-        number = sum(1 for _ in folder_of(stage).glob("*/"))
-        self._folder = folder_of(stage) / f"{number:03}"
+        folder_of(stage).mkdir(exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(dir=folder_of(stage)))
         self._log = stage.fleet.directory / "probe-output.log"
-        arguments = {
-            **stage.seeds(), "directory": self._folder,
-            "interval-ms": INTERVAL_MS, "ack-timeout-ms": ACK_TIMEOUT_MS, "threshold-ms": THRESHOLD_MS,
-        }  # fmt: skip
+        limits = {"interval-ms": INTERVAL_MS, "ack-timeout-ms": ACK_TIMEOUT_MS, "threshold-ms": THRESHOLD_MS}
+        arguments: dict[str, object] = {name: stage.coarse * each for name, each in limits.items()}
+        arguments |= {**stage.seeds(), "directory": self._folder}
         command = [
             sys.executable,
             "-m",
@@ -51,24 +53,28 @@ class Beside:
         ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stderr=log)
-        wait_until(lambda: b"set_watched" in self._log.read_bytes(), deadline_s=UP_S, what="the probe to watch")
+        try:
+            wait_until(lambda: SERVED in self._log.read_bytes(), deadline_s=UP_S, what="the probe to be served")
+        except LauncherError:
+            self._process.kill()
+            raise
 
-    def stop(self) -> GapLine | None:
-        """Its longest gap; None: it felt none."""
+    def stop(self, since_ms: int) -> GapLine | None:
+        """Its longest gap that was not over at ``since_ms``, UTC; None: it felt none."""
         self._process.terminate()
         self._process.wait(timeout=UP_S)
         files = sorted(self._folder.glob(GLOB))
         found = (decode_line(line) for file in files for line in file.read_bytes().splitlines())
-        gaps = (line for line in found if isinstance(line, GapLine))
+        gaps = (line for line in found if isinstance(line, GapLine) and line.from_ms + line.felt_ms > since_ms)
         return max(gaps, key=lambda gap: gap.felt_ms, default=None)
 
 
-def complaints(gap: GapLine | None, felt: Felt) -> tuple[str, ...]:
+def complaints(gap: GapLine | None, felt: Felt, *, coarse: int = 1) -> tuple[str, ...]:
     """In words; empty: the probe felt what the stopwatch felt."""
-    tolerance_ms = GRAIN_MS + max(TOLERANCE_MS, TOLERANCE_SHARE * felt.most_ms)
+    tolerance_ms = coarse * GRAIN_MS + max(TOLERANCE_MS, TOLERANCE_SHARE * felt.most_ms)
     if gap is None:
         told = f"the probe felt nothing, the stopwatch {felt.most_ms:,.0f} ms"
-        return (told,) if felt.most_ms > THRESHOLD_MS + tolerance_ms else ()
+        return (told,) if felt.most_ms > coarse * THRESHOLD_MS + tolerance_ms else ()
     # A machine that made the probe late made its gap longer.
     if felt.least_ms - tolerance_ms <= gap.felt_ms <= felt.most_ms + tolerance_ms + gap.stalled_ms:
         return ()
