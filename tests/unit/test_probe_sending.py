@@ -57,7 +57,7 @@ def test_a_link_that_answers_nothing_is_left(monkeypatch: pytest.MonkeyPatch) ->
     mute, living, dialled = MuteLink(), Link(), list[str]()
 
     async def story() -> list[str]:
-        sender = sender_of(monkeypatch, [Link(), mute, living], dialled, timeout_ms=5)
+        sender = sender_of(monkeypatch, [Link(), mute, living], dialled, timeout_ms=50)
         told = [await sender.send()]
         assert sender._link is not None
         sender._link.close("the broker ends it")
@@ -83,7 +83,7 @@ def test_a_link_that_came_late_in_a_send_is_kept(monkeypatch: pytest.MonkeyPatch
     dialled = list[str]()
 
     async def story() -> list[str]:
-        sender = sender_of(monkeypatch, [LateLink()], dialled, timeout_ms=5)
+        sender = sender_of(monkeypatch, [LateLink()], dialled, timeout_ms=50)
         return [await sender.send(), await sender.send()]
 
     assert [bool(one) for one in asyncio.run(story())] == [True, False]
