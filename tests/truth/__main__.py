@@ -115,9 +115,9 @@ class Line:
     complaints: tuple[str, ...]
     sampled: Sampled
     probed: str = ""
-    """The longest gap that the probe felt, for people; empty: none ran."""
+    """What the probe felt of it, for people; empty: none ran."""
     gap: GapLine | None = None
-    """The same gap; None: it felt none."""
+    """The same gap; None: it felt nothing of it."""
     found_by_spark: dict[str, Any] | None = None
     """Its row of ``gold.felt``."""
 
@@ -204,17 +204,17 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     samples = None if isinstance(stage, JavaStage) else sampler(stage)
     if samples is not None:
         samples.start()
-    gap, since_ms = None, 0
+    gaps: list[GapLine] = []
     try:
         watch.wait_more()
-        since_ns, since_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
+        since_ns = time.monotonic_ns()
         row.fault(stage)
         stage.heal()
         watch.wait_more()
     finally:
         sampled = Sampled() if samples is None else samples.stop()
         watch.stop()
-        gap = beside.stop(since_ms) if beside is not None else None
+        gaps = beside.stop() if beside is not None else []
     outage = felt(watch.events(), since_ns, stage.gone_ns)
     rows, stops = new_since(stage, before)
     found = java.known(rows) if isinstance(stage, JavaStage) else recorded(rows, stops)
@@ -225,6 +225,8 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
     verdict = judge(found, felt=outage, with_sends=with_sends, expected=row.expected, is_bounded=row.is_bounded)
     line = Line(name=row.name, mode=mode, felt=outage, found=found, complaints=verdict.complaints, sampled=sampled)
     if beside is not None:
+        wall_ms = (time.time_ns() - time.monotonic_ns()) / 1e6
+        gap = probe.meeting(gaps, outage, wall_ms=wall_ms, coarse=stage.coarse)
         line.gap, line.probed = gap, "-" if gap is None else f"{gap.felt_ms:,} ms"
         line.complaints += probe.complaints(gap, outage, coarse=stage.coarse)
     return line

@@ -12,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
@@ -59,14 +60,28 @@ class Beside:
             self._process.kill()
             raise
 
-    def stop(self, since_ms: int) -> GapLine | None:
-        """Its longest gap that was not over at ``since_ms``, UTC; None: it felt none."""
+    def stop(self) -> list[GapLine]:
+        """All gaps that it felt."""
         self._process.terminate()
         self._process.wait(timeout=UP_S)
         files = sorted(self._folder.glob(GLOB))
         found = (decode_line(line) for file in files for line in file.read_bytes().splitlines())
-        gaps = (line for line in found if isinstance(line, GapLine) and line.from_ms + line.felt_ms > since_ms)
-        return max(gaps, key=lambda gap: gap.felt_ms, default=None)
+        return [line for line in found if isinstance(line, GapLine)]
+
+
+def meeting(gaps: Sequence[GapLine], felt: Felt, *, wall_ms: float, coarse: int = 1) -> GapLine | None:
+    """
+    The gap that has most of what the stopwatch felt; None: none has any, give or take the grain.
+
+    A machine that is busy makes gaps without an outage, too. ``wall_ms``: UTC at the zero of CLOCK_MONOTONIC.
+    """
+    to_ms = wall_ms + felt.over_ns / 1e6
+    from_ms = to_ms - felt.most_ms
+
+    def shared_ms(gap: GapLine) -> float:
+        return min(to_ms, gap.from_ms + gap.felt_ms) - max(from_ms, gap.from_ms)
+
+    return max((gap for gap in gaps if shared_ms(gap) > -coarse * GRAIN_MS), key=shared_ms, default=None)
 
 
 def complaints(gap: GapLine | None, felt: Felt, *, coarse: int = 1) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ class Felt(NamedTuple):
 
     most_ms: float
     least_ms: float
+    over_ns: int = 0
+    """When there was service again, on CLOCK_MONOTONIC."""
 
 
 def felt(events: Sequence[Event], since_ns: int, gone_ns: int | None = None) -> Felt:
@@ -56,7 +58,7 @@ def felt(events: Sequence[Event], since_ns: int, gone_ns: int | None = None) -> 
     stops = [gap for gap in gaps if gap[0].link != gap[1].link or gap[1].at_ns - gap[0].at_ns >= STALL_MS * 1e6]
     one, later = max(stops or gaps, key=lambda gap: gap[1].at_ns - gap[0].at_ns)
     begun_ns = gone_ns if gone_ns is not None and one.at_ns < gone_ns < later.at_ns else one.at_ns
-    return Felt(most_ms=(later.at_ns - one.at_ns) / 1e6, least_ms=(later.at_ns - begun_ns) / 1e6)
+    return Felt(most_ms=(later.at_ns - one.at_ns) / 1e6, least_ms=(later.at_ns - begun_ns) / 1e6, over_ns=later.at_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

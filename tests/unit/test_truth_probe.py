@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.probe.lines import GapLine
-from tests.truth.probe import complaints
+from tests.truth.probe import complaints, meeting
 from tests.truth.recorded import Felt
 
 
@@ -37,3 +38,12 @@ def gap(felt_ms: int, stalled_ms: int = 0) -> GapLine:
 )
 def test_what_the_probe_felt_is_held_against_the_stopwatch(found: GapLine | None, felt_ms: int, is_true: bool) -> None:
     assert (complaints(found, Felt(felt_ms, felt_ms)) == ()) is is_true
+
+
+def test_the_gap_of_the_outage_counts_and_not_the_longest() -> None:
+    """On a machine that was late a probe felt 5.7 s of a kill, and 6.7 s later on: the row was called false by the latter."""
+    of_outage = replace(gap(5_725), from_ms=100_000)
+    later = replace(gap(6_721), from_ms=130_000)
+    felt = Felt(5_129, 5_129, over_ns=5_600_000_000)
+    assert meeting([later, of_outage], felt, wall_ms=100_000) is of_outage
+    assert meeting([later], felt, wall_ms=100_000) is None
