@@ -27,6 +27,8 @@ WORKERS_MAX = 4
 """Of pytest-xdist (``deploy/check.sh``)."""
 LONGEST = (
     "test_console",
+    "test_console_orders",
+    "test_console_failovers",
     "test_typed_pages",
     "test_demo",
     "test_fleet_phases",

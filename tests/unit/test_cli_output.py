@@ -26,7 +26,7 @@ FORMATS = {"duration": output.duration_us, "size": output.size, "age": output.ag
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_figures_have_two_or_three_digits_and_a_unit(kind: str) -> None:
-    """Never 1000 ms, never 60.0 s; tests/blackbox/test_console.py holds the console to the same file."""
+    """Never 1000 ms, never 60.0 s; tests/blackbox/console/test_console.py holds the console to the same file."""
     assert [(value, str(FORMATS[kind](value))) for value, _ in FIGURES[kind]] == [tuple(one) for one in FIGURES[kind]]
 
 
