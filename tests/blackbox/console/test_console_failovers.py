@@ -303,3 +303,52 @@ def test_the_timeline_shows_every_event_if_asked(fleet: Fleet, consoles: Any) ->
         "(kinds => kinds.length > 0 && kinds.every(kind => kind === 'master-elected'))"
         "([...document.querySelectorAll('.events.full li')].map(line => line.dataset.kind))"
     )
+
+
+def test_the_timeline_had_no_zoom_and_no_part_of_the_time(fleet: Fleet, consoles: Any) -> None:
+    """By buttons, keys and mouse; the address keeps it, and nothing outside of it is drawn or listed."""
+    console = consoles("viewer")
+    page, lines = console.page, console.page.locator(".events.full li[data-ref]")
+    console.open("timeline")
+    console.wait("svg.timeline")
+    page.check("#hold")
+    page.check("#all")
+    console.wait(".events.full [data-kind=replica-registered]")
+
+    def listed() -> int:
+        return int(console.text("main .read").split(" of ")[0].replace(",", ""))
+
+    def shown() -> tuple[float, float]:
+        """The part in the address; every event that is listed is of it."""
+        (part,) = re.findall(r"from=(.*?)&to=(.*)$", page.url)
+        stamps = lines.locator("> time").evaluate_all("all => all.map(one => one.getAttribute('datetime'))")
+        first, last = (datetime.fromisoformat(one).timestamp() for one in part)
+        assert all(first <= datetime.fromisoformat(one).timestamp() <= last for one in stamps)
+        return first, last
+
+    count = listed()
+    page.locator(".chart").focus()
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    first, last = shown()
+    assert listed() < count
+    page.keyboard.press("ArrowLeft")
+    assert shown()[0] <= first
+    page.keyboard.press("0")
+    assert page.url.endswith("#/timeline")
+    assert listed() == count
+    box = page.locator("svg.timeline").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 30)
+    assert page.locator("svg.timeline .brush").count() == 1
+    page.mouse.up()
+    brushed = shown()
+    assert brushed[1] - brushed[0] < last - first
+    assert page.locator("svg.timeline .brush").count() == 0
+    page.reload()
+    console.wait("svg.timeline")
+    assert shown() == brushed
+    page.get_by_role("button", name="last 1 min").click()
+    assert page.url.endswith("#/timeline?last=60")
+    assert page.locator("[data-last='60000']").get_attribute("aria-pressed") == "true"
