@@ -1,7 +1,7 @@
 // Phase bars: one reign in one line, each phase as wide as it took. The figures are those of the history, none is made here.
 
 import { h, svg } from "./dom.js";
-import { duration, took } from "./words.js";
+import { duration, number, took } from "./words.js";
 
 export const PHASES = ["detected", "proposed", "committed", "notified", "promised", "role-applied", "serving"];
 export const WORDS = {
@@ -31,6 +31,20 @@ export function outageText(row) {
   if (row.totalUs === null) return "not known";
   if (!row.missing.includes("fault")) return duration(row.totalUs);
   return row.totalUsMax === null ? `over ${duration(row.totalUs)}` : row.totalUsMax === row.totalUs ? duration(row.totalUs) : `${duration(row.totalUs)} to ${duration(row.totalUsMax)}`;
+}
+
+// The outages of a set in a line, by nearest rank, as the analytics have them. A percentile that is the longest of all would be
+// no more than that: p50 begins with two failovers, p99 with a hundred.
+export function outagesText(rows) {
+  const lost = rows.filter(isOfLost), exact = lost.filter((row) => row.totalUs !== null && (!row.missing.includes("fault") || row.totalUsMax === row.totalUs)).map((row) => row.totalUs).sort((a, b) => a - b);
+  const percentile = (percent) => {
+    const rank = Math.ceil((percent * exact.length) / 100);
+    return rank < exact.length ? `p${percent} ${duration(exact[rank - 1])}` : null;
+  };
+  const count = `${number(lost.length)} ${lost.length === 1 ? "failover" : "failovers"}`;
+  const unclear = lost.length - exact.length ? `; of ${number(lost.length - exact.length)} the outage is not known exactly` : "";
+  if (exact.length < 2) return lost.length ? `${count}; no percentile${unclear}` : "No failover is on record here.";
+  return `${count}: ${percentile(50)}, ${percentile(99) ?? "no p99 before a hundred"}, longest ${duration(exact.at(-1))}${unclear}`;
 }
 
 export function bar(row, longestUs) {

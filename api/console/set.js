@@ -7,14 +7,16 @@ import { ageOf, heardAt, isSilent, lastly, lineOf, silentMs, watch } from "./kno
 import { listen, paced, recent } from "./live.js";
 import { label, labelled, labels } from "./names.js";
 import { ordersOf } from "./orders.js";
-import { bar, legend, outageText } from "./phases.js";
-import { age, ago, badge, duration, eventList, lately, mood, number, problemBox, problemWords, readAt, setLink, size, utc, when } from "./words.js";
+import { bar, legend, outagesText, outageText } from "./phases.js";
+import { trend } from "./trend.js";
+import { age, ago, alarmOf, badge, duration, eventList, hostLink, hostOf, lately, mood, number, problemBox, problemWords, readAt, setLink, size, utc, when } from "./words.js";
 
 const COLUMNS = [["Replica", "name"], ["Role", ""], ["In sync", ""], ["End of log", "n"], ["Log", "bars"], ["Confirmed", "n"], ["Behind", "n"], ["Heard", "n"], ["Address", "wide"], ["Zone", ""]];
 const REIGNS = [["Epoch", "n"], ["When", "when"], ["Kind", ""], ["From → to", ""], ["Phases", "bars"], ["Outage", "n"], ["Lost", "n"], ["Proof", ""], ["Cause", "wide"]];
 const SOFT_MS = 1000;
 const HISTORY_PAUSE_MS = 500;
 const EVENTS = 100;
+const REIGNS_SHOWN = 50, REIGNS_KNOWN = 500; // of these the figures are made; asked for once, then the newest alone
 
 export async function show(main, parts, query, signal) {
   const key = { cluster: parts[0], name: parts[1] };
@@ -39,13 +41,16 @@ export async function show(main, parts, query, signal) {
       found = asked ?? found;
     }
     answer = found;
+    if (!isSilent()) lags.add(found.set.replicas);
     showHead(found);
     showReplicas(found.set);
     ordersOf(orders, key, found.set, signal, () => { renewSet(); renewHistory(); });
   }
+  const reignsKnown = new Map(), lags = trend();
   async function loadHistory() {
-    const page = await get(`${pathOf(key)}/history?limit=50&consistency=local`, signal);
-    showReigns(page);
+    const page = await get(`${pathOf(key)}/history?limit=${reignsKnown.size ? REIGNS_SHOWN : REIGNS_KNOWN}&consistency=local`, signal);
+    for (const row of page.rows) reignsKnown.set(row.masterEpoch, row);
+    showReigns({ ...page, rows: page.rows.slice(0, REIGNS_SHOWN) });
   }
   const renewSet = paced(loadSet, 200, signal), renewHistory = paced(loadHistory, HISTORY_PAUSE_MS, signal);
 
@@ -58,7 +63,7 @@ export async function show(main, parts, query, signal) {
     const look = mood(set.view.condition, set.problems);
     put(head, title(look),
       h("p", { class: "read" }, readAt(freshness, heardAt(isLocal ? `${path}?consistency=local` : path)), freshness.isStale ? h("strong", { class: "warn" }, " · nobody leads with authority: this may be old") : ""),
-      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", { title: code }, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code)))) : null,
+      set.problems.length ? h("ul", { class: "problems" }, set.problems.map((code) => h("li", { title: code }, h("span", { class: "shape", "aria-hidden": "true" }, "▲ "), problemWords(code), alarmOf(code) ? h("span", { class: "hint" }, " alarm ", h("code", null, alarmOf(code)), ", what to do: ", h("code", null, `docs/alarms.md#${alarmOf(code).toLowerCase()}`)) : null))) : null,
       set.view.conditionReason && set.view.condition !== "serving" ? h("p", null, set.view.conditionReason) : null,
       set.pause ? h("p", { class: "warn" }, `‖ Elections are paused until ${utc(set.pause.expiresAtMs)} by ${set.pause.pausedBy}${set.pause.reason ? `: ${set.pause.reason}` : ""}`) : null,
       h("dl", { class: "facts" }, [["masterEpoch", number(set.view.masterEpoch)], ["SyncStateSet", `${labels(key, set.view.syncStateSet)} epoch ${set.view.syncStateSetEpoch}`], ["may lose", `${set.failureBudget} more ${set.failureBudget === 1 ? "replica" : "replicas"}`], ["acknowledged by", `${set.view.configuration.ackMode}`], ["last election", ago(set.lastElectionMs)]].map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
@@ -85,9 +90,9 @@ export async function show(main, parts, query, signal) {
         number(one.maxOffset),
         extent(one, low, high),
         number(one.confirmOffset),
-        one.isMaster ? "—" : [one.lagBytes === null ? "unknown" : size(one.lagBytes), one.catchUp ? h("span", { class: "hint" }, one.catchUp.bytesPerS === null ? " catching up" : ` ${size(one.catchUp.bytesPerS)}/s${one.catchUp.leftS === null ? ", no nearer" : `, ${duration(one.catchUp.leftS * 1e6)} left`}`) : null],
+        one.isMaster ? "—" : [one.lagBytes === null ? "unknown" : size(one.lagBytes), one.catchUp ? h("span", { class: "hint" }, one.catchUp.bytesPerS === null ? " catching up" : ` ${size(one.catchUp.bytesPerS)}/s${one.catchUp.leftS === null ? ", no nearer" : `, ${duration(one.catchUp.leftS * 1e6)} left`}`) : null, lags.picture(one.brokerId)],
         age(one.seenAgeMs === null ? null : one.seenAgeMs + (isSilent() ? oldMs() : 0)),
-        one.address,
+        h("a", { href: hostLink(hostOf(one.address)) }, one.address),
         one.zone || "—",
       ]));
     })));
@@ -95,7 +100,7 @@ export async function show(main, parts, query, signal) {
 
   function showReigns(page) {
     const longest = Math.max(1, ...page.rows.map((row) => row.totalUs ?? 0));
-    put(reigns, page.rows.length ? [legend(), table("Reigns, newest first", REIGNS, page.rows.map((row) => h("tr", { "data-epoch": row.masterEpoch }, cells(REIGNS, [
+    put(reigns, page.rows.length ? [h("p", { class: "outages" }, outagesText([...reignsKnown.values()])), legend(), table("Reigns, newest first", REIGNS, page.rows.map((row) => h("tr", { "data-epoch": row.masterEpoch }, cells(REIGNS, [
       h("a", { href: `${setLink(key)}/epoch/${row.masterEpoch}`, "data-key": `epoch-${row.masterEpoch}` }, number(row.masterEpoch)),
       when(row.electedAtMs), row.kind, `${row.fromMaster === null ? "none" : label(key, row.fromMaster)} → ${label(key, row.toMaster)}`,
       bar(row, longest),

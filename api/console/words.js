@@ -57,7 +57,8 @@ export function ago(ms) {
 }
 
 // A code of a newer controller is shown as it is.
-export const problemWords = (code) => PROBLEMS[code] ?? code;
+export const problemWords = (code) => PROBLEMS[code]?.words ?? code;
+export const alarmOf = (code) => PROBLEMS[code]?.alarm;
 
 // How it looks, by shape and word before colour: ● serves, ▲ serves and something is wrong, ■ does not serve.
 export function mood(condition, problems) {
@@ -180,6 +181,8 @@ onLearned((set) => {
     line.querySelector(".told").textContent = told(record.event, record.setKey);
   }
 });
+export const hostLink = (host) => `#/hosts/${encodeURIComponent(host)}`;
+export const hostOf = (address) => address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1"); // as host_of (controller/contract/values.py)
 export const setLink = (key) => `#/set/${encodeURIComponent(key.cluster)}/${encodeURIComponent(key.name)}`;
 
 export function problemBox(error) {

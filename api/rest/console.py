@@ -70,7 +70,7 @@ class _File(msgspec.Struct, frozen=True):
 
 def load_files() -> dict[str, _File]:
     """Every file of the console by name."""
-    problems = {str(code): kind.words for code, kind in PROBLEMS.items()}
+    problems = {str(code): {"words": kind.words, "alarm": kind.alarm} for code, kind in PROBLEMS.items()}
     sentences = {kind: sections(kind) for kind in SENTENCES}
     found = {"problems.js": _made("PROBLEMS", problems), "sentences.js": _made("SENTENCES", sentences)}
     for entry in (resources.files("rollcall_ha.api") / "console").iterdir():

@@ -64,20 +64,31 @@ class ProblemKind(NamedTuple):
     words: str
     command: str = ""
     """The verb that mends it, where one does."""
+    alarm: str = ""
+    """The alarm of ``deploy/prometheus/rules.yml`` that it raises if it lasts; its runbook is in ``docs/alarms.md``."""
 
     def __str__(self) -> str:
         return f"{self.words}: rollcall {self.command}" if self.command else self.words
 
 
+_NO_MASTER = "RollcallSetWithoutMaster"
 PROBLEMS = {
-    ProblemCode.NO_ELIGIBLE_REPLICA: ProblemKind(Severity.CRITICAL, "no replica may be elected"),
-    ProblemCode.MASTER_SILENT: ProblemKind(Severity.CRITICAL, "the master is silent"),
-    ProblemCode.NEEDS_BOOTSTRAP: ProblemKind(Severity.CRITICAL, "needs a first master", "bootstrap"),
-    ProblemCode.WAITING_FOR_REPORTS: ProblemKind(Severity.CRITICAL, "waits for replicas to report what they hold"),
-    ProblemCode.WAITING_FOR_REPLICAS: ProblemKind(Severity.CRITICAL, "waits for its replicas to register"),
-    ProblemCode.ENTERING: ProblemKind(Severity.CRITICAL, "the new master is entering"),
-    ProblemCode.WRITES_STOPPED: ProblemKind(Severity.CRITICAL, "the master acknowledges no write"),
-    ProblemCode.MASTER_NOT_SERVING: ProblemKind(Severity.CRITICAL, "the master on record has stopped itself"),
+    ProblemCode.NO_ELIGIBLE_REPLICA: ProblemKind(Severity.CRITICAL, "no replica may be elected", alarm=_NO_MASTER),
+    ProblemCode.MASTER_SILENT: ProblemKind(Severity.CRITICAL, "the master is silent", alarm=_NO_MASTER),
+    ProblemCode.NEEDS_BOOTSTRAP: ProblemKind(Severity.CRITICAL, "needs a first master", "bootstrap", alarm=_NO_MASTER),
+    ProblemCode.WAITING_FOR_REPORTS: ProblemKind(
+        Severity.CRITICAL, "waits for replicas to report what they hold", alarm=_NO_MASTER
+    ),
+    ProblemCode.WAITING_FOR_REPLICAS: ProblemKind(
+        Severity.CRITICAL, "waits for its replicas to register", alarm=_NO_MASTER
+    ),
+    ProblemCode.ENTERING: ProblemKind(Severity.CRITICAL, "the new master is entering", alarm=_NO_MASTER),
+    ProblemCode.WRITES_STOPPED: ProblemKind(
+        Severity.CRITICAL, "the master acknowledges no write", alarm="RollcallWritesStopped"
+    ),
+    ProblemCode.MASTER_NOT_SERVING: ProblemKind(
+        Severity.CRITICAL, "the master on record has stopped itself", alarm=_NO_MASTER
+    ),
     ProblemCode.BELOW_MIN_IN_SYNC: ProblemKind(
         Severity.CRITICAL, "refuses writes: fewer replicas in sync than min_in_sync"
     ),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rollcall_ha.controller.contract.problems import PROBLEMS
 from tests.support.prometheus import RULES, panels, program, rules, shortened, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,7 @@ def test_promtool_takes_the_rules_and_their_cases(command: tuple[str, ...]) -> N
 
 
 def test_every_alarm_has_a_severity_a_sentence_and_a_section_that_says_what_to_do() -> None:
+    assert {kind.alarm for kind in PROBLEMS.values()} - {""} <= {rule["alert"] for rule in rules()}
     sections = dict(re.findall(r"(?ms)^## (\w+)\n(.*?)(?=^## |\Z)", ALARMS_PAGE.read_text()))
     assert sorted(sections) == sorted(rule["alert"] for rule in rules())
     (site,) = re.findall(r"(?m)^  docs_url: (https://\S+/)$", (ROOT / "mkdocs.yml").read_text())

@@ -87,7 +87,7 @@ def test_the_words_of_problems_and_events_are_those_of_the_controllers() -> None
         json.loads(load_files()[f"{name.lower()}.js"].content.removeprefix(f"export const {name} = ".encode())[:-2])
         for name in ("PROBLEMS", "SENTENCES")
     )
-    assert problems == {code: kind.words for code, kind in PROBLEMS.items()}
+    assert problems == {code: {"words": kind.words, "alarm": kind.alarm} for code, kind in PROBLEMS.items()}
     assert sentences == json.loads(msgspec.json.encode({kind: sections(kind) for kind in SENTENCES}))
     assert set(sentences) == kinds
     (written,) = re.findall(r"const FORMS = \{(.*?)\n\};", words, re.DOTALL)

@@ -195,6 +195,24 @@ def test_an_empty_log_had_a_full_bar(fleet: Fleet, consoles: Any) -> None:
 
 
 def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet, consoles: Any) -> None:
+def test_a_set_that_rings_an_alarm_did_not_say_which(fleet: Fleet, consoles: Any) -> None:
+    """A person who comes from the console finds the same page as one who was called."""
+    console, key = consoles("viewer"), only_set(fleet)
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        found["set"]["problems"] = ["MASTER_SILENT", "NO_SPARE"]
+        route.fulfill(json=found)
+
+    console.page.route(f"**/v1/sets/{key.cluster}/{key.name}?*", answer)
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.wait(".problems li")
+    told = console.page.locator(".problems li").all_text_contents()
+    assert told[0].endswith(" alarm RollcallSetWithoutMaster, what to do: docs/alarms.md#rollcallsetwithoutmaster")
+    assert "alarm" not in told[1]
+    console.page.unroute_all(behavior="wait")
+
+
     key = only_set(fleet)
     console = consoles("viewer")
     page = console.page

@@ -236,6 +236,52 @@ def test_film_bars_explain_and_spark_say_of_a_fault_what_history_says(
     counted(epoch=epoch, phases=history, total_us=listed["totalUs"], unexplained_us=listed["unattributedUs"])
 
 
+def test_reigns_had_no_figure_of_all_of_them(fleet: Fleet, consoles: Any) -> None:
+    """A percentile is told where one failover lasted longer; a planned change of master is none."""
+    console, key = consoles("viewer"), only_set(fleet)
+
+    def told(totals: list[int | None], kind: str = "failover") -> str:
+        rows = [{"kind": kind, "totalUs": one, "totalUsMax": one, "missing": []} for one in totals]
+        asked = "async (rows) => (await import('/console/phases.js')).outagesText(rows)"
+        return str(console.page.evaluate(asked, rows))
+
+    assert told([]) == told([5_000], "switchover") == "No failover is on record here."
+    assert told([84_000]) == "1 failover; no percentile"
+    assert told([84_000, None]) == "2 failovers; no percentile; of 1 the outage is not known exactly"
+    assert told([99_000, 84_000, 91_000]) == "3 failovers: p50 91 ms, no p99 before a hundred, longest 99 ms"
+    assert told([1_000 * one for one in range(101, 201)]) == "100 failovers: p50 150 ms, p99 199 ms, longest 200 ms"
+    console.open(f"set/{key.cluster}/{key.name}")
+    lost = [one for one in fleet.client().history(key).rows if one.kind.value in ("failover", "unclean")]
+    count = f"{len(lost)} failover{'' if len(lost) == 1 else 's'}" if lost else "No failover"
+    assert console.wait(".outages").inner_text().startswith(count)
+
+
+def test_how_far_a_replica_is_behind_had_no_trend(fleet: Fleet, consoles: Any) -> None:
+    """Of each slave, kept in the page for two minutes; where it is master, or was not heard, there is no line."""
+    console, key = consoles("viewer"), only_set(fleet)
+    lags = itertools.cycle([0, 4_000, 1_000])
+
+    def answer(route: Any) -> None:
+        found, lag = route.fetch().json(), next(lags)
+        for one in found["set"]["replicas"]:
+            one["lagBytes"] = None if one["isMaster"] else lag
+        route.fulfill(json=found)
+
+    heal(fleet)
+    console.page.route(f"**/v1/sets/{key.cluster}/{key.name}?*", answer)
+    console.open(f"set/{key.cluster}/{key.name}")
+    console.wait("svg.trend[aria-label*='at most 4.0 K']")
+    assert console.page.locator("svg.trend").count() == len(fleet.brokers) - 1
+    console.page.unroute_all(behavior="wait")
+    drawn = """async () => {
+        const found = (await import("/console/trend.js")).trend();
+        for (let at = 0; at < 1000; at++) found.add([{ brokerId: 1, isMaster: at % 100 === 0, lagBytes: at }]);
+        return found.picture(1).querySelector("path").getAttribute("d");
+    }"""
+    steps = console.page.evaluate(drawn).split()
+    assert (len(steps) // 3, steps.count("M")) == (238, 3)
+
+
 def test_milestones_were_half_of_the_newest_events_of_a_set(fleet: Fleet, consoles: Any) -> None:
     console, key = consoles("viewer"), only_set(fleet)
     console.open(f"set/{key.cluster}/{key.name}")
