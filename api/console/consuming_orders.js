@@ -15,29 +15,34 @@ const kept = (id) => choice(id, [["", "as it is"], ["yes", "yes"], ["no", "no"]]
 const flag = (field) => (field.value ? field.value === "yes" : null);
 const count = (field) => (field.value === "" ? null : Number(field.value));
 
+// Options of the command line: those of fields that are left as they are, are left out.
+const typedAs = (option, field) => (field.value === "" ? [] : [option, field.value]);
+const flagAs = (option, field) => (field.value === "" ? [] : [field.value === "yes" ? `--${option}` : `--no-${option}`]);
+
 // In which sets: all, or one of those that were shown.
 function setsField(rows) {
   const keys = rows.map((row) => row.setKey), field = choice("sets", [["", "every set"], ...keys.map((key, place) => [place, `${keyText(key)} only`])]);
   return [keys.length > 1 ? label("sets", "In", field) : null, () => (field.value === "" ? [] : [keys[Number(field.value)]])];
 }
 
-function give(kind, name, verb, { title, words, rows, fields, body, done }) {
+function give(kind, name, verb, { title, words, rows, fields, body, done, typed = () => [] }) {
   const [field, sets] = setsField(rows);
-  order({ title, words, fields: [fields, field], isOfSets: true, path: () => `/v1/${kind}/${encodeURIComponent(name())}/${verb}`, body: () => ({ ...body(), sets: sets() }), done: () => done });
+  order({ title, words, fields: [fields, field], isOfSets: true, path: () => `/v1/${kind}/${encodeURIComponent(name())}/${verb}`, body: () => ({ ...body(), sets: sets() }), done: () => done,
+    command: () => [kind, verb, name() || "NAME", ...typed(), ...sets().flatMap((key) => ["--set", keyText(key)])] });
 }
 
 export function makeTopic() {
   const name = input("name", { required: true, maxlength: 127 }), queues = whole("queues", 1, QUEUES_MAX, { value: 8, required: true }), permission = choice("permission", PERMISSIONS.map((one) => [one, one]));
   give("topics", () => name.value.trim(), "create", { title: "Make a topic", words: "It is made in every set; a set that has it refuses.", rows: [],
     fields: [label("name", "Name", name), label("queues", "Queues", queues), label("permission", "Permission", permission)],
-    body: () => ({ queues: Number(queues.value), permission: permission.value }), done: "the topic is there" });
+    body: () => ({ queues: Number(queues.value), permission: permission.value }), typed: () => [...typedAs("--queues", queues), ...typedAs("--permission", permission)], done: "the topic is there" });
 }
 
 function changeTopic(name, found) {
   const queues = whole("queues", 1, QUEUES_MAX, { placeholder: "as it is" }), permission = choice("permission", [["", "as it is"], ...PERMISSIONS.map((one) => [one, one])]);
   give("topics", () => name, "change", { title: `Change topic ${name}`, words: "Clients hear of it when they ask for the route the next time.", rows: found.topics,
     fields: [label("queues", "Queues", queues), label("permission", "Permission", permission)],
-    body: () => ({ queues: count(queues), permission: permission.value || null }), done: "the topic is changed" });
+    body: () => ({ queues: count(queues), permission: permission.value || null }), typed: () => [...typedAs("--queues", queues), ...typedAs("--permission", permission)], done: "the topic is changed" });
 }
 
 const deleteTopic = (name, found) => give("topics", () => name, "delete", { title: `Delete topic ${name}`, rows: found.topics, body: () => ({}), done: "the topic is deleted",
@@ -48,7 +53,8 @@ function changeGroup(name, found) {
   give("groups", () => name, "change", { title: `Settings of group ${name}`, rows: found.groups,
     words: "A message that is refused once more than its retries is a dead letter. A group that may not consume is given nothing.",
     fields: [label("retries", "Retries", retries), label("consume", "May consume", consume), label("broadcast", "May broadcast", broadcast), label("ordered", "Ordered", ordered)],
-    body: () => ({ retriesMax: count(retries), mayConsume: flag(consume), mayBroadcast: flag(broadcast), isOrdered: flag(ordered) }), done: "the settings hold" });
+    body: () => ({ retriesMax: count(retries), mayConsume: flag(consume), mayBroadcast: flag(broadcast), isOrdered: flag(ordered) }), done: "the settings hold",
+    typed: () => [...typedAs("--retries", retries), ...flagAs("consume", consume), ...flagAs("broadcast", broadcast), ...flagAs("ordered", ordered)] });
 }
 
 function resetGroup(name, found) {
@@ -58,14 +64,15 @@ function resetGroup(name, found) {
   give("groups", () => name, "reset", { title: `Reset group ${name}`, rows: found.groups,
     words: "Its members go on there: what lies behind it is given again, what lies before it is passed over.",
     fields: [label("topic", "Topic", topic), label("to", "To", to), label("at", "Time (UTC)", at)],
-    body: () => ({ topic: topic.value, toMs: to.value === "time" ? Date.parse(`${at.value}Z`) : Number(to.value) }), done: "the group goes on there" });
+    body: () => ({ topic: topic.value, toMs: to.value === "time" ? Date.parse(`${at.value}Z`) : Number(to.value) }), done: "the group goes on there",
+    typed: () => [topic.value, "--to", { time: `${at.value}Z`, 0: "first", "-1": "last" }[to.value]] });
 }
 
 function deleteGroup(name, found) {
   const keeps = h("input", { type: "checkbox", id: "keeps" });
   give("groups", () => name, "delete", { title: `Delete group ${name}`, rows: found.groups,
     words: "Its settings and offsets are forgotten: if it comes back, it begins where a new group does.",
-    fields: h("label", { class: "check" }, keeps, " but keep its offsets: it goes on where it was"), body: () => ({ keepsOffsets: keeps.checked }), done: "the group is forgotten" });
+    fields: h("label", { class: "check" }, keeps, " but keep its offsets: it goes on where it was"), body: () => ({ keepsOffsets: keeps.checked }), typed: () => (keeps.checked ? ["--keep-offsets"] : []), done: "the group is forgotten" });
 }
 
 // The buttons of a page: words, and what each asks for.

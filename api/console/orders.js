@@ -41,7 +41,7 @@ export function order({ title, words, about, path, fields, body, isUnderWay, don
       put(answer, h("h3", null, isOfSets ? "What would happen in each set" : "This would go on record"), isOfSets ? outcomes(found) : found.events?.length
         ? h("ul", { class: "foreseen" }, found.events.map((event) => h("li", { "data-kind": event.kind }, h("b", null, event.kind), " ", told(event, about))))
         : found.verdict ? h("p", null, `Replica ${label(about, found.verdict.winner)} would be elected in masterEpoch ${found.verdict.masterEpoch}.`) : h("p", null, "Nothing: it is so already."),
-      found.freshness ? h("p", { class: "hint" }, `decided on the state at index ${number(found.freshness.index)}, nothing was done`) : null);
+      found.freshness ? h("p", { class: "hint", title: `on the state at index ${number(found.freshness.index)}` }, "decided just now; nothing was done") : null);
       say(confirm.disabled ? "Preview ready. Nothing would be done." : "Preview ready. Confirm to give the order.");
       confirm.focus();
     } catch (error) {

@@ -308,3 +308,75 @@ def test_topics_and_groups_are_ordered_by_preview_and_confirmation_and_not_by_vi
     console.open("topics/made")
     order("Delete…")
     console.wait("text=there is no topic made")
+
+
+def test_orders_about_topics_and_groups_could_not_be_copied_as_commands(fleet: Fleet, consoles: Any) -> None:
+    """What every dialog shows is typed: the command line takes it, and its dry run has the outcome of the preview."""
+    key, page = only_set(fleet), (console := consoles("operator")).page
+    status = heal(fleet)
+    slave = named(fleet, next(one.broker_id for one in status.replicas if not one.is_master))
+    given = subprocess.run(
+        fleet.command("produce", "typed"),
+        input="1\n2\n3",
+        env=fleet.commands_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert given.returncode == 0, given.stderr
+    assert rollcall(fleet, "consume", "typed", "--group", "typing", "--from", "first", "--count", "3").returncode == 0
+    typed = []
+
+    def check(button: str, **fields: str | bool) -> None:
+        page.get_by_role("button", name=button, exact=True).click(timeout=LIMIT_MS)
+        for name, value in ({"reason": f"it's {MARKUP}"} | fields).items():
+            field = page.locator(f"dialog #{name}")
+            if isinstance(value, bool):
+                field.check()
+            else:
+                field.select_option(value) if field.evaluate("one => one.tagName") == "SELECT" else field.fill(value)
+        page.get_by_role("button", name="Preview").click()
+        console.wait(".foreseen, .answer .problem, .answer p:has-text('it is so already')")
+        is_refused = bool(page.locator(".answer .problem, [data-outcome=refused]").count())
+        command = console.text(".typed code")
+        done = rollcall(fleet, *shlex.split(command)[1:], "--dry-run")
+        assert done.returncode == is_refused, (command, done.stdout, done.stderr)
+        typed.append(command.partition(" --reason ")[0].removeprefix("rollcall "))
+        page.get_by_role("button", name="Close").click()
+
+    console.open(f"set/{key.cluster}/{key.name}")
+    check("Switch over…")
+    check("Pause elections…", until="0.5")
+    check(f"Maintenance of {slave}…", last=True)
+    console.open("standing")
+    check("Pause the fleet…", until="167.9")
+    check("Begin maintenance of a host…", host="127.0.0.1")
+    console.open("topics")
+    check("Make a topic…", name="new-one", queues="2", permission="read")
+    check("Make a topic…", name="typed")
+    console.open("topics/typed")
+    check("Change…", queues="4", permission="none")
+    check("Change…", queues="4")
+    check("Delete…")
+    console.open("groups/typing")
+    check("Settings…", retries="7", consume="yes", broadcast="no")
+    check("Reset…", topic="typed", to="time", at="2026-11-28T10:00:05")
+    check("Reset…", topic="typed", to="0")
+    check("Reset…", topic="typed", to="-1")
+    check("Delete…", keeps=True)
+    assert typed[1:2] + typed[3:] == [
+        f"pause {key} --for 30m",
+        "pause --fleet --for 167h",
+        "maintenance begin 127.0.0.1 --for 1h",
+        "topics create new-one --queues 2 --permission read",
+        "topics create typed --queues 8 --permission read-write",
+        "topics change typed --queues 4 --permission none",
+        "topics change typed --queues 4",
+        "topics delete typed",
+        "groups change typing --retries 7 --consume --no-broadcast",
+        "groups reset typing typed --to 2026-11-28T10:00:05Z",
+        "groups reset typing typed --to first",
+        "groups reset typing typed --to last",
+        "groups delete typing --keep-offsets",
+    ]
