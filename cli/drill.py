@@ -33,8 +33,8 @@ from rollcall_ha.cli.drilling import Felt, Judgement, Shown
 from rollcall_ha.cli.options import DrillOptions, OperatorOptions
 from rollcall_ha.cli.orders import is_looked_at, switchover_of
 from rollcall_ha.cli.output import CommandExit, Format, complain, fail, print_report
-from rollcall_ha.cli.plans import master_of
 from rollcall_ha.cli.waiting import patiently
+from rollcall_ha.controller.contract.hosts import master_of
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import SwitchoverEnd, host_of
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from rollcall_ha.cli import output
 from rollcall_ha.cli.output import Mood, Report, Table
-from rollcall_ha.cli.plans import heirs, master_of, spare_of
 from rollcall_ha.cli.tables import outage, spans_of
 from rollcall_ha.cli.waiting import Until, missing
+from rollcall_ha.controller.contract.hosts import heirs, master_of, spare_of
 from rollcall_ha.controller.contract.ids import ReplicaKind, SetKey
 from rollcall_ha.controller.contract.labels import Names, label, labels, names_of, scope_words
 from rollcall_ha.controller.contract.settings import Settings

@@ -238,7 +238,8 @@ class Runner:
         return None, ""
 
     def _why_not_now(self, move: Move, status: SetStatus) -> str:
-        from rollcall_ha.cli.plans import heirs, why_not
+        from rollcall_ha.cli.plans import why_not
+        from rollcall_ha.controller.contract.hosts import heirs
 
         if (status.view.master, status.view.master_epoch) != (move.master, move.master_epoch):
             master = "nobody" if status.view.master is None else label(status.view.master, move.names)

@@ -1,11 +1,12 @@
 """
 Plans of moves: which masters of many sets go where.
 
-Here: pure functions of the sets as the leader shows them. Not here: ordering the switchovers (``cli.moving``), what
-each of them may do (``controller.core.decide_switchover``, which decides).
+Here: pure functions of the sets as the leader shows them. Not here: who could be elected
+(``controller.contract.hosts``), ordering the switchovers (``cli.moving``), what each of them may do
+(``controller.core.decide_switchover``, which decides).
 
-Rule 1: a master goes to a replica that could be elected now: in the SyncStateSet, alive, proven, no learner, not about
-to stop, not in maintenance. A set whose failure budget is below the limit stays as it is.
+Rule 1: a master goes to a replica that could be elected now. A set whose failure budget is below the limit stays as
+it is.
 Rule 2: preferences are those of an election (``controller.core.policies``): the zone of the present master, then the
 smallest priority; among replicas that are equal in both, the host with the fewest masters.
 Rule 3: a plan depends on the values alone, not on their order; carried out, it is followed by an empty one.
@@ -20,6 +21,7 @@ from itertools import pairwise
 
 import msgspec
 
+from rollcall_ha.controller.contract.hosts import heirs, master_of, spare_of
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.labels import in_words, label, names_of
 from rollcall_ha.controller.contract.replies import Condition
@@ -188,11 +190,6 @@ def is_in(scope: MaintenanceScope, status: SetStatus, one: ReplicaStatus) -> boo
     return (status.view.set_key, one.broker_id) == (scope.set_key, scope.broker_id)
 
 
-def master_of(status: SetStatus) -> ReplicaStatus | None:
-    """The master on record."""
-    return next((one for one in status.replicas if one.is_master), None)
-
-
 def move_of(status: SetStatus, master: ReplicaStatus, target: ReplicaStatus) -> Move:
     """The switchover from ``master`` in its present epoch."""
     return Move(
@@ -204,34 +201,6 @@ def move_of(status: SetStatus, master: ReplicaStatus, target: ReplicaStatus) -> 
         to_host=host_of(target.address),
         names=names_of(status.view.members),
     )
-
-
-def heirs(status: SetStatus) -> list[ReplicaStatus]:
-    """The replicas that could be elected in place of the master, by id (rule 1)."""
-    stopping = {member.broker_id for member in status.view.members if member.is_stopping}
-    return [
-        one
-        for one in sorted(status.replicas, key=lambda one: one.broker_id)
-        if not one.is_master
-        and one.is_in_sync
-        and one.is_alive
-        and not one.is_suspect
-        and not one.is_learner
-        and one.maintenance is None
-        and one.broker_id not in stopping
-    ]
-
-
-def spare_of(status: SetStatus) -> int:
-    """
-    How many more replicas the set may lose right now.
-
-    Unlike the failure budget, those in maintenance count: the host that is drained is in maintenance, as a rule.
-    """
-    if status.view.condition is not Condition.SERVING:
-        return 0
-    whole = sum(one.is_in_sync and one.is_alive and not one.is_suspect for one in status.replicas)
-    return max(0, min(whole - 1, whole - status.view.configuration.effective_min_in_sync))
 
 
 def why_not(status: SetStatus, *, budget_least: int) -> str:

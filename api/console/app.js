@@ -19,6 +19,7 @@ let view = null; // aborted when another view is shown
 
 const LAZY = {
   set: () => import("./set.js"),
+  hosts: () => import("./hosts.js"),
   timeline: () => import("./timeline.js"),
   standing: () => import("./standing.js"),
   audit: () => import("./audit.js"),

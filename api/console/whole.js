@@ -8,11 +8,11 @@ export const MANY = 20; // sets; fewer are seen in the table itself
 const PAGE = 500, PAGES_MAX = 4;
 const COMMON = 3, CAUSES_MAX = 3;
 
-// The lines of all sets, the worst first; of a fleet beyond the limit the worst ones.
-export async function everyLine(signal) {
+// The lines of all sets, the worst first; of a fleet beyond the limit the worst ones. `more`: what else is asked of each.
+export async function everyLine(signal, more = "") {
   const lines = [];
   for (let after = "", page = 0; page < PAGES_MAX; page++) {
-    const found = await get(`/v1/overview?order=worst&limit=${PAGE}&consistency=local${after && `&after=${encodeURIComponent(after)}`}`, signal);
+    const found = await get(`/v1/overview?order=worst&limit=${PAGE}&consistency=local${more}${after && `&after=${encodeURIComponent(after)}`}`, signal);
     lines.push(...found.sets);
     if (!(after = found.nextAfter)) break;
   }

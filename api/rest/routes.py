@@ -166,11 +166,16 @@ class Routes:
         problem: Annotated[str, Query(max_length=64)] = "",
         after: Annotated[str | None, Query(max_length=520)] = None,
         limit: Limit = 100,
+        hosts: Annotated[bool, Query()] = False,
         consistency: How = Consistency.LINEARIZABLE,
     ) -> Response:
-        """A line for each set, the worst first, filtered by part of the name or by a problem; counts of all sets."""
+        """
+        A line for each set, the worst first, filtered by part of the name or by a problem; counts of all sets.
+
+        ``hosts``: each line tells, too, what its set does if one of its hosts goes.
+        """
         key = parse_set_key(after) if after is not None else None
-        question = Question(order=order, name=name, problem=problem, after=key, limit=limit)
+        question = Question(order=order, name=name, problem=problem, after=key, limit=limit, has_hosts=hosts)
         return Response(await self._queries.overview(question, consistency), media_type="application/json")
 
     async def set(self, cluster: ClusterPath, name: SetPath, consistency: How = Consistency.LINEARIZABLE) -> Response:

@@ -294,6 +294,21 @@ class SetAnswer(Value):
     set: SetStatus
 
 
+class HostShare(Value):
+    """What one host has of a set, and what the set does if that host goes at once."""
+
+    host: str
+    has_master: bool
+    left: int
+    """Replicas elsewhere that are in sync, alive and not suspect."""
+    heirs: int
+    """Replicas elsewhere that could be elected."""
+    goes_on: bool
+    """It serves now, and would without a person's word: somebody is elected if the master is lost, enough are left."""
+    spare: int
+    """How many more replicas it may lose then."""
+
+
 class SetLine(Value):
     """One set of many: what a person looks for first."""
 
@@ -318,6 +333,8 @@ class SetLine(Value):
     """Count of its replicas that are in maintenance."""
     master_name: str = ""
     """Empty: there is no master, or it is bound to nobody."""
+    hosts: tuple[HostShare, ...] = ()
+    """Of its replicas; empty where the question did not ask for them."""
 
 
 class Overview(Value):

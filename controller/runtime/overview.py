@@ -19,7 +19,9 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
+from rollcall_ha.controller.contract.hosts import host_shares
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
@@ -57,6 +59,8 @@ class Question(Frozen):
     after: SetKey | None = None
     """The last set of the page before."""
     limit: int = 100
+    has_hosts: bool = False
+    """Whether each line tells what its hosts have of the set."""
 
 
 class _Kept(msgspec.Struct):
@@ -66,6 +70,7 @@ class _Kept(msgspec.Struct):
     pause: ElectionPause | None
     maintenances: object
     made_ns: int
+    status: SetStatus
     line: SetLine
 
 
@@ -113,7 +118,7 @@ class Lines:
             if kept is not None and _is_good(kept, state, set_state, now_ns):
                 continue
             if (status := self._status_of(key)) is not None:
-                self._kept[key] = _Kept(set_state, status.pause, state.maintenances, now_ns, line_of(status))
+                self._kept[key] = _Kept(set_state, status.pause, state.maintenances, now_ns, status, line_of(status))
             made += 1
             if made % LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -124,6 +129,8 @@ class Lines:
         matching = sorted((line for line in lines if matches(line, question)), key=_key_of(question.order))
         first = place_after(matching, question)
         page = matching[first : first + question.limit]
+        if question.has_hosts:
+            page = [replace(line, hosts=host_shares(self._kept[line.set_key].status)) for line in page]
         return Overview(
             freshness=self._freshness(published),
             fleet_name=self._fleet_name,

@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from rollcall_ha.cli.plans import master_of, spare_of
 from rollcall_ha.client.errors import ClientError
 from rollcall_ha.controller.contract.commands import OrderSwitchover, PauseElections, ResumeElections
+from rollcall_ha.controller.contract.hosts import master_of, spare_of
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import host_of

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rollcall_ha.cli.plans import Plan, heirs, master_of, plan_drain, plan_rebalance, why_not
+from rollcall_ha.cli.plans import Plan, plan_drain, plan_rebalance, why_not
+from rollcall_ha.controller.contract.hosts import heirs, host_shares, master_of, spare_of
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import (
@@ -120,6 +121,25 @@ def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
     shuffled = list(sets)
     draw.shuffle(shuffled)
     assert plan_drain(shuffled, MaintenanceScope(host=host)) == plan
+
+
+@given(fleets())
+@settings(max_examples=60, deadline=None)
+def test_what_is_foretold_of_a_host_that_goes_is_what_is_shown_once_it_is_gone(sets: list[SetStatus]) -> None:
+    """As many that could be elected and may be lost; and no drain finds a candidate where none is foretold."""
+    for status in sets:
+        shares = {share.host: share for share in host_shares(status)}
+        assert set(shares) == {host_of(one.address) for one in status.replicas}
+        for host, share in shares.items():
+            members = tuple(
+                replace(one, is_alive=one.is_alive and host_of(one.address) != host) for one in status.replicas
+            )
+            gone = replace(status, replicas=members)
+            assert share.heirs == len(heirs(gone))
+            assert share.left == sum(one.is_alive and one.is_in_sync and not one.is_suspect for one in members)
+            assert share.spare == (spare_of(gone) if share.goes_on else 0)
+            moves = plan_drain([status], MaintenanceScope(host=host), budget_least=0).moves
+            assert not moves or (share.has_master and share.heirs)
 
 
 @pytest.mark.slow

@@ -263,6 +263,11 @@ async def test_the_overview_has_the_worst_sets_first_by_pages(leader: Controller
     assert (found.sets_matching, found.sets_total) == (2, 5)
     assert found.problems == (await ask("problem=any")).problems
     assert [one.set_key.name for one in (await ask("problem=WAITING_FOR_REPLICAS")).sets] == ["zeta"]
+    assert {one.hosts for one in worst.sets} == {()}, (
+        "asked for by few: a page of the fleet would be half as long again"
+    )
+    (share,) = (await ask("hosts=true&name=alpha")).sets[0].hosts
+    assert (share.has_master, share.heirs, share.goes_on) == (True, 0, False), "all of its replicas are on one host"
     assert (await leader.http.get("/v1/overview?order=best")).status_code == 422
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rollcall_ha.cli.records import _forms
 from rollcall_ha.controller.contract.sentences import sentence
 from rollcall_ha.deploy.local.fleet import Fleet
 from tests.support.console import LIMIT_MS, NARROW, Console
-from tests.support.fleet_story import counted, heal, only_set
+from tests.support.fleet_story import counted, heal, only_set, rollcall
 
 pytestmark = pytest.mark.cluster
 
@@ -194,7 +195,6 @@ def test_an_empty_log_had_a_full_bar(fleet: Fleet, consoles: Any) -> None:
     console.page.unroute_all(behavior="wait")
 
 
-def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet, consoles: Any) -> None:
 def test_a_set_that_rings_an_alarm_did_not_say_which(fleet: Fleet, consoles: Any) -> None:
     """A person who comes from the console finds the same page as one who was called."""
     console, key = consoles("viewer"), only_set(fleet)
@@ -213,6 +213,7 @@ def test_a_set_that_rings_an_alarm_did_not_say_which(fleet: Fleet, consoles: Any
     console.page.unroute_all(behavior="wait")
 
 
+def test_the_fleet_is_filtered_by_keyboard_and_the_address_keeps_it(fleet: Fleet, consoles: Any) -> None:
     key = only_set(fleet)
     console = consoles("viewer")
     page = console.page
@@ -289,6 +290,45 @@ def test_the_page_was_green_while_nobody_led(fleet: Fleet, consoles: Any) -> Non
     console.wait("#verdict.good")
 
 
+def test_nobody_could_see_what_is_lost_with_a_host(fleet: Fleet, consoles: Any) -> None:
+    """All replicas of this fleet are on one host; of another fleet, whose sets are on three, each word is shown."""
+    key, console = only_set(fleet), consoles("viewer")
+    page = console.page
+    heal(fleet)
+    console.open("hosts")
+    cells = console.wait("tr[data-host='127.0.0.1'].bad").locator("td").all_text_contents()
+    assert cells == ["127.0.0.1", "1", "1", "1", "0", "■1 set stops"]
+    page.click("tr[data-host='127.0.0.1'] a")
+    assert console.wait("main .lead:has-text('would stop')").inner_text() == "1 set of 1 would stop with it."
+    assert "nobody elsewhere may be elected" in console.text(f"tr[data-set='{key}']")
+    typed = shlex.split(console.text(".typed code"))
+    assert rollcall(fleet, *typed[1:]).returncode == 0
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        (own,) = found["sets"]
+        shares = {
+            "goes-on": {"left": 3, "heirs": 3, "goesOn": True, "spare": 1},
+            "bare": {"left": 2, "heirs": 1, "goesOn": True, "spare": 0},
+            "few": {"left": 1, "heirs": 1, "goesOn": False, "spare": 0},
+        }
+        hosts = [{"host": "10.0.0.7", "hasMaster": True} | share for share in shares.values()]
+        found["sets"] = [
+            own | {"setKey": own["setKey"] | {"name": name}, "hosts": [one]}
+            for name, one in zip(shares, hosts, strict=True)
+        ]
+        route.fulfill(json=found | {"setsTotal": 3})
+
+    page.route("**/v1/overview?*hosts=true*", answer)
+    console.open("hosts/10.0.0.7")
+    assert console.wait("tr[data-set] .badge").all_text_contents() == [
+        "■refuses writes: 1 in sync are too few",
+        "▲goes on, and may lose no other",
+        "●goes on, and may lose 1 more",
+    ]
+    page.unroute_all(behavior="wait")
+
+
 @pytest.mark.parametrize("how", ["wide", "narrow", "dark", "print"])
 def test_every_view_fits_and_everything_in_it_has_a_name(fleet: Fleet, consoles: Any, how: str) -> None:
     """No view scrolls sideways at 400 px; what a screen reader meets has a name; on paper nothing is a button."""
@@ -304,6 +344,8 @@ def test_every_view_fits_and_everything_in_it_has_a_name(fleet: Fleet, consoles:
         "fleet": f"tr[data-set='{key}']",
         f"set/{key.cluster}/{key.name}": "tr[data-epoch]",
         f"set/{key.cluster}/{key.name}/epoch/{epoch}": ".figures",
+        "hosts": "tr[data-host]",
+        "hosts/127.0.0.1": f"tr[data-set='{key}']",
         "topics": "main table, main .empty",
         "groups": "main table, main .empty",
         "timeline": "svg.timeline",
