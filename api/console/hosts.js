@@ -4,7 +4,7 @@ import { cells, h, put, table } from "./dom.js";
 import { isSilent } from "./known.js";
 import { listen, paced } from "./live.js";
 import { beginMaintenance } from "./orders.js";
-import { everyLine } from "./whole.js";
+import { everyLine, LINES_MAX } from "./whole.js";
 import { badge, copyButton, hostLink, keyText, lately, number, problemBox, setLink } from "./words.js";
 
 const HOSTS = [["Host", "name"], ["Masters", "n"], ["Sets", "n"], ["Would stop", "n"], ["Would have no spare", "n"], ["If it goes", "wide"]];
@@ -24,14 +24,16 @@ function without(line, share) {
 
 export async function show(main, [host], query, signal) {
   document.title = `${host ?? "Hosts"} · Rollcall`;
-  const verdict = h("p", { class: "lead" }), trouble = h("div"), body = h("div");
+  const verdict = h("p", { class: "lead" }), limit = h("p", { class: "warn" }), trouble = h("div"), body = h("div");
   put(main, host ? h("nav", { "aria-label": "Where", class: "where" }, h("a", { href: "#/hosts" }, "Hosts"), " / ", host) : null,
-    h("section", { class: "head" }, h("h1", null, host ?? "Hosts"), verdict, h("p", { class: "read" }, "By what is known now, of a host that goes at once; a stop that is ordered first loses less.")),
+    h("section", { class: "head" }, h("h1", null, host ?? "Hosts"), verdict, h("p", { class: "read" }, "By what is known now, of a host that goes at once; a stop that is ordered first loses less."), limit),
     host ? [h("p", { class: "orders" }, h("button", { type: "button", onclick: () => beginMaintenance({ host }, host) }, "Begin its maintenance…")), h("p", { class: "typed" }, h("code", { title: "which masters would be moved, and where" }, `rollcall drain ${host} --dry-run`), copyButton("Copy", () => `rollcall drain ${host} --dry-run`))] : null,
     trouble, body);
   function draw(lines) {
     const rows = lines.flatMap((line) => line.hosts.map((share) => ({ line, share, look: without(line, share) })));
     const worst = rows.toSorted((a, b) => RANKS.indexOf(a.look[0]) - RANKS.indexOf(b.look[0]));
+    // What is left out in silence would look as if it bore the loss of any host.
+    put(limit, lines.length < LINES_MAX ? "" : `Of the ${number(LINES_MAX)} worst sets of the fleet.`);
     const stopped = ({ line, look }) => line.condition === "serving" && look[0] === "bad";
     if (host) {
       const own = worst.filter(({ share }) => share.host === host), stops = own.filter(stopped).length;

@@ -28,7 +28,8 @@ export function trend() {
       const x = (ms) => (WIDTH - (WIDTH * (end - ms)) / KEPT_MS).toFixed(1), y = (lag) => (HEIGHT - 1.5 - ((HEIGHT - 3) * lag) / Math.max(1, most)).toFixed(1);
       const line = points.map(([ms, lag], place) => (lag === null ? "" : `${place && points[place - 1][1] !== null ? "L" : "M"} ${x(ms)} ${y(lag)}`)).join(" ");
       const words = `behind within ${whole(end - told[0][0])}: at most ${size(most)}, now ${size(points.at(-1)[1])}`;
-      return svg("svg", { class: "trend", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words }, svg("title", null, words), svg("path", { d: line }));
+      return svg("svg", { class: "trend", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words }, svg("title", null, words),
+        svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1, class: "lane" }), svg("path", { d: line }));
     },
   };
 }

@@ -6,6 +6,7 @@ import { keyText, lately, mood, number, problemWords, setLink } from "./words.js
 
 export const MANY = 20; // sets; fewer are seen in the table itself
 const PAGE = 500, PAGES_MAX = 4;
+export const LINES_MAX = PAGE * PAGES_MAX;
 const COMMON = 3, CAUSES_MAX = 3;
 
 // The lines of all sets, the worst first; of a fleet beyond the limit the worst ones. `more`: what else is asked of each.
