@@ -241,7 +241,9 @@ def test_reigns_had_no_figure_of_all_of_them(fleet: Fleet, consoles: Any) -> Non
     console, key = consoles("viewer"), only_set(fleet)
 
     def told(totals: list[int | None], kind: str = "failover") -> str:
-        rows = [{"kind": kind, "totalUs": one, "totalUsMax": one, "missing": []} for one in totals]
+        rows: list[dict[str, Any]] = [
+            {"kind": kind, "totalUs": one, "totalUsMax": one, "missing": []} for one in totals
+        ]
         asked = "async (rows) => (await import('/console/phases.js')).outagesText(rows)"
         return str(console.page.evaluate(asked, rows))
 
