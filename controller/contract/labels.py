@@ -63,13 +63,22 @@ def scope_words(scope: MaintenanceScope, names: Names) -> str:
     return scope.host or f"{scope.set_key}:{label(scope.broker_id or 0, names)}"
 
 
-_TOLD = re.compile(r"\b(broker|replica|master) (\d+)\b(?![.,:]\d)")
+_TOLD = re.compile(
+    r"(?P<typed>\b(?:are paused|in maintenance) by .*?(?=; else replica \d+ would be master now$|$))"
+    r"|\b(?P<what>broker|replica|master) (?P<id>\d+)\b(?![.,:]\d)"
+)
+"""What a person typed stands behind these words of ours (``controller.core.pauses`` and ``maintenance``)."""
 
 
 def in_words(text: str, names: Names) -> str:
     """
     A reason of the controllers with the label in the place of each ``replica 1``, ``broker 1`` and ``master 1``.
 
-    Reasons are on record with ids: members make equal ones of equal entries, and they stay the same.
+    Reasons are on record with ids: members make equal ones of equal entries, and they stay the same. The reason of a
+    pause or a maintenance stays as it was typed: its "broker 1" may be a rack's, and quoted it has to be what was said.
     """
-    return _TOLD.sub(lambda found: f"{found[1]} {label(int(found[2]), names)}", text)
+
+    def told(found: re.Match[str]) -> str:
+        return found[0] if found["typed"] else f"{found['what']} {label(int(found['id']), names)}"
+
+    return _TOLD.sub(told, text)

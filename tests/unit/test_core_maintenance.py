@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.events import (
     SwitchoverEnded,
 )
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId
+from rollcall_ha.controller.contract.labels import in_words
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, Elected
 from rollcall_ha.controller.contract.values import MaintenanceScope, SetConfiguration, SwitchoverEnd, host_of
 from rollcall_ha.controller.core.invariants import check_transition
@@ -48,9 +49,16 @@ def ask(fleet: Fleet, command: AnyCommand, by: str = ALICE) -> AnyReply:
     return fleet.apply([fleet.operation(command, requested_by=by, evidence=evidence)]).replies[0]
 
 
-def begin(fleet: Fleet, scope: MaintenanceScope, *, spends_last: bool = True, until_ms: int = UNTIL_MS) -> AnyReply:
+def begin(
+    fleet: Fleet,
+    scope: MaintenanceScope,
+    *,
+    spends_last: bool = True,
+    until_ms: int = UNTIL_MS,
+    reason: str = "new disk",
+) -> AnyReply:
     """For work on its disk."""
-    command = BeginMaintenance(scope=scope, expires_at_ms=until_ms, spends_last=spends_last, reason="new disk")
+    command = BeginMaintenance(scope=scope, expires_at_ms=until_ms, spends_last=spends_last, reason=reason)
     return ask(fleet, command)
 
 
@@ -89,6 +97,17 @@ def test_with_all_heirs_in_maintenance_the_set_waits_and_says_for_whom() -> None
     assert view is not None
     assert view.condition is Condition.NO_ELIGIBLE_REPLICA
     assert "2 in maintenance by operator:alice: new disk" in view.condition_reason
+
+
+def test_a_persons_broker_1_became_the_name_of_another_machine_in_the_condition_of_a_set() -> None:
+    fleet = Fleet().serving()
+    begin(fleet, of(2), reason="as broker 1 before it")
+    fleet.silence(3)
+    fleet.silence(1)
+
+    view = view_of(fleet.state, SET_A)
+    assert view is not None
+    assert "operator:alice: as broker 1 before it; 3 is silent" in in_words(view.condition_reason, {BrokerId(1): "x-3"})
 
 
 def test_an_operators_word_elects_a_replica_in_maintenance() -> None:

@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
     ReplicaSilent,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.labels import in_words
 from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.invariants import check_transition
@@ -39,10 +40,10 @@ def ask(fleet: Fleet, command: AnyCommand, by: str = ALICE) -> AnyReply:
     return fleet.apply([fleet.operation(command, requested_by=by, evidence=evidence)]).replies[0]
 
 
-def paused(*, set_key: SetKey | None = SET_A) -> Fleet:
+def paused(*, set_key: SetKey | None = SET_A, reason: str = "new switch") -> Fleet:
     """A set that serves, paused until far ahead."""
     fleet = Fleet().serving()
-    assert ask(fleet, PauseElections(set_key=set_key, expires_at_ms=2_000_000, reason="new switch")) == Done()
+    assert ask(fleet, PauseElections(set_key=set_key, expires_at_ms=2_000_000, reason=reason)) == Done()
     assert isinstance(fleet.events[-1], ElectionsPaused)
     return fleet
 
@@ -60,6 +61,18 @@ def lose_master(fleet: Fleet) -> None:
     )
     fleet.do(silence)
     assert isinstance(fleet.events[-1], ReplicaSilent)
+
+
+def test_a_persons_broker_1_became_the_name_of_another_machine_where_a_pause_was_told() -> None:
+    """The note meant the first broker of a rack; it was shown as said of ``orders-3``, whose id is 1."""
+    fleet = paused(reason="disk of broker 1 swapped; master 2 of the rack stays")
+    lose_master(fleet)
+
+    told = in_words(refusal(ask(fleet, ElectMaster(set_key=SET_A), "controller:c1")).reason, {BrokerId(2): "orders-1"})
+    assert told == (
+        "elections of c/broker-a are paused by operator:alice: disk of broker 1 swapped; master 2 of the rack stays; "
+        "else replica orders-1 (2) would be master now"
+    )
 
 
 @pytest.mark.parametrize("whose", [SET_A, None])
