@@ -64,6 +64,7 @@ RealPreset = Annotated[
 ]
 LOCAL = "local[*]"
 _LIMITS = Limits()
+_DAY_MS = 86_400_000
 
 
 @contextmanager
@@ -194,11 +195,21 @@ def stream(
         Path | None, typer.Option(help="Folder of the offsets that were read.", show_default="LAKE/checkpoint")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Read to the present end, then stop.")] = False,
-    every_ms: Annotated[int, typer.Option(help="Pause between micro-batches, and between looks for alerts.")] = 10_000,
-    open_ms: Annotated[int, typer.Option(help="Alert: no serving master for so long.")] = _LIMITS.open_ms,
-    exposed_ms: Annotated[int, typer.Option(help="Alert: one member in sync for so long.")] = _LIMITS.exposed_ms,
-    flaps: Annotated[int, typer.Option(help="Alert: so many failovers of one set ...")] = _LIMITS.flaps,
-    flap_window_ms: Annotated[int, typer.Option(help="... within so long.")] = _LIMITS.flap_window_ms,
+    every_ms: Annotated[
+        int, typer.Option(min=1, max=_DAY_MS, help="Pause between micro-batches, and between looks for alerts.")
+    ] = 10_000,
+    open_ms: Annotated[
+        int, typer.Option(min=1, max=_DAY_MS, help="Alert: no serving master for so long.")
+    ] = _LIMITS.open_ms,
+    exposed_ms: Annotated[
+        int, typer.Option(min=1, max=_DAY_MS, help="Alert: one member in sync for so long.")
+    ] = _LIMITS.exposed_ms,
+    flaps: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Alert: so many failovers of one set ...")
+    ] = _LIMITS.flaps,
+    flap_window_ms: Annotated[
+        int, typer.Option(min=1, max=_DAY_MS, help="... within so long.")
+    ] = _LIMITS.flap_window_ms,
     master: Master = LOCAL,
     quiet: Quiet = False,
 ) -> None:
@@ -299,13 +310,16 @@ def what_if(
     *,
     lake: LakeFolder = LAKE,
     preset: Annotated[Preset | None, typer.Option(help="Ask about this preset; by default the real one.")] = None,
-    timeout_ms: Annotated[int | None, typer.Option(help="Ask about this heartbeat timeout.")] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option(min=1, max=_DAY_MS, help="Ask about this heartbeat timeout.")
+    ] = None,
     policy: Annotated[
         CleanPolicy | None, typer.Option(help="Ask about this policy; by default the recorded ones.")
     ] = None,
     real_preset: RealPreset = Preset.NORMAL,
     real_timeout_ms: Annotated[
-        int | None, typer.Option(help="The heartbeat timeout that was in force, if not the preset's.")
+        int | None,
+        typer.Option(min=1, max=_DAY_MS, help="The heartbeat timeout that was in force, if not the preset's."),
     ] = None,
     gaps: Annotated[
         Path | None, typer.Option(help="Parquet of heartbeat gaps: columns as in docs/analytics.md.")

@@ -160,7 +160,9 @@ def delete_topic(name: NameArgument, *, order: OperatorOptions, of_sets: SetsOpt
 class GroupOptions(Frozen):
     """The settings of a group that an order says."""
 
-    retries: Annotated[int | None, typer.Option(min=0, help="Refused once more, a message is a dead letter.")] = None
+    retries: Annotated[
+        int | None, typer.Option(min=0, max=2**31 - 1, help="Refused once more, a message is a dead letter.")
+    ] = None
     consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="Whether it gets messages.")] = None
     broadcast: Annotated[
         bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether each member may read all.")

@@ -17,6 +17,7 @@ in use, an election in the demo's directory must not be one in production.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import msgspec
 import typer
 
-from rollcall_ha.cli.output import CommandExit, Format, complain, fail, wrong_use
+from rollcall_ha.cli.output import TYPED_SHOWN_MAX, CommandExit, Format, complain, fail, wrong_use
 
 if TYPE_CHECKING:
     from rollcall_ha.cli.contexts import Context
@@ -255,17 +256,20 @@ def set_key(asking: Client, name: str) -> SetKey:
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
-def decode_duration_s(text: str, *, least: str = "100ms", most: str = "3600s") -> float:
+def decode_duration_s(option: str, text: str, *, least: str = "100ms", most: str = "3600s") -> float:
     """``500ms``, ``2s``, ``30m``, ``2h``, ``1d``, or ``2``, which is seconds. Raises ``typer.BadParameter``."""
     seconds = _seconds(text)
     if not _seconds(least) <= seconds <= _seconds(most):
-        raise typer.BadParameter(f"{text!r} is not between {least} and {most}")
+        raise typer.BadParameter(
+            f"{option} is {text[:TYPED_SHOWN_MAX]!r} and takes a time from {least} to {most}, as 500ms, 2s, 30m, 2h, 1d"
+        )
     return seconds
 
 
 def _seconds(text: str) -> float:
+    """NaN, which is in no range: it is no time."""
     digits = text.rstrip("dhms")
     try:
         return float(msgspec.convert(digits, float, strict=False) * _UNITS_S[text[len(digits) :] or "s"])
     except (msgspec.ValidationError, KeyError):
-        raise typer.BadParameter(f"{text!r} is not a duration such as 500ms, 2s, 30m, 2h or 1d") from None
+        return math.nan

@@ -52,7 +52,7 @@ _decode_felt = msgspec.json.Decoder(Felt).decode
 
 def drill(name: str, order: OperatorOptions, options: DrillOptions) -> None:
     """Judge, rehearse, report. Raises ``typer.Exit``."""
-    words, within_s = _stop_words(options), context.decode_duration_s(options.within, least="1s")
+    words, within_s = _stop_words(options), context.decode_duration_s("--within", options.within, least="1s")
     grain_ms = (ACK_INTERVALS + 1) * options.interval_ms
     if options.at_most_ms is not None and options.at_most_ms < grain_ms:
         raise typer.BadParameter(f"--at-most-ms {options.at_most_ms} is finer than the probe's grain of {grain_ms} ms")

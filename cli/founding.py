@@ -46,7 +46,6 @@ from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
     FLEET_FILE_NAME,
     FLEET_FILE_VERSION,
-    SEGMENT_BYTES_MAX,
     BrokerBind,
     BrokerSection,
     ConfigError,
@@ -72,7 +71,6 @@ CONTROLLERS = (1, 3, 5, 7)
 ROCKETMQ_KEYS_FILE = "rocketmq-keys.toml"
 ADMIN, CLIENT = "admin", "client"
 PEOPLE_OF_INIT = {ADMIN: PeerKind.ADMIN, CLIENT: PeerKind.CLIENT}
-SEGMENT_BYTES_MIN = 64 * 1024
 FLEET_FILE_HEAD = """\
 # One file for every process of the fleet: only the name on the command line differs.
 # Paths are relative to this file. Made by: rollcall init
@@ -221,10 +219,6 @@ def describe(plan: Founding) -> FleetFile:
     )
     _require(plan.flush in list(FlushMode), f"--flush {plan.flush!r} is not one of {', '.join(FlushMode)}")
     _require(
-        SEGMENT_BYTES_MIN <= plan.segment_bytes <= SEGMENT_BYTES_MAX,
-        f"--segment-bytes {plan.segment_bytes} is not between {SEGMENT_BYTES_MIN} and {SEGMENT_BYTES_MAX}",
-    )
-    _require(
         len(plan.controllers) in CONTROLLERS,
         f"{len(plan.controllers)} controllers; 1 (no redundancy), 3, 5 or 7 are supported: one more than an odd number "
         "survives no more",
@@ -259,6 +253,13 @@ def describe(plan: Founding) -> FleetFile:
     _require(len(broker_sections) == len(plan.brokers), "two brokers have the same name")
     _require(not controller_sections.keys() & broker_sections.keys(), "a controller and a broker have the same name")
     _require_distinct(plan.controllers, plan.brokers)
+    for name in sets:
+        # Founded all the same, none of its brokers would start: each refuses such a fleet file (64).
+        _require(
+            plan.min_in_sync <= sets.count(name),
+            f"--min-in-sync {plan.min_in_sync} is more than the {sets.count(name)} replicas of {name}; say 1 to "
+            f"{sets.count(name)}, or 0 for half of them, rounded up",
+        )
     return FleetFile(
         version=FLEET_FILE_VERSION,
         fleet=made_from(plan, FleetSection, incarnation=secrets.token_hex(16)),

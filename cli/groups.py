@@ -1,26 +1,30 @@
 """
 Groups of verbs: their help in panels, and verbs that are imported when one of them is asked for.
 
-Here: how a group lists its verbs, and ``lazy``, which names the module of a group. Not here: which groups there are
-(``main``), their verbs (a module for each, which calls its group ``app``).
+Here: how a group lists its verbs, how it refuses what cannot be typed, and ``lazy``, which names the module of a group.
+Not here: which groups there are (``main``), their verbs (a module for each, which calls its group ``app``).
 Rule 1: what stands in the list of verbs is known without the module: ``rollcall --help`` and the completion of its
 first word pay for none.
 Rule 2: the first sentence of a help is its summary. It has at most ``SUMMARY_MAX`` characters, so that a terminal of 80
 columns shows all of it behind the longest name.
+Rule 3: wrong use is one line: what was typed, what is taken, and where all of that stands. Typer's own three lines have
+the limit without the value, or neither.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, StrEnum
 from importlib import import_module
 from typing import Any, ClassVar
 
 import typer.main
 from typer.core import TyperGroup
 
+from rollcall_ha.cli.output import TYPED_SHOWN_MAX, CommandExit, fail
+
 SUMMARY_MAX = 60
-TYPED_SHOWN_MAX = 40
-"""Characters of a value that is refused."""
 
 
 class Panel(StrEnum):
@@ -33,6 +37,54 @@ class Panel(StrEnum):
     INSTALL = "Install"
 
 
+@contextmanager
+def _one_line(group: Any) -> Iterator[None]:
+    """What typer refuses within ends the command (2) by rule 3; ``group``: the context of the verb's group, or None."""
+    try:
+        yield
+    except typer.TyperException as error:
+        # A group without a verb answers by its help, which typer raises as a refusal.
+        if error.message.startswith("Usage: "):
+            raise
+        at = getattr(error, "ctx", None)
+        # The parser of an option that lacks its value knows no context: the verb is the one that was asked for.
+        path = at.command_path if at else f"{group.command_path} {group.invoked_subcommand}" if group else "rollcall"
+        words = _words(error).rstrip(".")
+        told = f"rollcall: {words}{'' if words.endswith('?') else '.'} See: {path} --help"
+        raise fail(told, CommandExit.WRONG_USE) from None
+
+
+def _words(error: typer.TyperException) -> str:
+    param = getattr(error, "param", None)
+    if param is not None and hasattr(error, "param_type"):
+        return f"{_name(param)} is missing: {param.help or 'it has to be named'}"
+    refused = getattr(error.__cause__, "errors", None)
+    if param is not None and refused is not None:
+        first = refused()[0]
+        return f"{_name(param)} is {str(first['input'])[:TYPED_SHOWN_MAX]!r} and takes {_taken(param) or first['msg']}"
+    likely = ", ".join(getattr(error, "possibilities", None) or ())
+    return f"{error.message}; did you mean {likely}?" if likely else error.message
+
+
+def _name(param: Any) -> str:
+    """``--deadline-ms``, or an argument as the usage has it: ``SET``."""
+    return (
+        max(param.opts, key=len)
+        if param.param_type_name == "option"
+        else (param.metavar or param.name.upper()).strip("[]")
+    )
+
+
+def _taken(param: Any) -> str:
+    """The values that an option or argument takes; empty where typer's words say it better."""
+    kind = param.type_descriptor
+    if kind.choices:
+        return ", ".join(str(one.value if isinstance(one, Enum) else one) for one in kind.choices)
+    least, most = kind.parameter_info.min, kind.parameter_info.max
+    number = {int: "a whole number", float: "a number"}.get(kind.annotation, "")
+    return f"{number} from {least} to {most}" if number else ""
+
+
 class VerbGroup(TyperGroup):
     """
     A group that lists its verbs by panel; those without one are "Commands".
@@ -41,18 +93,13 @@ class VerbGroup(TyperGroup):
     Contexts, formatters and commands have the type Any: typer keeps click's own classes to itself.
     """
 
+    def make_context(self, *given: Any, **extra: Any) -> Any:
+        with _one_line(None):
+            return super().make_context(*given, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _one_line(ctx):
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            # Pydantic's words have the limit alone: which of five numbers of a script was the wrong one?
-            refused = getattr(error.__cause__, "errors", None)
-            if refused is not None:
-                typed = str(refused()[0]["input"])
-                error.message = f"{typed[:TYPED_SHOWN_MAX]!r}: {error.message}"
-                # Told once: the groups around this one see it, too.
-                error.__cause__ = None
-            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         verbs: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}

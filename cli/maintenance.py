@@ -48,7 +48,7 @@ def begin(
     ] = False,
 ) -> None:
     """Neither elect nor miss a replica, or a host's, until TIME. An order may still elect them."""
-    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
+    seconds = context.decode_duration_s("--for", lasting, least="1s", most="7d")
     expires_at_ms = int((time.time() + seconds) * 1000)
     until = output.utc(expires_at_ms)
     with context.client(order.form) as asking:

@@ -19,6 +19,7 @@ from rollcall_ha.cli import context
 from rollcall_ha.cli.options import OperatorOptions, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import CommandExit, Mood, Report, Table, columns, fail, id_set, number, print_report
+from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
     from rollcall_ha.api.rocketmq.moving.plan import ExportLine, ImportLine
@@ -81,7 +82,9 @@ def export_rocketmq(
     order: OperatorOptions,
     controllers: ElsewhereOption,
     only: SetsOption = None,
-    raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
+    raises_max: Annotated[
+        int, typer.Option(min=1, max=NUMBER_MAX, help="Refuse a set whose epoch is further away.")
+    ] = 100_000,
 ) -> None:
     """Write ids and epochs above ours into empty controllers. Brokers can be restarted with their addresses then."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_export

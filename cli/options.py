@@ -110,11 +110,14 @@ class Founding(Frozen):
     ] = None
     timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal"
     ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all"
-    min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0
+    min_in_sync: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="0 = half of the replicas, rounded up.")] = 0
     flush: Annotated[str, typer.Option(help="async or sync.")] = "async"
-    segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024
+    segment_bytes: Annotated[
+        int, typer.Option(min=64 * 1024, max=1024 * 1024 * 1024, help="Size of a segment of the log.")
+    ] = 64 * 1024 * 1024
     retention_hours: Annotated[
-        int, typer.Option(min=0, help="Messages are kept so long, or while the disk has room; 0 = for ever.")
+        int,
+        typer.Option(min=0, max=87_600, help="Messages are kept so long, or while the disk has room; 0 = for ever."),
     ] = 72
     name_service: Annotated[bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")] = (
         False
@@ -146,7 +149,9 @@ class BatchOptions(Frozen):
     at_a_time: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="So many sets at once.")] = 4
     budget_least: Annotated[
         int,
-        typer.Option("--min-budget", min=0, metavar="N", help="Leave sets that may lose fewer replicas than this."),
+        typer.Option(
+            "--min-budget", min=0, max=64, metavar="N", help="Leave sets that may lose fewer replicas than this."
+        ),
     ] = 1
     deadline_ms: Annotated[int, deadline_option("For each set; not done by then: its old master serves again.")] = (
         SWITCHOVER_DEADLINE_MS
@@ -167,9 +172,9 @@ class DrillOptions(Frozen):
         bool, typer.Option("--spend-last", help="With --hard: also if another loss meanwhile stops the set.")
     ] = False
     goes_back: Annotated[bool, typer.Option("--back", help="Once it is whole, switch back.")] = False
-    at_most_ms: Annotated[int | None, typer.Option(min=1, metavar="MS", help="Not passed if a client felt more.")] = (
-        None
-    )
+    at_most_ms: Annotated[
+        int | None, typer.Option(min=1, max=3_600_000, metavar="MS", help="Not passed if a client felt more.")
+    ] = None
     within: Annotated[str, typer.Option(metavar="TIME", help="Not passed if the set is not whole by then.")] = "120s"
     interval_ms: Annotated[int, typer.Option(min=10, max=1_000, help="Between two messages of the probe.")] = 20
 
@@ -191,7 +196,7 @@ class SendOptions(Frozen):
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="One more property; repeat it.")
     ] = None
-    queue: Annotated[int | None, typer.Option(min=0, help="Always this queue; else each in turn.")] = None
+    queue: Annotated[int | None, typer.Option(min=0, max=255, help="Always this queue; else each in turn.")] = None
     delay_level: Annotated[int, typer.Option(min=0, max=18, help="RocketMQ's: 1 is 1 s, 4 is 30 s, 18 is 2 h.")] = 0
     file: Annotated[Path | None, typer.Option(help="Lines of this file instead of standard input.")] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print message id, queue and offset of each.")] = (
@@ -205,7 +210,7 @@ class ReadOptions(Frozen):
     start: Annotated[
         str, typer.Option("--from", metavar="first|last|TIME", help="Where a new group begins; TIME in ISO 8601.")
     ] = "last"
-    count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0
+    count: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="End after so many; 0: never.")] = 0
     tags: Annotated[str, typer.Option("--filter", metavar="'A || B'", help="Only with one of these tags.")] = ""
     sql: Annotated[str, typer.Option(help="Only those whose properties fulfil this SQL92.")] = ""
     form: Annotated[

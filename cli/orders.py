@@ -105,7 +105,7 @@ def pause(
     lasting: LastingOption,
 ) -> None:
     """No automatic elections until TIME; an order still elects. What would have been elected is on record."""
-    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
+    seconds = context.decode_duration_s("--for", lasting, least="1s", most="7d")
     expires_at_ms = int((time.time() + seconds) * 1000)
     with context.client(order.form) as asking:
         key = _whose(asking, name, is_fleet=fleet)

@@ -69,6 +69,8 @@ def wrong_use(*errors: type[Exception]) -> Iterator[None]:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
+TYPED_SHOWN_MAX = 40
+"""Characters of a value that is refused."""
 UNKNOWN = "unknown"
 NOT_APPLICABLE = "-"
 _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

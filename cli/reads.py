@@ -32,7 +32,7 @@ EpochArgument = Annotated[
 
 def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> None:
     """Print once, or again and again until interrupted."""
-    pause_s = None if watch is None else context.decode_duration_s(watch)
+    pause_s = None if watch is None else context.decode_duration_s("--watch", watch)
     with context.client(form) as asking:
         if pause_s is None:
             print_report(fetch(asking), form)

@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.commands import ConfigureSet
 from rollcall_ha.controller.contract.events import SettingsApplied
 from rollcall_ha.controller.contract.orders import ChangeSettings
 from rollcall_ha.controller.contract.settings import KEYS, SettingChange, Settings, changes
+from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.epoch.codec import NUMBER_MAX
 
 if TYPE_CHECKING:
@@ -91,8 +92,13 @@ def _worst_case(by_phase: dict[str, int]) -> str:
 
 @app.command()
 def diff(
-    before: Annotated[int, typer.Argument(metavar="[FROM]", help="A version; 0: the leader's fleet file.")] = 0,
-    after: Annotated[int | None, typer.Argument(metavar="[TO]", help="A version; by default the one in force.")] = None,
+    before: Annotated[
+        int, typer.Argument(min=0, max=NUMBER_MAX, metavar="[FROM]", help="A version; 0: the leader's fleet file.")
+    ] = 0,
+    after: Annotated[
+        int | None,
+        typer.Argument(min=0, max=NUMBER_MAX, metavar="[TO]", help="A version; by default the one in force."),
+    ] = None,
     form: OutputOption = Format.TABLE,
 ) -> None:
     """Show the keys in which two versions differ."""
@@ -175,7 +181,7 @@ def apply(
     values: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As in config show.")] = None,
     *,
     order: OperatorOptions,
-    preset: Annotated[str, typer.Option(help="Its durations first: fast, normal or safe.")] = "",
+    preset: Annotated[Preset | None, typer.Option(help="Its durations first.")] = None,
     version: Annotated[
         int | None, typer.Option(min=0, max=NUMBER_MAX, help="Begin with the values of this version: go back.")
     ] = None,
@@ -190,7 +196,7 @@ def apply(
     with context.client(order.form) as asking:
         # The change is one of what was looked at, and of nothing else (rule).
         seen = asking.settings().version if expect_version is None else expect_version
-        _apply(asking, order, values=typed, preset=preset or None, version=version, expected_version=seen)
+        _apply(asking, order, values=typed, preset=preset, version=version, expected_version=seen)
 
 
 @app.command("set")

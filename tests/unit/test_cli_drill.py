@@ -222,7 +222,7 @@ def test_a_dry_run_says_the_judgement_and_a_refusal_is_a_document(monkeypatch: p
         (("--hard", "--stop-command", "no-such-program-here {master}"), "there is no program"),
         (("--hard", "--stop-command", "'open"), "No closing quotation"),
         (("--at-most-ms", "119"), "finer than the probe's grain of 120 ms"),
-        (("--within", "1y"), "is not a duration"),
+        (("--within", "1y"), "and takes a time from 1s to 3600s"),
     ],
 )
 def test_what_cannot_be_is_wrong_use_before_anything_is_asked(
