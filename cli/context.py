@@ -79,7 +79,10 @@ def controller_addresses() -> tuple[str, ...]:
     """
     named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
     if named:
-        return tuple(address.strip() for address in named.split(",") if address.strip())
+        from rollcall_ha.client.addresses import with_port
+
+        with wrong_use(ValueError):
+            return tuple(with_port(address.strip()) for address in named.split(",") if address.strip())
     chosen = chosen_context()
     if chosen is not None:
         complain(f"(context {chosen.name})")

@@ -174,7 +174,7 @@ def _made(
     name: str, controllers: str, *, authority: Path | None, identity: Path | None, token_file: Path | None
 ) -> Context:
     """Checked, so that a slip shows up now and not in the middle of an outage. Raises ``ValueError``."""
-    from rollcall_ha.client.addresses import base_url
+    from rollcall_ha.client.addresses import with_port
     from rollcall_ha.client.identity import Identity
 
     if not _NAME.fullmatch(name):
@@ -183,7 +183,7 @@ def _made(
     if not addresses:
         raise ContextError("name the controllers: --controllers host:port,…")
     for address in addresses:
-        base_url(address)
+        with_port(address)
     # Absolute: used from another directory, a relative one would be another file, or none.
     files = [None if path is None else path.absolute() for path in (authority, identity, token_file)]
     found = Identity(authority=files[0], certificate=files[1], token_file=files[2])

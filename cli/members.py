@@ -17,7 +17,7 @@ import typer
 
 from rollcall_ha.cli import context, reads
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
-from rollcall_ha.cli.orders import print_preview
+from rollcall_ha.cli.orders import confirm, may_ask, print_preview
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
 from rollcall_ha.controller.contract.commands import ChangeControllers
 from rollcall_ha.controller.contract.events import LeadershipTransferOrdered
@@ -102,7 +102,7 @@ def add(
 
 
 @app.command()
-@takes_order(yes=False, repeats=False)
+@takes_order(repeats=False)
 def remove(name: NameArgument, *, order: OperatorOptions) -> None:
     """Take a controller out. Stop it then, and revoke its certificate."""
     with context.client(order.form) as asking:
@@ -110,13 +110,15 @@ def remove(name: NameArgument, *, order: OperatorOptions) -> None:
             found, verdict = _preview_removal(asking, name, order.reason)
             print_preview(found, f"Would {verdict}.", order.form)
             return
+        if may_ask():
+            confirm(f"Take {name} out of the controllers?", order)
         _remove(asking, name, order.reason)
         line = f"OK  {name} is no controller any more: stop it, and revoke its certificate"
         _print_members(asking, line, order.form)
 
 
 @app.command()
-@takes_order(yes=False, repeats=False)
+@takes_order(repeats=False)
 def replace(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The controller that goes.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The one that comes, running already.")],
@@ -136,6 +138,8 @@ def replace(
             both = msgspec.structs.replace(found, events=(*found.events, *removal.events))
             print_preview(both, f"Would add {new}, and when it votes {verdict}.", order.form)
             return
+        if may_ask():
+            confirm(f"Take {old} out of the controllers when {new} votes?", order)
         _add(asking, asked, timeout)
         if ControllerName(old) in asking.members().voters:
             _remove(asking, old, order.reason)

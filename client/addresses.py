@@ -23,6 +23,16 @@ def base_url(address: str, scheme: str = "http") -> str:
     return base
 
 
+def with_port(address: str) -> str:
+    """``address`` as a person typed it. Raises ``ValueError`` as ``base_url``, and if ``host:port`` has no port."""
+    # Without one the scheme's own is dialled: "connection refused" of a port 443 that nobody named.
+    if "://" not in address and urlsplit(base_url(address)).port is None:
+        raise ValueError(
+            f"{address!r} has no port: {address}:PORT, the REST port of a controller (9200 by rollcall init)"
+        )
+    return address
+
+
 def resolved(host: str, port: int) -> tuple[str, ...]:
     """The addresses of a name, in their order; nothing for one that cannot be resolved: the call will tell why."""
     # The two of loopback are one machine's, and each would be asked twice.

@@ -503,7 +503,10 @@ class Client:
             told = trouble_of(error)
             if told is not None:
                 findings.untrusted.add(base)
-            findings.troubles[base] = told or str(error) or type(error).__name__
+            # The library's own words are "_ssl.c:989: The handshake operation timed out".
+            silent = f"no connection within {CONNECT_MS_MAX} ms: it hangs, or its host is down or out of reach"
+            is_silent = isinstance(error, httpx.ConnectTimeout)
+            findings.troubles[base] = told or (silent if is_silent else str(error) or type(error).__name__)
             return None, None
         except httpx.HTTPError as error:
             # TLS 1.3 tells a client that its certificate is not taken behind its own handshake, where its request may

@@ -9,7 +9,9 @@ Raises ``ConfigError`` with the key, the value and the remedy.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
@@ -212,6 +214,20 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 msgspec.json.Decoder(FleetFile)  # builds the type for ``load_fleet_file``; msgspec has no decoder object for TOML
 
 
+_SECTIONS = (
+    FleetFile,
+    FleetSection,
+    TlsSection,
+    RocketmqSection,
+    ReplicationSection,
+    RetentionSection,
+    ControllerSection,
+    ControllerBind,
+    BrokerSection,
+    BrokerBind,
+)
+
+
 def load_fleet_file(path: Path) -> FleetFile:
     """
     Read and check the shape of a fleet file.
@@ -232,10 +248,43 @@ def load_fleet_file(path: Path) -> FleetFile:
             f"{path}: byte {error.start} is {error.object[error.start]:#04x}, which is no UTF-8; save the file as UTF-8"
         ) from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {_told(str(error), raw.decode())}") from error
     if document.version != FLEET_FILE_VERSION:
         raise ConfigError(f"{path}: version {document.version}, this program reads version {FLEET_FILE_VERSION}")
     return msgspec.structs.replace(document, directory=str(path.resolve().parent))
+
+
+_TYPES = {
+    "int": "a whole number",
+    "str": "a text in quotes",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a section",
+}
+_LINE = re.compile(r"(?P<what>.*) \(at line (?P<number>\d+), column \d+\)")
+_AT = r"(?: - at `\$\.?(?P<at>.*)`)?"
+_KEY = re.compile(r"Object (?:contains|missing) (?P<how>unknown|required) field `(?P<key>.*?)`" + _AT)
+_TYPE = re.compile(r"Expected `(?P<wanted>\w+)[^`]*`, got `(?P<got>\w+)`" + _AT)
+
+
+def _told(error: str, text: str) -> str:
+    """What msgspec says of a file, in words of whoever wrote it: the place, what it has, what it may have."""
+    if found := _LINE.fullmatch(error):
+        line = text.splitlines()[int(found["number"]) - 1].strip()
+        return f"line {found['number']} is no TOML: {line!r}: {found['what']}; a text stands in quotes, a list in []"
+    if found := _KEY.fullmatch(error):
+        keys = {field.name for kind in _SECTIONS for field in msgspec.structs.fields(kind)}
+        likely = "".join(f"; did you mean {key}?" for key in get_close_matches(found["key"], keys, 1))
+        told = f"unknown key {found['key']!r}{likely}" if found["how"] == "unknown" else f"{found['key']!r} is missing"
+        return f"{_place(found['at'])}: {told}"
+    if found := _TYPE.fullmatch(error):
+        wanted, got = (_TYPES.get(found[one], found[one]) for one in ("wanted", "got"))
+        return f"{_place(found['at'])} is {got}, and has to be {wanted}"
+    return error
+
+
+def _place(at: str | None) -> str:
+    return (at or "the file").replace("[...]", ".NAME")
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ record as version 1, so that there is something to go back to; from there on no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from msgspec.structs import replace
 
@@ -133,7 +134,8 @@ def wanted(
         start = timing_keys_of(start, PRESETS[Preset(preset)])
     for name, value in values.items():
         if name not in KEYS:
-            raise ValueError(f"key {name!r} is not known; keys are: {', '.join(KEYS)}")
+            likely = "".join(f"did you mean {key}? " for key in get_close_matches(name, KEYS, 1))
+            raise ValueError(f"key {name!r} is not known; {likely}keys are: {', '.join(KEYS)}")
         # Left out of the entry (R15), it would be answered as done.
         if (since := FIELDS_SINCE[Settings].get(name, 0)) > fleet.feature_level:
             raise ValueError(

@@ -171,6 +171,17 @@ def test_outcome_is_unknown_if_no_definite_answer_ever_came() -> None:
     assert "r-1" in str(caught.value)
 
 
+def test_a_controller_that_hangs_was_told_in_words_of_the_tls_library() -> None:
+    def hang(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectTimeout("_ssl.c:989: The handshake operation timed out", request=request)
+
+    client, _ = client_of(FakeControllers({(name, "GET", "/v1/sets"): hang for name in NAMES}))
+
+    with pytest.raises(Unreachable, match="no connection within 500 ms: it hangs, or its host is down") as caught:
+        client.sets()
+    assert "_ssl" not in str(caught.value)
+
+
 def test_a_dry_run_without_an_answer_is_unreachable_and_never_unknown() -> None:
     """It came back as "outcome unknown", with an id to repeat, although it asked for nothing to be done."""
 

@@ -237,13 +237,18 @@ def test_wrong_use_changes_nothing_and_exits_with_2(rollcall: Run, arguments: tu
 
 
 def test_an_address_that_is_none_is_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--controllers h:x`` was a traceback."""
+    """``--controllers h:x`` was a traceback, and ``10.99.0.1`` was asked at a port 443 that nobody had named."""
     monkeypatch.setattr(context.OPTIONS, "controllers", "")
     ran = CliRunner().invoke(app, ["--controllers", "h:x", "status"])
 
     assert (ran.exit_code, ran.stderr) == (
         2,
         "rollcall: 'h:x' is not the address of a controller: host:port, or https://host:port\n",
+    )
+    ran = CliRunner().invoke(app, ["--controllers", "h:1,10.99.0.1", "status"])
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "rollcall: '10.99.0.1' has no port: 10.99.0.1:PORT, the REST port of a controller (9200 by rollcall init)\n",
     )
 
 

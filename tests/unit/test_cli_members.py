@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from rollcall_ha.cli import context, members
+from rollcall_ha.cli import context, members, orders
 from rollcall_ha.cli.main import app
 from rollcall_ha.cli.output import CommandExit, Format
 from rollcall_ha.controller.contract.commands import ChangeControllers
@@ -144,6 +144,20 @@ def test_replace_adds_first_and_repeated_it_changes_nothing(terminal: Terminal) 
     assert terminal.leader.orders == [("add", "c4"), ("remove", "c1")]
     assert terminal.run("replace", "c1", "c4", *PORTS).exit_code == 0
     assert len(terminal.leader.orders) == 2
+
+
+def test_a_controller_was_taken_out_without_a_question_at_a_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every other order that nothing takes back; a script is not asked."""
+    for module in (members, orders):
+        monkeypatch.setattr(module, "may_ask", lambda: True)
+    for words in (("remove", "c3"), ("replace", "c3", "c4", *PORTS)):
+        ran = terminal.run(*words)
+        assert (ran.exit_code, terminal.leader.voters) == (CommandExit.REFUSED, ["c1", "c2", "c3"])
+        assert "c3 out of the controllers" in ran.stderr
+    assert terminal.run("remove", "c3", "--yes").exit_code == 0
+    assert terminal.leader.voters == ["c1", "c2"]
 
 
 def test_a_dry_run_names_each_step_and_orders_nothing(terminal: Terminal) -> None:

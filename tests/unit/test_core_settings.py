@@ -153,7 +153,8 @@ def test_what_is_wanted_is_a_preset_and_single_values_over_what_is_in_force() ->
     assert timing_with(found, FILE).heartbeat_timeout_ms == PRESETS[Preset.FAST].heartbeat_timeout_ms
     assert found.handover_ms == 700
     for values, preset, words in (
-        ({"heartbeat_timeout": 1}, None, "key 'heartbeat_timeout' is not known; keys are: heartbeat_interval_ms, "),
+        ({"heartbeat_timout_ms": 1}, None, r"not known; did you mean heartbeat_timeout_ms\? keys are: heartbeat_i"),
+        ({"lease": 1}, None, "key 'lease' is not known; keys are: heartbeat_interval_ms, "),
         ({"handover_ms": True}, None, "handover_ms is True; it takes a whole number, 0 to 600000 ms"),
         ({}, "faster", "preset 'faster' is not known; presets are: fast, normal, safe"),
     ):

@@ -35,9 +35,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (GOOD.replace("version = 1", "version = 9"), "version 9"),
-        (GOOD + "typo = 1\n", "typo"),
-        (GOOD.replace('"demo"', "7"), "Expected `str`"),
-        ("not toml", "rollcall.toml"),
+        (GOOD + "typo = 1\n", "controllers.NAME: unknown key 'typo'"),
+        (GOOD.replace("[fleet]", "[fleet]\ntimming = 'fast'"), r"fleet: unknown key 'timming'; did you mean timing\?"),
+        (GOOD.replace("[fleet]", "[fleets]"), r"the file: unknown key 'fleets'; did you mean fleet\?"),
+        (GOOD.replace('"demo"', "7"), "fleet.name is a whole number, and has to be a text in quotes"),
+        (GOOD.replace("version = 1", 'version = "one"'), "version is a text in quotes, and has to be a whole number"),
+        (GOOD.replace('name = "demo"', ""), "fleet: 'name' is missing"),
+        (GOOD.replace('"demo"', '"demo'), "line 4 is no TOML: 'name = \"demo': Illegal character .*; a text stands in"),
+        ("not toml", "rollcall.toml: line 1 is no TOML: 'not toml': "),
     ],
 )
 def test_a_bad_file_names_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
