@@ -370,7 +370,7 @@ def _controllers_table(controllers: Sequence[ControllerFacts]) -> Table:
             )
         )
     titles = columns("CONTROLLER", "ROLE", ">TERM", ">APPLIED", ">JOURNAL", "LEVEL", "TIMING", ">CLOCK", "TROUBLE?")
-    return Table(columns=titles, rows=tuple(rows))
+    return Table(columns=titles, rows=tuple(rows), leaving=("TIMING", "LEVEL"))
 
 
 def _ports_table(ports: Sequence[Looked]) -> Table:

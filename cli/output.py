@@ -21,12 +21,12 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TextIO
 
 import msgspec
@@ -145,7 +145,11 @@ class Table:
         )
 
     def fitted(self, width: int) -> Table:
-        """The columns that fit into lines of ``width`` places; wider if those that stay are."""
+        """
+        The columns that fit into lines of ``width`` places; wider if those that stay are.
+
+        Of a table that says nothing of it, the widest texts go on in further lines.
+        """
         places = [
             max([_places(column.title), *(_places(row[number]) for row in self.rows)])
             for number, column in enumerate(self.columns)
@@ -159,11 +163,15 @@ class Table:
             if sum(kept.values()) + len(GAP) * (len(kept) - 1) <= width:
                 break
             kept = {number: room for number, room in kept.items() if self.columns[number].title != title}
+        left = width - sum(kept.values()) - len(GAP) * (len(kept) - 1)
         if at is not None:
-            room = kept[at] + max(0, width - sum(kept.values()) - len(GAP) * (len(kept) - 1))
-            rows = chain.from_iterable(_in_room(row, at, room, is_wrapped=bool(self.wrapped)) for row in self.rows)
-            return replace(self, rows=tuple(rows)).with_columns(kept)
-        return self.with_columns(kept)
+            kept[at] += max(0, left)
+        texts = [number for number in kept if at is None and not self.columns[number].is_right]
+        while left < 0 and texts and kept[widest := max(texts, key=kept.__getitem__)] > WORD_MIN:
+            kept[widest] -= 1
+            left += 1
+        rows = chain.from_iterable(_in_rooms(row, kept, cut=at if self.cut else None) for row in self.rows)
+        return replace(self, rows=tuple(rows)).with_columns(kept)
 
     def with_columns(self, numbers: Iterable[int]) -> Table:
         """Those alone, by their places."""
@@ -205,6 +213,8 @@ CUT_MIN = 16
 """Places of a column that is cut: ``history`` keeps what stays within 80 for a failover."""
 WRAPPED_MIN = 40
 """Of one that is wrapped: a sentence takes two or three lines."""
+WORD_MIN = 14
+"""Of any other text, so that names and words stay whole."""
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
@@ -313,12 +323,16 @@ def _cut(text: str, room: int) -> str:
     return text if _places(text) <= room else set_cell_size(harmless(text), room - 3).rstrip() + "..."
 
 
-def _in_room(row: tuple[str, ...], at: int, room: int, *, is_wrapped: bool) -> Iterator[tuple[str, ...]]:
-    """``row`` with its cell ``at`` cut, or in as many lines as it takes."""
-    pieces = textwrap.wrap(harmless(row[at]), room) or [""] if is_wrapped else [_cut(row[at], room)]
-    yield (*row[:at], pieces[0], *row[at + 1 :])
-    for piece in pieces[1:]:
-        yield tuple(piece if number == at else "" for number in range(len(row)))
+def _in_rooms(row: tuple[str, ...], rooms: Mapping[int, int], *, cut: int | None) -> Iterator[tuple[str, ...]]:
+    """``row`` with its cell ``cut`` in its room, and each other one in as many lines as it takes."""
+    pieces = [[cell] for cell in row]
+    for number, room in rooms.items():
+        if number == cut:
+            pieces[number] = [_cut(row[number], room)]
+        elif _places(row[number]) > room:
+            pieces[number] = textwrap.wrap(harmless(row[number]), room, break_on_hyphens=False)
+    for line in zip_longest(*pieces, fillvalue=""):
+        yield tuple(line)
 
 
 def _as_yaml(document: object, *, is_ascii: bool = False) -> str:

@@ -291,6 +291,28 @@ def test_no_line_is_wider_than_the_terminal_unless_what_stays_is(
     assert widest <= width or {column.title for column in shown.columns} == set("ABCD") - set(leaving[:2])
 
 
+def test_a_table_that_says_nothing_of_its_width_was_soup_on_a_narrow_terminal() -> None:
+    """``doctor`` has four columns of sentences, and each of its lines went round three times."""
+    found = (
+        "warning",
+        "demo/broker-a",
+        "replica broker-a-2 (2) is gone since 5 min",
+        "every replica is alive",
+        "restart it",
+    )
+    table = Table(
+        columns=output.columns("SEVERITY", "WHERE", "FOUND", "EXPECTED", "REMEDY", ">LAG"), rows=((*found, "7"),)
+    )
+
+    assert output.render_text(Report(document=None, parts=(table,)), width=80) == (
+        "SEVERITY  WHERE          FOUND               EXPECTED          REMEDY      LAG\n"
+        "warning   demo/broker-a  replica broker-a-2  every replica is  restart it    7\n"
+        "                         (2) is gone since   alive\n"
+        "                         5 min\n"
+    )
+    assert output.render_text(Report(document=None, parts=(table,)), width=200).count("\n") == 2
+
+
 def test_what_is_not_shown_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal and where ``COLUMNS`` says so; a pipe, a file and ``wide`` have all of it."""
 
