@@ -23,9 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = frozenset([
-    "./rollcall", ".venv/bin/python", "cat", "cd", "chown", "cp", "curl", "deploy/spark-standalone.sh", "docker", "eval", "grep",
+    "./rollcall", ".venv/bin/python", "cat", "cd", "chown", "cp", "curl", "deploy/spark-standalone.sh", "docker", "done", "eval", "for",
+    "grep",
     "kill", "kubectl", "make", "mkdir", "mqadmin", "nohup", "openssl", "podman", "printf", "python", "python3", "rm", "rollcall", "scp",
-    "sleep", "tail", "until", "while",
+    "sleep", "systemctl", "tail", "until", "useradd", "while",
 ])  # fmt: skip
 """First words of commands; whatever begins otherwise was printed by one. Assignments before them do not count."""
 SOURCES = frozenset(["haproxy", "ini", "java", "properties", "python", "sql", "toml", "yaml"])

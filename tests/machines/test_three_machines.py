@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -28,9 +30,15 @@ BLOCK_SECONDS_MAX = 300.0
 SCP = """#!/bin/bash
 # A copy between two disks, in place of scp: no machine of the test has a server of ssh.
 [ "$1" = -r ] && shift
-place() { case "$1" in 10.99.0.*:*) host=${1%%:*}; echo "$DISKS/m${host##*.}/${1#*:}" ;; *) echo "$1" ;; esac; }
-exec cp -r "$(place "$1")" "$(place "$2")"
+place() { case "$1" in 10.99.0.*:/*) host=${1%%:*}; echo "$DISKS/m${host##*.}/root${1#*:}" ;; *) echo "$1" ;; esac; }
+for one; do places+=("$(place "$one")"); done
+exec cp -r "${places[@]}"
 """
+OWN_FILES = """
+for folder in /etc /var/lib; do mount --bind "root$folder" $folder; done
+exec "$@"
+"""
+"""A machine has its own users, units and state, as root finds them there."""
 pytestmark = pytest.mark.cluster
 
 
@@ -59,18 +67,31 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     """The addresses of the page, each with a home of its own."""
     try:
         with Machines(("m1", "m2", "m3", DESK), disks=tmp_path / "disks") as made:
+            for root in (made.disk(name) / "root" for name in made.names if name != DESK):
+                (root / "var/lib").mkdir(parents=True)
+                shutil.copytree("/etc", root / "etc", symlinks=True)
+                (root / "etc/systemd/system").mkdir(parents=True, exist_ok=True)
             yield made
     except MachinesError as error:
         pytest.skip(str(error))
 
 
+def shell_on(machines: Machines, where: str) -> list[str]:
+    """One that reads what is typed."""
+    return machines.inside(where, [*([] if where == DESK else ["bash", "-ec", OWN_FILES, "bash"]), "bash", "-e"])
+
+
 def environment(programs: Path, machines: Machines) -> dict[str, str]:
     """That of a machine on which ``rollcall`` is installed; ``scp`` goes past the mounts that hide the other disks."""
     programs.mkdir()
-    installed = {"rollcall": ROOT / "rollcall", "python3": sys.executable}
+    installed = {
+        "rollcall": [str(ROOT / "rollcall")],
+        "python3": [sys.executable],
+        "systemctl": [sys.executable, str(ROOT / "tests/machines/systemctl.py")],
+    }
     if path := program("prometheus"):
-        installed["prometheus"] = path
-    texts = {name: f'#!/bin/bash\nexec "{path}" "$@"\n' for name, path in installed.items()}
+        installed["prometheus"] = [str(path)]
+    texts = {name: f'#!/bin/bash\nexec {shlex.join(words)} "$@"\n' for name, words in installed.items()}
     for name, text in {**texts, "scp": SCP}.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
@@ -94,7 +115,7 @@ def test_three_machines_as_printed(tmp_path: Path, machines: Machines) -> None:
             continue
         at = time.monotonic()
         done = subprocess.run(
-            machines.inside(where, ["bash", "-e"]),
+            shell_on(machines, where),
             input=lines,
             capture_output=True,
             text=True,
