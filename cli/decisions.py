@@ -234,7 +234,7 @@ def _election_parts(event: MasterElected, names: Names) -> list[str | Table]:
         *reason,
         f"Then: {change_line(event.verdict, names)}.",
         against,
-        Table(columns=columns, rows=rows),
+        Table(columns=columns, rows=rows, leaving=("INCARNATION", "SESSION", "READY", "RELEASED")),
         candidate_table(event.verdict, names),
     ]
 

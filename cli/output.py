@@ -261,7 +261,10 @@ def render_text(report: Report, *, has_colour: bool = False, width: int | None =
         verdict, read = harmless(report.verdict), harmless(report.read)
         right = min(LINE_WIDTH, width or LINE_WIDTH)
         gap = " " * max(2, right - _places(verdict) - _places(read)) if read else ""
-        lines.append(_coloured(verdict, report.mood, has_colour=has_colour) + gap + read)
+        first, *more = [verdict + gap + read]
+        if width is not None and _places(first) > width:
+            first, *more = [*_flowing(verdict, width), *filter(None, [read])]
+        lines += [_coloured(first, report.mood, has_colour=has_colour), *more]
     for part in report.parts:
         if isinstance(part, Table):
             if lines:
@@ -274,8 +277,15 @@ def render_text(report: Report, *, has_colour: bool = False, width: int | None =
                 more = f"{hidden} more column{'s' * (hidden > 1)}" if hidden else f"all of {part.cut}"
                 lines.append(f"({more}: -o wide)")
         else:
-            lines.append(harmless(part))
+            lines += _flowing(harmless(part), width)
     return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _flowing(text: str, width: int | None) -> list[str]:
+    """Between words, and not a command: with an end of line in it, it could not be copied."""
+    if width is None or _places(text) <= width or "rollcall " in text:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=GAP, break_on_hyphens=False, break_long_words=False)
 
 
 def _coloured(verdict: str, mood: Mood, *, has_colour: bool) -> str:

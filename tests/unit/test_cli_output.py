@@ -313,6 +313,23 @@ def test_a_table_that_says_nothing_of_its_width_was_soup_on_a_narrow_terminal() 
     assert output.render_text(Report(document=None, parts=(table,)), width=200).count("\n") == 2
 
 
+def test_a_verdict_and_its_age_went_round_in_the_middle_of_a_word() -> None:
+    """A command stays whole: it is copied."""
+    command = "What to do: " + "rollcall elect broker-a " * 4
+    report = Report(
+        document=None, verdict="UP  " + "word " * 15 + "end", read="read at index 7", parts=("ab " * 20, command)
+    )
+
+    assert output.render_text(report, width=60).splitlines() == [
+        "UP  " + ("word " * 11).rstrip(),
+        "  word word word word end",
+        "read at index 7",
+        ("ab " * 20).rstrip(),
+        command.rstrip(),
+    ]
+    assert output.render_text(report, width=102).splitlines()[0].endswith("end     read at index 7")
+
+
 def test_what_is_not_shown_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal and where ``COLUMNS`` says so; a pipe, a file and ``wide`` have all of it."""
 
