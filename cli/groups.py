@@ -68,11 +68,9 @@ def _words(error: typer.TyperException) -> str:
 
 def _name(param: Any) -> str:
     """``--deadline-ms``, or an argument as the usage has it: ``SET``."""
-    return (
-        max(param.opts, key=len)
-        if param.param_type_name == "option"
-        else (param.metavar or param.name.upper()).strip("[]")
-    )
+    if param.param_type_name == "option":
+        return str(max(param.opts, key=len))
+    return str(param.metavar or param.name.upper()).strip("[]")
 
 
 def _taken(param: Any) -> str:

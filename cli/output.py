@@ -261,10 +261,10 @@ def render_text(report: Report, *, has_colour: bool = False, width: int | None =
         verdict, read = harmless(report.verdict), harmless(report.read)
         right = min(LINE_WIDTH, width or LINE_WIDTH)
         gap = " " * max(2, right - _places(verdict) - _places(read)) if read else ""
-        first, *more = [verdict + gap + read]
-        if width is not None and _places(first) > width:
-            first, *more = [*_flowing(verdict, width), *filter(None, [read])]
-        lines += [_coloured(first, report.mood, has_colour=has_colour), *more]
+        told = [verdict + gap + read]
+        if width is not None and _places(told[0]) > width:
+            told = [*_flowing(verdict, width), *filter(None, [read])]
+        lines += [_coloured(told[0], report.mood, has_colour=has_colour), *told[1:]]
     for part in report.parts:
         if isinstance(part, Table):
             if lines:
