@@ -149,8 +149,8 @@ _add_verb(
     help="""
     Journals into a lake: bronze, silver, gold and a summary.
 
-    Only changed days are computed again. Each layer is published as a whole: a killed run leaves the lake readable, and
-    the next run goes on from there.
+    Sets without a new event keep their facts. Each layer is published as a whole: a killed run leaves the lake
+    readable, and the next run goes on from there.
 
     Exit codes: 0 the lake is up to date; 2 nothing to read, no lake, another writer, or no Spark; 130 interrupted.
     """,

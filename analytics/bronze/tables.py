@@ -65,6 +65,7 @@ controller string leadership: the new leader
 line string the JSON text as it was read
 source_file string a file that held it
 """,
+    partition="day",
 )
 
 BRONZE_REJECTED = table(

@@ -2,7 +2,7 @@
 The daily gold tables of failovers: column expressions over silver.
 
 Here: failovers with their judgement, histograms of their durations, and the order of all daily tables. Not here:
-intervals (``intervals``), sums (views in ``tables``), the choice of days (``jobs.layers``).
+intervals (``intervals``), sums (views in ``tables``).
 Rule 1: figures are defined in ``tables``.
 """
 
@@ -31,9 +31,8 @@ from rollcall_ha.analytics.silver.phases import OF_OUTAGE, span_column
 
 def failovers(days: Days) -> DataFrame:
     elected = f.col("elected_at_ms")
-    wanted = days.only_since(days.tables["phases"].where("is_failover"))
     joined = (
-        with_cleanings(days, wanted)
+        with_cleanings(days, days.tables["phases"].where("is_failover"))
         .join(_triggers(days).hint("shuffle_hash"), ["set_id", "triggered_seq"], "left")
         .join(days.sets(), "set_id")
         .join(_terms(days), ["fleet", "found_term"], "left")
@@ -104,7 +103,7 @@ def rto_daily(days: Days) -> DataFrame:
     longest = (f.array_position(phases, f.col("dominating_phase")) - 1).alias("longest")
     key = ("fleet", "cluster", "day", "kind", "cause", "place", "duration_ms")
     return (
-        days.only_since(days.tables["failovers"])
+        days.tables["failovers"]
         .select(*key[:5], longest, stacked)
         .where("us is not null")
         .withColumn("duration_ms", f.floor(f.col("us") / US_PER_MS))

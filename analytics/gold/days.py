@@ -1,5 +1,5 @@
 """
-The input of every daily gold table: silver, the wanted days, the sets and the ends of their fleets.
+The input of every daily gold table: silver, the sets and the ends of their fleets.
 
 Here: values and small tables. Not here: any figure (``daily``, ``intervals``).
 """
@@ -7,11 +7,12 @@ Here: values and small tables. Not here: any figure (``daily``, ``intervals``).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 MS_PER_DAY = 86_400_000
 US_PER_MS = 1_000
@@ -25,16 +26,11 @@ LIVING_MS = 7 * MS_PER_DAY
 
 
 class Days(msgspec.Struct, kw_only=True):
-    """Silver and ``phases`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``; the first wanted day."""
+    """Silver and ``phases`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``."""
 
     tables: dict[str, DataFrame]
-    since: dt.date | None
     until_ms: Mapping[str, int]
     """Fleet -> up to when it is counted."""
-
-    def only_since(self, rows: DataFrame) -> DataFrame:
-        """Rows of the days that are wanted."""
-        return rows if self.since is None else rows.where(f.col("day") >= f.lit(self.since))
 
     def horizons(self) -> DataFrame:
         """Columns ``fleet`` and ``horizon_ms``, small."""
@@ -46,10 +42,17 @@ class Days(msgspec.Struct, kw_only=True):
         return self.tables["broker_sets"].select("set_id", *SET).join(self.horizons(), "fleet")
 
 
-def ends_of(horizons: DataFrame) -> dict[str, int]:
-    """Fleet -> the stamp of its last event, in ms since 1970."""
-    ends = horizons.groupBy("fleet").agg(f.max_by("last_at_ms", "last_seq").alias("at_ms"))
-    return {row["fleet"]: row["at_ms"] for row in ends.collect()}
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def ms_of(at: dt.datetime) -> int:
+    """Milliseconds since 1970."""
+    return (at - EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def ends_of(horizons: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Fleet -> the stamp of its last event, in ms since 1970, by rows of ``silver.horizons``."""
+    return {row["fleet"]: ms_of(row["last_at"]) for row in sorted(horizons, key=itemgetter("last_seq"))}
 
 
 def counted_until(last_ms: int, *, asked_ms: int | None, now_ms: int) -> int:

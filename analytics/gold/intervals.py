@@ -11,7 +11,6 @@ covers the days between. A set of three years with two failovers is some ten row
 
 from __future__ import annotations
 
-import datetime as dt
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -22,10 +21,9 @@ from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY
 from rollcall_ha.controller.contract.values import SilenceCause
 
 
-def _by_day(spans: DataFrame, days: Days) -> DataFrame:
+def _by_day(spans: DataFrame) -> DataFrame:
     """Cut ``from_ms`` to ``to_ms`` at midnight: a row per day, with ``day`` and ``lasted_ms``; empty ones go."""
-    begin, first, last = _wanted_days(days)
-    rows = spans.where(f.col("to_ms") > begin).withColumn("number", f.explode(f.sequence(first, last)))
+    rows = spans.where("to_ms > from_ms").withColumn("number", f.explode(f.sequence(*_days())))
     midnight = f.col("number") * MS_PER_DAY
     lasted = f.least(f.col("to_ms"), midnight + MS_PER_DAY) - f.greatest(f.col("from_ms"), midnight)
     return rows.withColumns({"day": f.date_from_unix_date(f.col("number").cast("int")), "lasted_ms": lasted}).drop(
@@ -33,12 +31,9 @@ def _by_day(spans: DataFrame, days: Days) -> DataFrame:
     )
 
 
-def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
-    """Where the wanted part of ``from_ms`` to ``to_ms`` begins, and the numbers of its first and its last day."""
-    begin: Column = f.col("from_ms")
-    if days.since is not None:
-        begin = f.greatest(begin, f.lit((days.since - dt.date(1970, 1, 1)).days * MS_PER_DAY))
-    return begin, f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
+def _days() -> tuple[Column, Column]:
+    """The numbers of the first and the last day of ``from_ms`` to ``to_ms``."""
+    return f.floor(f.col("from_ms") / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
 
 
 def sets_daily(days: Days) -> DataFrame:
@@ -98,7 +93,7 @@ def _edges(days: Days) -> DataFrame:
         lambda one, other: one.unionByName(other, allowMissingColumns=True),
         (_observed(days), _served(days), _exposed(days)),
     )
-    begin, first, last = _wanted_days(days)
+    begin, (first, last) = f.col("from_ms"), _days()
 
     def edge(day: Column, lasted: Column, daily: int) -> Column:
         # The running sum counts on the row's own day too: an interval from 18:00 gives 6 h - 24 h there, and 24 h from
@@ -107,7 +102,7 @@ def _edges(days: Days) -> DataFrame:
             day.alias("day_number"),
             (lasted - f.lit(max(daily, 0))).cast("bigint").alias("ms"),
             f.lit(daily).cast("bigint").alias("daily_ms"),
-            (f.col("is_begin") & (day == f.floor(f.col("from_ms") / MS_PER_DAY))).alias("begun"),
+            (f.col("is_begin") & (day == first)).alias("begun"),
             (f.col("is_end") & (day == last)).alias("ended"),
         )
 
@@ -117,13 +112,13 @@ def _edges(days: Days) -> DataFrame:
             edge(last, f.col("to_ms") - last * MS_PER_DAY, -MS_PER_DAY),
         )
     )
-    edges = spans.where(f.col("to_ms") > begin).select("set_id", "what", f.explode(ends).alias("edge"))
+    edges = spans.where("to_ms > from_ms").select("set_id", "what", f.explode(ends).alias("edge"))
     return edges.select("set_id", "what", "edge.*")
 
 
 def _counted(days: Days) -> DataFrame:
     """Failovers on their days."""
-    return days.only_since(days.tables["failovers"]).select(
+    return days.tables["failovers"].select(
         f.xxhash64(*SET).alias("set_id"),
         f.unix_date("day").cast("bigint").alias("day_number"),
         *(f.col(flag).alias(name) if flag else f.lit(True).alias(name) for name, flag in _COUNTED.items()),
@@ -322,7 +317,7 @@ def nodes_daily(days: Days) -> DataFrame:
     silences = days.tables["silences"].where(~f.col("seq").eqNullSafe(f.col("returned_seq")))
     goodbye = f.col("cause") == SilenceCause.GOODBYE.value
     is_timeout = f.col("cause") == SilenceCause.TIMEOUT.value
-    found = days.only_since(silences).select(
+    found = silences.select(
         "set_id",
         "broker_id",
         "day",
@@ -337,13 +332,14 @@ def nodes_daily(days: Days) -> DataFrame:
         f.col("found_at_ms").alias("from_ms"),
         f.coalesce("returned_at_ms", "horizon_ms").alias("to_ms"),
     )
-    failovers = days.only_since(days.tables["reigns"].where("is_failover and from_master is not null"))
-    deposed = failovers.select(
-        "set_id", f.col("from_master").alias("broker_id"), "day", f.lit(True).alias("masters_lost")
+    deposed = (
+        days.tables["reigns"]
+        .where("is_failover and from_master is not null")
+        .select("set_id", f.col("from_master").alias("broker_id"), "day", f.lit(True).alias("masters_lost"))
     )
     rows = reduce(
         lambda one, other: one.unionByName(other, allowMissingColumns=True),
-        (found, deposed, _by_day(spans, days).withColumnRenamed("lasted_ms", "gone_ms")),
+        (found, deposed, _by_day(spans).withColumnRenamed("lasted_ms", "gone_ms")),
     )
     counts = ("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost")
     sums = [*(f.count_if(name).alias(name) for name in counts), f.coalesce(f.sum("gone_ms"), f.lit(0)).alias("gone_ms")]

@@ -1,53 +1,54 @@
 """
 ``gold.quality``: what the journals lacked, counted over the whole lake.
 
-Here: one sum of contributions by name. Not here: what a name counts (``tables``, ``bronze.tables``).
+Here: the sums by name. Not here: what a name counts (``tables``, ``bronze.tables``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_QUALITY
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
 from rollcall_ha.analytics.lake.tables import LakeTable
-from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS, SILVER_REIGNS, SILVER_SYNC_STATE_SETS
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SYNC_STATE_SETS
 
 ALWAYS = ("copies", "events", "backward_stamps", "incomplete", "open", "negative_intervals", "orphans")
 """Counts that are told when they are 0, too."""
 
+Rows = Iterable[Mapping[str, Any]]
 
-def quality(read: Callable[[LakeTable], DataFrame]) -> DataFrame:
-    """``gold.quality`` of all tables, as ``read`` gives them."""
 
-    def rows(of: DataFrame, name: str | Column, count: Column) -> DataFrame:
-        named = f.lit(name) if isinstance(name, str) else name
-        return of.select(named.alias("name"), count.cast("bigint").alias("count"))
-
-    files, kept, failovers = read(BRONZE_QUALITY), read(SILVER_HORIZONS), read(GOLD_FAILOVERS)
-    count, name = f.col("count"), f.col("name")
-    one = f.lit(1)
-    negative = read(SILVER_SYNC_STATE_SETS).where("ended_at < began_at")
-    parts = (
-        rows(files.sparkSession.range(1), f.explode(f.array(*map(f.lit, ALWAYS))), f.lit(0)),
-        rows(files, name, count),
+def quality(files: Rows, horizons: Rows, read: Callable[[LakeTable], DataFrame]) -> list[dict[str, Any]]:
+    """Rows of ``gold.quality``: of ``bronze.quality``, ``silver.horizons``, and other tables as ``read`` gives them."""
+    counts = Counter(dict.fromkeys(ALWAYS, 0))
+    for row in files:
+        counts[row["name"]] += row["count"]
         # What was read as an event and is not kept was a copy.
-        rows(files.where(name == "pieces"), "copies", count),
-        rows(files.where(name.startswith("rejected:")), "copies", -count),
-        rows(kept, "copies", -f.col("events")),
-        rows(kept, "events", f.col("events")),
-        rows(failovers.where("backward_stamps > 0"), "backward_stamps", f.col("backward_stamps")),
-        rows(failovers.where("missing_phases > 0"), "incomplete", one),
-        rows(failovers.where("is_open"), "open", one),
-        rows(negative, "negative_intervals", one),
-        rows(_orphans(read(BRONZE_EVENTS), read(SILVER_REIGNS)), "orphans", one),
+        counts["copies"] += row["count"] * ((row["name"] == "pieces") - row["name"].startswith("rejected:"))
+    for row in horizons:
+        counts["events"] += row["events"]
+        counts["copies"] -= row["events"]
+    told = (
+        read(GOLD_FAILOVERS)
+        .agg(
+            f.sum("backward_stamps").alias("backward_stamps"),
+            f.count_if(f.col("missing_phases") > 0).alias("incomplete"),
+            f.count_if("is_open").alias("open"),
+        )
+        .crossJoin(
+            read(SILVER_SYNC_STATE_SETS).agg(f.count_if(f.expr("ended_at < began_at")).alias("negative_intervals"))
+        )
+        .crossJoin(_orphans(read(BRONZE_EVENTS), read(SILVER_REIGNS)).agg(f.count("*").alias("orphans")))
     )
-    return reduce(DataFrame.unionByName, parts).groupBy("name").agg(f.sum("count").alias("count"))
+    counts.update({name: count or 0 for name, count in told.first().asDict().items()})
+    return [{"name": name, "count": counts[name]} for name in sorted(counts)]
 
 
 def _orphans(events: DataFrame, reigns: DataFrame) -> DataFrame:

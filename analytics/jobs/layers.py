@@ -1,24 +1,23 @@
 """
-The three layers of a lake, brought up to date: changed days are computed again, the others stay as they are published.
+The three layers of a lake, brought up to date.
 
-Here: the partitions that a layer has to read, and putting its tables in place. Not here: their rows (``bronze``,
-``silver``, ``gold``), the mechanism of publishing (``lake``).
+Here: what a layer has to read, and putting its tables in place. Not here: their rows (``bronze``, ``silver``,
+``gold``), the mechanism of publishing (``lake``).
 
-Rule 1: a layer knows the versions of the tables that it was built from. Days with the same files: nothing to do.
-Ingesting a file again, or copies of it, adds no file.
+Rule 1: a layer knows the versions of the tables that it was built from. The same files: nothing to do. Ingesting a
+file again, or copies of it, adds no file.
 Rule 2 (bronze): events that a day lacked are added to it as files; at ``FILES_PER_DAY`` the day is written anew.
-Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
-the published rows and the events since the day before the first change (rule 2 of ``silver.facts`` and
-``silver.intervals``); only days whose rows differ are written.
-Rule 4 (gold): tables are made anew from the first day with a changed silver row, or up to which was counted, but for
-``quality``, which is counted anew.
+Rule 3 (silver): facts of sets are made anew, from all their events, for each bucket with a set that has a new event;
+the other buckets stay as they are. Counts of days are made anew for days with a new event.
+Rule 4 (gold): all tables are made anew if a row of silver is another one, or the time up to which is counted.
+Rule 5: a table for whose rows there was no event is not computed. Planning it costs as much as if it had some.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -34,15 +33,16 @@ from rollcall_ha.analytics.bronze.tables import (
     BRONZE_QUALITY,
     BRONZE_REJECTED,
 )
+from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold.quality import quality
 from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake.delta import WHOLE, Partitions
-from rollcall_ha.analytics.lake.lake import PART, LakeWriter
+from rollcall_ha.analytics.lake.delta import PART, Partitions
+from rollcall_ha.analytics.lake.lake import LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import as_path
-from rollcall_ha.analytics.lake.tables import LakeTable, in_ms
+from rollcall_ha.analytics.lake.tables import BY_SET, LakeTable, bucket_of, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals
 from rollcall_ha.analytics.silver.tables import (
@@ -59,16 +59,27 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_SYNC_STATE_SETS,
 )
 
-SKEW_DAYS = 1
-"""A report may carry the date of so many days before its election's: leaders' clocks differ."""
+Make = Callable[[DataFrame], DataFrame]
 
-OF_ONE_DAY = (
-    (SILVER_CLEANINGS, silver.cleanings),
-    (SILVER_LEADERSHIPS, silver.leaderships),
-    (SILVER_CALLERS, silver.callers),
-    (SILVER_HORIZONS, silver.horizons),
+CALLED = "called"
+"""Among kinds of events: one that a proven caller made."""
+
+OF_SETS: tuple[tuple[LakeTable, Make, tuple[str, ...]], ...] = (
+    (SILVER_BROKER_SETS, silver.broker_sets, ()),
+    (SILVER_REIGNS, silver.reigns, ()),
+    (SILVER_SYNC_STATE_SETS, intervals.sync_state_sets, ()),
+    (SILVER_SILENCES, intervals.silences, ()),
+    (SILVER_STOPS, intervals.stops, ("writes-stopped",)),
+    (SILVER_CLEANINGS, silver.cleanings, ("replicas-cleaned",)),
 )
-"""Tables whose rows depend on the events of their own day only."""
+"""Tables by bucket of sets: a row follows from all events of its set. And kinds without which there is no row."""
+
+OF_DAYS: tuple[tuple[LakeTable, Make, tuple[str, ...]], ...] = (
+    (SILVER_LEADERSHIPS, silver.leaderships, ("leadership-taken",)),
+    (SILVER_CALLERS, silver.callers, (CALLED,)),
+    (SILVER_HORIZONS, silver.horizons, ()),
+)
+"""Small tables whose rows depend on the events of their own day only."""
 
 FILE_ORDER = ("kind", "phase", "seq")
 """Order of the rows in a bronze file: a reader of one kind skips the pages of the others."""
@@ -77,14 +88,6 @@ FILES_PER_DAY = 64
 """A stream adds a file every few seconds; a day of thousands would take longer to open than to read."""
 
 READ_COUNTS = ("lines", "blank", "shared", "pieces")
-
-FOLDED: tuple[tuple[LakeTable, Callable[[DataFrame, DataFrame | None], DataFrame]], ...] = (
-    (SILVER_REIGNS, silver.reigns),
-    (SILVER_SYNC_STATE_SETS, intervals.sync_state_sets),
-    (SILVER_SILENCES, intervals.silences),
-    (SILVER_STOPS, intervals.stops),
-)
-"""Tables whose rows grow while later days come."""
 
 
 class Layers:
@@ -199,19 +202,18 @@ class Layers:
         self._writer.append(BRONZE_EVENTS, {day: files for day, files in added.items() if day not in full})
 
     def _put_quality(self, read: Sequence[Row], *, is_continued: bool) -> None:
-        rejected = self._writer.read(self._spark, BRONZE_REJECTED, only=[row["source"] for row in read])
-        by_reason = rejected.groupBy("source_file", "why").agg(f.count("*").alias("count"))
-        reasons = by_reason.withColumn("name", f.concat(f.lit("rejected:"), "why"))
-        rows = [(row["source_file"], name, row[name]) for row in read for name in READ_COUNTS]
-        fresh = self._spark.createDataFrame(rows, "source_file string, name string, count bigint")
-        before = self._writer.read(self._spark, BRONZE_QUALITY)
-        kept = before.join(fresh.select("source_file").distinct(), "source_file", "left_anti")
-        if is_continued:
-            earlier = before.where(f.col("name").isin(*READ_COUNTS)).join(
-                fresh.select("source_file").distinct(), "source_file", "left_semi"
-            )
-            fresh = fresh.unionByName(earlier).groupBy("source_file", "name").agg(f.sum("count").alias("count"))
-        self._writer.put(BRONZE_QUALITY, kept.unionByName(fresh).unionByName(reasons.drop("why")).coalesce(1))
+        before = {(row["source_file"], row["name"]): row["count"] for row in self._writer.rows(BRONZE_QUALITY)}
+        files = {row["source_file"] for row in read}
+        counts = {key: count for key, count in before.items() if key[0] not in files}
+        for row in read:
+            for name in READ_COUNTS:
+                key = (row["source_file"], name)
+                counts[key] = row[name] + (before.get(key, 0) if is_continued else 0)
+        rejected = self._writer.arrow(BRONZE_REJECTED, "source_file", "why", only=[row["source"] for row in read])
+        for row in rejected.group_by(["source_file", "why"]).aggregate([([], "count_all")]).to_pylist():
+            counts[row["source_file"], f"rejected:{row['why']}"] = row["count_all"]
+        rows = [{"source_file": of, "name": name, "count": count} for (of, name), count in sorted(counts.items())]
+        self._writer.put_rows(BRONZE_QUALITY, rows)
 
     # --- silver ------------------------------------------------------------------------------------------------------
 
@@ -219,54 +221,48 @@ class Layers:
         """Bring silver up to date. Returns whether anything had changed."""
         source = self._writer.files(BRONZE_EVENTS)
         built = {} if is_full else self._writer.built("silver").get(BRONZE_EVENTS.path, {})
-        changed = [day for day, files in source.items() if built.get(day) != files]
+        fresh = {day: [file for file in some if file not in built.get(day, ())] for day, some in source.items()}
+        changed = [day for day, some in fresh.items() if some]
         if not changed and not is_full:
             return False
-        of_changed = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
-        is_later = bool(built)
-        with self._progress.step("silver: broker_sets"):
-            known = self._writer.read(self._spark, SILVER_BROKER_SETS) if is_later else None
-            self._writer.put(SILVER_BROKER_SETS, silver.broker_sets(of_changed, known).coalesce(1))
-        for table, rows_of in OF_ONE_DAY:
+        with self._progress.step("silver: what is new"):
+            buckets, kinds = self._new(fresh)
+        of_sets = in_ms(self._writer.read(self._spark, BRONZE_EVENTS))
+        if built:
+            of_sets = of_sets.where(bucket_of().isin(buckets))
+        of_days = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
+        for table, make, needed in OF_SETS:
+            removed = [str(bucket) for bucket in buckets] if built else None
+            # Stops of a bucket that was there before are made anew by an event of any kind: an election ends one.
+            if needed and kinds.isdisjoint(needed) and not (built and self._writer.files(table)):
+                self._writer.replace(table, {}, removed=removed)
+                continue
             with self._progress.step(table.path.replace("/", ": ")):
-                self._put(table, rows_of(of_changed), removed=changed if built else None)
-        # Null without an earlier build: then everything is made from events alone, and no stale row can take part.
-        events = of_changed
-        if is_later:
-            events = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=_since(changed, source)))
-        for table, fold in FOLDED:
+                # No shuffle, or one by names, is behind these two: their rows would be in as many files as tasks.
+                rows = make(of_sets)
+                is_spread = table in (SILVER_BROKER_SETS, SILVER_CLEANINGS)
+                self._writer.put(table, rows.repartition(BY_SET) if is_spread else rows, removed=removed)
+        for table, make, needed in OF_DAYS:
+            if needed and kinds.isdisjoint(needed):
+                self._writer.replace(table, {}, removed=() if built else None)
+                continue
             with self._progress.step(table.path.replace("/", ": ")):
-                published = self._writer.read(self._spark, table) if is_later else None
-                self._put_changed(table, fold(events, published), published)
+                rows = make(of_days)
+                if built:
+                    others = self._writer.read(self._spark, table).where(~f.col("day").cast("string").isin(changed))
+                    rows = rows.unionByName(others)
+                self._writer.put(table, rows.coalesce(1))
         self._writer.note_built("silver", [BRONZE_EVENTS])
         return True
 
-    def _put_changed(self, table: LakeTable, rows: DataFrame, published: DataFrame | None) -> None:
-        """Write the days whose rows differ from the published ones."""
-        if published is None:
-            self._put(table, rows)
-            return
-        rows = rows.persist()
-        try:
-            before, now = _fingerprints(published), _fingerprints(rows)
-            # A later event of one set rewrites a day of 10,000 sets only if a row of that day is another one now.
-            differing = [day for day in before.keys() | now.keys() if before.get(day) != now.get(day)]
-            if differing:
-                self._put(table, rows.where(f.col("day").isin(differing)), removed=map(str, differing))
-        finally:
-            rows.unpersist()
-
-    def _put(self, table: LakeTable, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
-        """
-        ``LakeWriter.put`` of a table by day.
-
-        The rows of a day are brought together first. Else each row goes to another day's file than the one before it:
-        with thirty files of thirty columns open at once that costs twice what the shuffle does, and each task leaves a
-        file of its own in every day.
-        """
-        if len(self._writer.files(BRONZE_EVENTS)) > 1:
-            rows = rows.hint("rebalance", table.partition)
-        self._writer.put(table, rows, removed=removed)
+    def _new(self, fresh: Partitions) -> tuple[list[int], set[str]]:
+        """Of these files of events the buckets of their sets, and their kinds."""
+        events = self._writer.lake.read_files(self._spark, BRONZE_EVENTS, fresh)
+        rows = events.groupBy(bucket_of().alias("bucket"), "kind").agg(f.count("caller").alias(CALLED)).collect()
+        words = {code: word for word, code in KINDS.items()}
+        kinds = {words[row["kind"]] for row in rows if row["kind"] in words}
+        called = {CALLED} if any(row[CALLED] for row in rows) else set()
+        return sorted({row["bucket"] for row in rows} - {None}), kinds | called
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
@@ -281,49 +277,34 @@ class Layers:
             self._put_gaps([])
         sources = (*SILVER, BRONZE_QUALITY)
         built = {} if is_full else self._writer.built("gold")
-        differing: set[str] = set()
-        for table in sources:
-            now, then = self._writer.files(table), built.get(table.path, {})
-            differing |= {day for day in now.keys() | then.keys() if now.get(day) != then.get(day)}
-        ends, now_ms = gold_days.ends_of(in_ms(self._writer.read(self._spark, SILVER_HORIZONS))), _now_ms()
+        differing = {table for table in sources if self._writer.files(table) != built.get(table.path, {})}
+        ends, now_ms = gold_days.ends_of(self._writer.rows(SILVER_HORIZONS)), _now_ms()
         until = {of: gold_days.counted_until(at, asked_ms=until_ms, now_ms=now_ms) for of, at in ends.items()}
-        known = (
-            {row["fleet"]: _ms_of(row["until_at"]) for row in self._writer.rows(GOLD_COUNTED_UNTIL)} if built else {}
-        )
-        if not differing and until == known:
+        counted = self._writer.rows(GOLD_COUNTED_UNTIL) if built else ()
+        is_counted = until == {row["fleet"]: gold_days.ms_of(row["until_at"]) for row in counted}
+        if not differing and is_counted:
             return False
-        if differing - {WHOLE} or until != known:
-            # An open interval counts up to then: when that moves, yesterday's sums change although no silver row of
-            # yesterday does.
-            moved = {str(_day_of(min(known.get(of, at), at))) for of, at in until.items() if known.get(of) != at}
-            self._put_days(min(moved | differing - {WHOLE}) if built else None, until)
+        # A further copy of a journal changes what was read, and no figure. But an open interval counts up to now: when
+        # that moves, days change although no row of silver does.
+        if differing - {BRONZE_QUALITY} or not is_counted:
+            self._put_daily(until)
             rows = [{"fleet": of, "last_at": _at(ends[of]), "until_at": _at(until[of])} for of in sorted(until)]
             self._writer.put_rows(GOLD_COUNTED_UNTIL, rows)
         with self._progress.step("gold: quality"):
-            rows = quality(lambda wanted: self._writer.read(self._spark, wanted))
-            self._writer.put(GOLD_QUALITY, rows.coalesce(1))
+            files, horizons = (self._writer.rows(table) for table in (BRONZE_QUALITY, SILVER_HORIZONS))
+            rows = quality(files, horizons, lambda wanted: self._writer.read(self._spark, wanted))
+            self._writer.put_rows(GOLD_QUALITY, rows)
         self._writer.note_built("gold", sources)
         return True
 
-    def _put_days(self, first: str | None, until: Mapping[str, int]) -> None:
-        """The daily tables, from the ``first`` day that may have changed (rule 4); None: all."""
+    def _put_daily(self, until: Mapping[str, int]) -> None:
         tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in (*SILVER, SILVER_PHASES)}
-        since = None if first is None else dt.date.fromisoformat(first)
-        days = gold_days.Days(tables=tables, since=since, until_ms=until)
+        days = gold_days.Days(tables=tables, until_ms=until)
         for table, rows_of in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
-                removed = None if since is None else [day for day in self._writer.files(table) if day >= str(since)]
-                self._put(table, days.only_since(rows_of(days)), removed=removed)
+                self._writer.put(table, rows_of(days))
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
-
-
-def _since(changed: Iterable[str], days: Iterable[str]) -> list[str]:
-    """Days whose events a later run of silver reads."""
-    # A report may be dated before its election, by a leader whose clock is behind. Read from the changed day on, an
-    # epoch of the 2nd would miss its milestone that is dated the 1st.
-    first = dt.date.fromisoformat(min(changed)) - dt.timedelta(days=SKEW_DAYS)
-    return [day for day in days if day >= str(first)]
 
 
 def _seen(file: Path) -> dict[str, int]:
@@ -331,26 +312,9 @@ def _seen(file: Path) -> dict[str, int]:
     return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
-def _fingerprints(rows: DataFrame) -> dict[dt.date, tuple[int, int]]:
-    """Per day: how many rows, and a hash of all of them in any order."""
-    hashed = rows.groupBy("day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
-    return {row["day"]: (row["n"], row["hash"]) for row in hashed.collect()}
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
 def _at(at_ms: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(milliseconds=at_ms)
-
-
-def _ms_of(at: dt.datetime) -> int:
-    return (at - _EPOCH) // dt.timedelta(milliseconds=1)
+    return gold_days.EPOCH + dt.timedelta(milliseconds=at_ms)
 
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
-
-
-def _day_of(at_ms: int) -> dt.date:
-    return _at(at_ms).date()

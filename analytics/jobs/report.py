@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from rollcall_ha.analytics.checks.what_if import WrongReality
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.session import are_few, spark_session
 from rollcall_ha.analytics.report.asking import ask
 from rollcall_ha.analytics.report.contents import WHAT_IF, Contents
 from rollcall_ha.analytics.report.files import write_report
@@ -32,9 +32,11 @@ def run(
     """Write the report of ``lake`` and print its summary. Raises ``JobRefused``, ``OSError``."""
     source = Lake(lake)
     source.require()
-    with spark_session(app="rollcall analytics report", master=master) as spark:
+    is_few = are_few([lake / "bronze"])
+    with spark_session(app="rollcall analytics report", master=master, is_few=is_few) as spark:
         progress = Progress(spark, is_quiet=is_quiet)
-        found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
+        with progress.step("report"):
+            found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
         page = write_report(found, out or lake / "report")
     print_summary(summary_of(found))
     print(f"WROTE {page}")

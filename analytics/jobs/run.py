@@ -13,7 +13,7 @@ from rollcall_ha.analytics.bronze.lines import find_journals
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.session import are_few, spark_session
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.summary import TABLES, print_summary, summary_of
 from rollcall_ha.node.terminal import print_json
@@ -38,22 +38,26 @@ def run(
     target = Lake(lake)
     if "ingest" not in layers:
         target.require()
-    with spark_session(app=f"rollcall {layers[0]}", master=master) as spark:
+    is_few = are_few([*files, lake / "bronze"])
+    with spark_session(app=f"rollcall {layers[0]}", master=master, is_few=is_few) as spark:
         progress = Progress(spark, is_quiet=is_quiet)
         with target.writer() as writer:
             work = Layers(spark, writer, progress)
             # Published after each layer: a run that is killed in gold leaves bronze and silver to the next one.
             for layer in layers:
-                if layer == "ingest":
-                    read = work.ingest_files(files, again=is_full)
-                    progress.say(f"{read:,} of {len(files):,} files are new or have grown")
-                elif layer == "silver":
-                    work.silver(is_full=is_full)
-                else:
-                    work.gold(is_full=is_full, until_ms=until_ms)
-                writer.publish()
+                with progress.step(layer):
+                    if layer == "ingest":
+                        read = work.ingest_files(files, again=is_full)
+                    elif layer == "silver":
+                        work.silver(is_full=is_full)
+                    else:
+                        work.gold(is_full=is_full, until_ms=until_ms)
+                    writer.publish()
+            if "ingest" in layers:
+                progress.say(f"{read:,} of {len(files):,} files were new or had grown")
         if "gold" in layers:
-            found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))
+            with progress.step("summary"):
+                found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))
             if is_json:
                 print_json(found, is_line=True)
             else:

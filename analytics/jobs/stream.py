@@ -199,9 +199,11 @@ def start(
             # Files are read twice, to look for compressed ones, too.
             texts = batch if is_continued else _with_compressed(batch.persist())
             try:
-                layers = Layers(spark, writer, Progress(spark, is_quiet=is_quiet))
-                layers.ingest(texts, is_continued=is_continued)
-                layers.silver()
+                progress = Progress(spark, is_quiet=is_quiet)
+                layers = Layers(spark, writer, progress)
+                with progress.step(f"micro-batch {number}"):
+                    layers.ingest(texts, is_continued=is_continued)
+                    layers.silver()
             finally:
                 batch.unpersist()
             writer.note_batch(name, number)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rollcall_ha.analytics.lake.tables import BY_SET
 from rollcall_ha.node.files import fsync_directory
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ Partitions = dict[str, list[str]]
 
 WHOLE = ""
 """The one partition of a table without partitions."""
+
+PART = "part"
+"""Files of a table's partition lie in folders ``part=VALUE``."""
 
 LOG = "_delta_log"
 
@@ -50,14 +54,15 @@ def files_of(table: DeltaTable | None) -> Partitions:
     """Files of a version, by partition."""
     import pyarrow as pa
 
-    if table is None:
-        return {}
+    return {} if table is None else by_part(pa.table(table.get_add_actions())["path"].to_pylist())
+
+
+def by_part(files: Iterable[str]) -> Partitions:
+    """Files below the folder of a table, by the partition in whose folder each lies."""
     found: Partitions = {}
-    actions = pa.table(table.get_add_actions(flatten=True))
-    (column,) = [name for name in actions.column_names if name.startswith("partition.")] or [""]
-    values = map(str, actions[column].to_pylist()) if column else [WHOLE] * actions.num_rows
-    for value, path in sorted(zip(values, actions["path"].to_pylist(), strict=True)):
-        found.setdefault(value, []).append(path)
+    for file in sorted(files):
+        _, is_part, value = Path(file).parent.name.partition(f"{PART}=")
+        found.setdefault(value if is_part else WHOLE, []).append(file)
     return found
 
 
@@ -70,7 +75,9 @@ def commit(folder: Path, table: LakeTable, files: Partitions, batches: Mapping[s
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import RemoveAction, create_table_with_add_actions
 
-    newest, schema, by = delta(folder), _schema(table), [table.partition] if table.partition else []
+    # A bucket is no column: who asks for a set has nothing to skip a file by.
+    by = [table.partition] if table.partition not in ("", BY_SET) else []
+    newest, schema = delta(folder), schema_of(table)
     before = files_of(newest)
     known, wanted = ({file for some in one.values() for file in some} for one in (before, files))
     fresh = [(value, file) for value, some in files.items() for file in some if file not in known]
@@ -106,7 +113,8 @@ def commit(folder: Path, table: LakeTable, files: Partitions, batches: Mapping[s
     return _synced_version(folder)
 
 
-def _schema(table: LakeTable) -> Schema:
+def schema_of(table: LakeTable) -> Schema:
+    """The columns of a table as Delta has them."""
     from deltalake import Schema
 
     return Schema.from_json(msgspec.json.encode(table.json_schema()).decode())
@@ -146,7 +154,7 @@ def write_file(table: LakeTable, rows: Sequence[Mapping[str, Any]], path: Path) 
     from pyarrow import parquet
 
     path.parent.mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(list(rows), schema=pa.schema(_schema(table).to_arrow())), path)
+    parquet.write_table(pa.Table.from_pylist(list(rows), schema=pa.schema(schema_of(table).to_arrow())), path)
 
 
 def rows_of(folder: Path, version: int | None = None) -> list[dict[str, Any]]:

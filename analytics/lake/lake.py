@@ -5,7 +5,7 @@ Here: reading one snapshot, staging, publishing. Not here: Delta logs (``delta``
 layer), their rows (``jobs.layers``).
 
     LAKE/LAYER/TABLE/_delta_log/                        what belongs to each version of a table
-    LAKE/LAYER/TABLE/RUN/part=2026-01-31/*.parquet      the files that one run wrote
+    LAKE/LAYER/TABLE/RUN/part=2026-01-31/*.parquet      the files that one run wrote; part=7 is a bucket of sets
     LAKE/snapshots/                                     a row per run and table (``tables.SNAPSHOTS``)
     LAKE/lock                                           held by the one writer
 
@@ -37,30 +37,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rollcall_ha.analytics.lake.delta import (
-    WHOLE,
+    PART,
     Partitions,
+    by_part,
     commit,
     delta,
     files_of,
     rows_of,
+    schema_of,
     sweep,
     undo,
     write_file,
 )
 from rollcall_ha.analytics.lake.session import as_path
-from rollcall_ha.analytics.lake.tables import FORMS, SNAPSHOTS, LakeTable, LakeView
+from rollcall_ha.analytics.lake.tables import BY_SET, FORMS, SNAPSHOTS, LakeTable, LakeView, bucket_of
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SNAPSHOTS_KEPT = 10
 """Snapshots, the newest included, whose files are not swept."""
-
-PART = "part"
-"""Files of a table's partition lie in folders ``part=VALUE``."""
-
 
 _decode_versions = msgspec.json.Decoder(dict[str, int]).decode
 
@@ -237,11 +236,7 @@ class LakeWriter:
 
     def found(self, table: LakeTable, folder: Path) -> Partitions:
         """The files that were written below a folder of a table."""
-        files: Partitions = {}
-        for file in sorted(folder.rglob("*.parquet")):
-            value = file.parent.name.removeprefix(f"{PART}=") if table.partition else WHOLE
-            files.setdefault(value, []).append(str(file.relative_to(self.lake.folder(table.path))))
-        return files
+        return by_part(str(file.relative_to(self.lake.folder(table.path))) for file in folder.rglob("*.parquet"))
 
     def stage(self, table: LakeTable, rows: DataFrame) -> Partitions:
         """Write rows into a folder of their own, in the table's columns."""
@@ -250,7 +245,8 @@ class LakeWriter:
         folder = self.folder(table)
         write = rows.select(*table.commented()).write
         if table.partition:
-            write = rows.select(*table.commented(), f.col(table.partition).alias(PART)).write.partitionBy(PART)
+            part = bucket_of() if table.partition == BY_SET else f.col(table.partition)
+            write = rows.select(*table.commented(), part.alias(PART)).write.partitionBy(PART)
         # Stamps and durations hardly repeat: a dictionary of them is given up again after a million values.
         numbers = (one.name for one in table.columns if one.kind in ("bigint", "timestamp"))
         plain = {f"parquet.enable.dictionary#{name}": "false" for name in numbers}
@@ -277,10 +273,23 @@ class LakeWriter:
         """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
         self.replace(table, self.stage(table, rows), removed=removed)
 
+    def arrow(self, table: LakeTable, *columns: str, only: Iterable[str] | None = None) -> pa.Table:
+        """As ``read``, without Spark; all columns if none is named."""
+        import pyarrow as pa
+        from pyarrow import dataset
+
+        found, wanted = self.files(table), None if only is None else frozenset(only)
+        files = [file for part, some in found.items() if wanted is None or part in wanted for file in some]
+        schema = pa.schema(schema_of(table).to_arrow())
+        paths = [str(self.lake.folder(table.path) / file) for file in files]
+        # No partitioning: by the names of folders "part" would be a column.
+        rows = dataset.dataset(paths, schema=schema, partitioning=None, format="parquet")
+        return rows.to_table(columns=list(columns) or None)
+
     def rows(self, table: LakeTable) -> list[dict[str, Any]]:
-        """All rows of a small table, as they were published."""
-        version = self.published.version(table.path)
-        return [] if version is None else rows_of(self.lake.folder(table.path), version)
+        """All rows of a small table, as ``arrow`` reads them."""
+        found: list[dict[str, Any]] = self.arrow(table).to_pylist()
+        return found
 
     def put_rows(self, table: LakeTable, rows: Sequence[Mapping[str, Any]]) -> None:
         """``put`` of the whole of a small table, without Spark."""

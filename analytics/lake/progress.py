@@ -1,5 +1,6 @@
 """
-Progress of a long job on stderr: one line per step, and on a terminal a line with the tasks that are done so far.
+Progress of a long job on stderr: one line per step, and on a terminal a line that moves: which part of the step runs,
+and the tasks that are done so far.
 
 Here: printing. Not here: the steps. Nothing of this runs inside Spark's tasks.
 """
@@ -26,10 +27,16 @@ class Progress:
     def __init__(self, spark: SparkSession, *, is_quiet: bool = False) -> None:
         self._spark = spark
         self._console = Console(stderr=True, quiet=is_quiet)
+        self._bars: Bars | None = None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Everything that Spark does inside belongs to the step."""
+        """Everything that Spark does inside belongs to the step. A step within another one is a part of it."""
+        if self._bars is not None:
+            # A person who waits wants to see which table is made; who reads a log has no use for thirty of them.
+            self._bars.update(self._bars.task_ids[0], description=name)
+            yield
+            return
         began = time.monotonic()
         columns = (TextColumn("{task.description:<28}"), TimeElapsedColumn(), _Tasks(self._spark))
         bars = Bars(
@@ -43,9 +50,13 @@ class Progress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        with bars:
-            bars.add_task(name, total=None)
-            yield
+        bars.add_task(name, total=None)
+        self._bars = bars
+        try:
+            with bars:
+                yield
+        finally:
+            self._bars = None
         self.say(f"{name:<28} {time.monotonic() - began:8.1f} s")
 
     def say(self, line: str) -> None:

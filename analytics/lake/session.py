@@ -1,8 +1,8 @@
 """
 One quiet Spark session on this machine.
 
-Here: finding Java, the settings that every job shares, Spark's log (``log4j2.properties``: errors only, from the
-first line on; Java itself says there that it uses an incubator module). Not here: any job.
+Here: finding Java, the settings that every job shares, those for a few rows, what Java says beside our words. Not here:
+any job.
 Raises ``NoSpark`` with the remedy where Spark or Java are missing.
 """
 
@@ -13,13 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollcall_ha.analytics.refusals import JobRefused
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 JAVA_MAJOR_MIN = 17
@@ -54,6 +56,32 @@ Java's optimising compiler begins ten times as late as by itself: each plan of S
 that runs for seconds only was a third of the CPU of silver and gold.
 """
 
+SMALL_BYTES = 16_000_000
+"""Journals and events of so many bytes together are few."""
+
+OF_FEW_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    # With one compiler alone Java keeps 48 MB of code; Spark has more, and would compile again what was thrown away.
+    "-XX:ReservedCodeCacheSize=240m",
+    # It grows into them by one collection of everything after the other.
+    "-XX:MetaspaceSize=256m",
+    "-XX:NewSize=256m",
+)
+OF_FEW_COLLECTOR = "-XX:+UseSerialGC"
+
+OF_FEW = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    # Checks of each rule of the optimizer, places of calls and texts of plans.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "10",
+}
+"""For few rows: compiling plans, and planning them again while they run, takes longer than running them as they are."""
+
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -74,15 +102,35 @@ def is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+def are_few(paths: Iterable[Path]) -> bool:
+    """Whether the files, and the Parquet files below folders, are at most ``SMALL_BYTES`` together."""
+    files = (file for path in paths for file in (path.rglob("*.parquet") if path.is_dir() else (path,)))
+    left = SMALL_BYTES
+    # A lake of years has thousands of files: not all of them have to be looked at to see that they are not few.
+    for file in files:
+        left -= file.stat().st_size if file.exists() else 0
+        if left < 0:
+            return False
+    return True
+
+
+def spark_session(
+    *, app: str, master: str = "local[*]", settings: Mapping[str, str] | None = None, is_few: bool = False
+) -> SparkSession:
     """
-    Start or find the session of this process. ``settings`` are Spark's own keys; they count only at the start.
+    Start or find the session of this process.
+
+    ``settings`` are Spark's own keys, and ``is_few`` says that there will be few rows; both count only at the start.
 
     Raises:
         NoSpark: pyspark is not installed, or Java is missing or older than ``JAVA_MAJOR_MIN``.
     """
     check_java()
+    # Executors on other machines have settings of their own.
+    is_few = is_few and master.startswith("local")
+    given = {**(OF_FEW if is_few else {}), **(settings or {})}
     try:
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSpark("pyspark is not installed; install the extra: pip install 'rollcall-ha[analytics]'") from error
@@ -92,52 +140,71 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
     is_here = master.startswith("local") or "127.0.0.1" in master
     if is_here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.appName(app)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
+    conf = (
+        SparkConf()
+        .setAppName(app)
+        .setMaster(master)
+        .set("spark.ui.enabled", "false")
+        .set("spark.ui.showConsoleProgress", "false")
+        .set("spark.sql.session.timeZone", "UTC")
         # Spark's own choice is a type of 96 bits that Parquet has given up, without minima and maxima.
-        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         # Else each call of a column's function first tells Java where in our sources it is, for an error that has a
         # traceback of its own: a fifth of the CPU of a run over a few rows.
-        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        .set("spark.python.sql.dataFrameDebugging.enabled", "false")
         # A run of all layers compiles more plans than the hundred that are kept: a stream would compile them each time.
-        .config("spark.sql.codegen.cache.maxEntries", "1000")
+        .set("spark.sql.codegen.cache.maxEntries", "1000")
         # A number that overflows in one bad event is that event's trouble, not the job's.
-        .config("spark.sql.ansi.enabled", "false")
+        .set("spark.sql.ansi.enabled", "false")
         # Many small shuffle partitions, that adaptive execution puts together again by their size.
-        .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
-        .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
+        .set("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+        .set("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
         # But at least two of them where there is work for two, so that a small machine is not half idle.
-        .config("spark.sql.adaptive.coalescePartitions.minPartitionNum", "2")
-        .config("spark.sql.adaptive.coalescePartitions.minPartitionSize", "4m")
+        .set("spark.sql.adaptive.coalescePartitions.minPartitionNum", "2")
+        .set("spark.sql.adaptive.coalescePartitions.minPartitionSize", "4m")
         # Rows of a month go to their days' files as they come; without this they are sorted by day first.
-        .config("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES_MAX))
+        .set("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES_MAX))
         # Set at the start of Java: Spark's own set-up is the loudest. Options of the user's come after these.
-        .config("spark.driver.defaultJavaOptions", " ".join(java_options(settings or {})))
-        .config("spark.driver.memory", DRIVER_MEMORY)
+        .set("spark.driver.defaultJavaOptions", " ".join(java_options(given, is_few=is_few)))
+        .set("spark.driver.memory", DRIVER_MEMORY)
     )
     # Off for a local disk: each range of a read would be a thread of its own.
-    builder = builder.config(
-        "spark.hadoop.parquet.hadoop.vectored.io.enabled", str(not master.startswith("local")).lower()
-    )
+    conf.set("spark.hadoop.parquet.hadoop.vectored.io.enabled", str(not master.startswith("local")).lower())
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
-    for key, value in {**loopback, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
+    for key, value in {**loopback, **given}.items():
+        conf.set(key, value)
+    if SparkContext._gateway is None:  # noqa: SLF001 (the way that pyspark has for a Java that was started otherwise)
+        _start_java(conf)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     return session
 
 
-def java_options(settings: Mapping[str, str]) -> list[str]:
+def _start_java(conf: SparkConf) -> None:
+    """Raises ``NoSpark`` with what Java says if it does not start."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    # On a person's screen the first words would be Java's: a warning that Spark uses an incubator module. To a file,
+    # because nobody has to read it on: what goes wrong in a job is in the exception that we get.
+    with tempfile.TemporaryFile() as said:
+        try:
+            gateway = launch_gateway(conf, {"stderr": said})
+        except PySparkRuntimeError as error:
+            said.seek(0)
+            raise NoSpark(f"Spark does not start: {said.read().decode(errors='replace').strip()}") from error
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 (as above)
+
+
+def java_options(settings: Mapping[str, str], *, is_few: bool = False) -> list[str]:
     """For the driver's Java. Without our collector where a user has chosen one: Java does not start with two."""
     home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "/nowhere"), "conf")
     defaults = Path(home, "spark-defaults.conf")
     given = settings.get("spark.driver.extraJavaOptions", ""), *(os.environ.get(name, "") for name in JAVA_VARIABLES)
     is_chosen = re.search(r"-XX:\+Use\w+GC", " ".join((*given, defaults.read_text() if defaults.is_file() else "")))
-    ours = [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}", *COMPILER_OPTIONS]
-    return ours if is_chosen else [*ours, COLLECTOR]
+    log = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    compiler, collector = (OF_FEW_JAVA, OF_FEW_COLLECTOR) if is_few else (COMPILER_OPTIONS, COLLECTOR)
+    return [log, *compiler, *(() if is_chosen else (collector,))]
 
 
 def check_java() -> None:

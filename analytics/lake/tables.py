@@ -7,9 +7,9 @@ they are published (``lake``).
 Rule 1: an event belongs to (fleet, term, index, ordinal). ``seq`` = index * 2**20 + ordinal orders the events of one
 fleet, because an index belongs to one term for ever; stamps order nothing, leaders' clocks are skewed.
 Rule 2: ``day`` is the UTC date of the row's own beginning, taken from the entry's stamp: every copy of an event has the
-same. Tables with a day are partitioned by it.
+same. Files of events are apart by it; those of a fact about a set by the bucket of the set (``bucket_of``).
 Rule 3: a phase without a stamp is null. A duration that would be negative is null, and counted.
-Rule 4 (open rows): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
+Rule 4 (open rows): a row whose end has not been seen has a null end. The run that sees it makes the set's rows anew;
 gold counts it up to ``gold.counted_until`` of its fleet. Batch and streaming are equal by this rule.
 Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding days gives exactly the longer period's.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rollcall_ha.analytics.lake.session import SHUFFLE_PARTITIONS
 from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
@@ -36,7 +37,16 @@ FLEET_CLUSTER = "_fleet"
 """``cluster`` of events that belong to no broker set: leadership, founding."""
 
 
-FORMS = {"bronze": 5, "silver": 7, "gold": 10}
+BUCKETS = 16
+"""
+So many parts have the facts of all sets. A run makes those anew whose sets have a new event: with fewer of them a
+stream would make more than it has to; with more a run of all sets would write too many files, at 18 ms each.
+"""
+
+BY_SET = "set_id"
+"""``partition`` of a table whose files are apart by bucket."""
+
+FORMS = {"bronze": 5, "silver": 8, "gold": 11}
 """
 Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
 form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.
@@ -59,7 +69,10 @@ class LakeColumn(msgspec.Struct, frozen=True):
 
 
 class LakeTable(Frozen):
-    """One table of one layer. ``key`` is unique; ``partition`` is the column by which its files are apart, or empty."""
+    """
+    One table of one layer. ``key`` is unique; by the column ``partition`` its files are apart: by each value, by bucket
+    if it is ``BY_SET``; empty: they are not.
+    """
 
     layer: str
     name: str
@@ -156,6 +169,16 @@ class LakeView(LakeTable, kw_only=True):
         return spark.sql(named, **frames).select(*self.commented())
 
 
+def bucket_of() -> Column:
+    """The bucket of ``set_id``; null without one."""
+    from pyspark.sql import functions as f
+
+    # As Spark spreads sets over the partitions of a shuffle, four neighbours together: a task that holds partitions
+    # side by side writes few buckets, and needs no further shuffle to bring the rows of one together.
+    partition = f.pmod(f.hash(BY_SET), f.lit(SHUFFLE_PARTITIONS))
+    return f.when(f.col(BY_SET).isNotNull(), f.floor(partition * BUCKETS / SHUFFLE_PARTITIONS).cast("int"))
+
+
 def in_ms(rows: DataFrame) -> DataFrame:
     """Rows with each instant as ``NAME_ms``, milliseconds since 1970, to reckon with: stamps have no finer part."""
     from pyspark.sql import functions as f
@@ -171,12 +194,11 @@ def columns_of(text: str) -> tuple[LakeColumn, ...]:
     return tuple(LakeColumn(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
 
 
-def table(path: str, meaning: str, key: str, columns: str, *, partition: str = "day") -> LakeTable:
-    """A table ``layer/name`` of these columns (``columns_of``), partitioned by the named one if it has that."""
+def table(path: str, meaning: str, key: str, columns: str, *, partition: str = "") -> LakeTable:
+    """A table ``layer/name`` of these columns (``columns_of``)."""
     layer, name = path.split("/")
-    found = columns_of(columns)
-    by = partition if any(column.name == partition for column in found) else ""
-    return LakeTable(layer=layer, name=name, meaning=meaning, columns=found, key=tuple(key.split()), partition=by)
+    found, keys = columns_of(columns), tuple(key.split())
+    return LakeTable(layer=layer, name=name, meaning=meaning, columns=found, key=keys, partition=partition)
 
 
 def view(path: str, meaning: str, key: str, columns: str, *, of: tuple[LakeTable, ...], select: str) -> LakeView:

@@ -5,8 +5,7 @@ Here: column expressions over bronze events. Not here: phases, which follow from
 (``intervals``), views (``tables``), publishing (``jobs.layers``).
 
 Rule 1: rows are narrow: writing one costs more than finding it, and what follows from its columns is a view's.
-Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
-row takes part like one more event. So a later run, or a stream, reads new days only.
+Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row.
 Rule 3: events of a reign are many and narrow: they are shuffled once, as numbers, to the partition of their set; there
 two aggregates of fixed width make the row, and the next reign its end. No aggregate runs before the shuffle: a file
 holds a few events of each of 100,000 epochs, so it would hold a hash table of them all to save nothing. What few of
@@ -20,9 +19,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
-from rollcall_ha.analytics.lake.tables import in_ms
+from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, word_of
 from rollcall_ha.analytics.silver.intervals import CHANGES_SET, GONE, US_PER_MS
 from rollcall_ha.analytics.silver.phases import LEADER_PHASES, WINNER_PHASES, stamp_column
 from rollcall_ha.analytics.silver.tables import (
@@ -73,9 +70,6 @@ _OF_NEXT = {
 """Column of a fact -> column of the set's next one."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
 _OF_MILESTONE = ("phase", "elapsed_us", "observed_us", "uncertainty_us", "waited_us", "entered_at_ms")
-_OF_REPORT = (*_OF_MILESTONE, "graded_seq", *_OF_GRADE)
-"""A report on a reign after its election: a milestone, the winner's entry, or a grade."""
-
 
 _LEAST = {
     **{stamp_column(phase): (phase, "elapsed_us") for phase in _STAMPED},
@@ -86,17 +80,13 @@ _LEAST = {
 """Column of a fold -> the phase of whose reports it is the least, and their column."""
 
 
-def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+def reigns(events: DataFrame) -> DataFrame:
     """
-    ``silver.reigns`` of bronze events (``in_ms``), and of published rows: these grow, none is lost.
+    ``silver.reigns`` of all bronze events (``in_ms``) of some sets.
 
-    A reign whose election is in neither is left out; ``gold.quality`` counts it.
+    A reign whose election is not among them is left out; ``gold.quality`` counts it.
     """
-    elections, reports = _elections_of_events(events), _reports_of_events(events)
-    if published is not None:
-        known = in_ms(published)
-        elections = elections.unionByName(_elections_of_reigns(known))
-        reports = reports.unionByName(_reports_of_reigns(known))
+    elections, reports = _elections(events), _reports(events)
     elected = elections.select(
         *_REIGN,
         f.col("to_master").alias("reporter"),
@@ -129,7 +119,6 @@ def _folds() -> list[Column]:
         # of the codes would hide the alarm.
         *(f.max_by(f"graded.{name}", "graded.graded_seq").alias(name) for name in _OF_GRADE),
         f.max("graded.graded_seq").alias("graded_seq"),
-        # One row for each event: an election that is in the events and among the published rows is one row, not two.
         *(f.max(f"elected.{name}").alias(name) for name in (*_WINNER, *_OF_ELECTION)),
     ]
 
@@ -143,7 +132,7 @@ def _merged() -> list[Column]:
     ]
 
 
-def _elections_of_events(events: DataFrame) -> DataFrame:
+def _elections(events: DataFrame) -> DataFrame:
     return events.where(f.col("kind") == KINDS["master-elected"]).select(
         *_REIGN,
         f.col("broker_id").alias("to_master"),
@@ -155,7 +144,7 @@ def _elections_of_events(events: DataFrame) -> DataFrame:
     )
 
 
-def _reports_of_events(events: DataFrame) -> DataFrame:
+def _reports(events: DataFrame) -> DataFrame:
     kind, phase = f.col("kind"), f.col("phase")
     is_entered, is_graded = kind == KINDS["master-entered"], kind == KINDS["loss-graded"]
     wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
@@ -174,37 +163,6 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
         f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
         f.when(is_graded, f.col("seq")).alias("graded_seq"),
         *(f.when(is_graded, f.col(source)).alias(name) for name, source in _OF_GRADE.items()),
-    )
-
-
-def _elections_of_reigns(published: DataFrame) -> DataFrame:
-    coded = {"election_kind": code_of(f.col("kind"), ELECTION_KINDS), "cause_code": code_of(f.col("cause"), CAUSES)}
-    # Without a detection ``cause`` holds the kind, which has no code among causes: back to null, as in the event.
-    coded["cause_code"] = f.when(coded["cause_code"] > codes.UNKNOWN, coded["cause_code"])
-    return published.select(*_REIGN, *_WINNER, *(coded.get(name, f.col(name)).alias(name) for name in _OF_ELECTION))
-
-
-def _reports_of_reigns(published: DataFrame) -> DataFrame:
-    """The stamps of a published row, as reports of its winner."""
-    types = {"phase": "int", "grade_code": "int"}
-    known: list[dict[str, Column]] = [
-        {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
-    ]
-    known[_STAMPED.index(Phase.SERVING)]["observed_us"] = f.col("total_us")
-    known[_STAMPED.index(Phase.SERVING)]["uncertainty_us"] = f.col("total_uncertainty_us")
-    known[_STAMPED.index(Phase.FIRST_ACK)]["waited_us"] = f.col("told_wait_us")
-    known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
-    graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}
-    known.append(graded | {"grade_code": code_of(f.col("grade"), GRADES)})
-    reports = f.array(
-        *(
-            f.struct(*(one.get(name, f.lit(None)).cast(types.get(name, "bigint")).alias(name) for name in _OF_REPORT))
-            for one in known
-        )
-    )
-    reporter = (f.col("to_master").alias("reporter"), f.col("winner_hash").alias("reporter_hash"))
-    return published.select(*_REIGN, *reporter, f.explode(reports).alias("one")).select(
-        *_REIGN, "reporter", "reporter_hash", *(f.col(f"one.{name}").alias(name) for name in _OF_REPORT)
     )
 
 
@@ -244,19 +202,14 @@ def _finished(folded: DataFrame) -> DataFrame:
     return folded.withColumns(columns).select(*SILVER_REIGNS.of_ms())
 
 
-def broker_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
-    """``silver.broker_sets`` of bronze events (``in_ms``), and of published rows."""
+def broker_sets(events: DataFrame) -> DataFrame:
+    """``silver.broker_sets`` of all bronze events (``in_ms``) of some sets."""
     names = ("set_id", "fleet", "cluster", "broker_set")
     is_told = f.col("kind").isin([KINDS[kind] for kind in (*CHANGES_SET, *GONE, "writes-stopped")])
     gone_ms = f.when(f.col("is_cleaned"), f.col("stamped_at_ms"))
     points = events.where(is_told & f.col("set_id").isNotNull()).select(
         *names, "seq", f.col("stamped_at_ms").alias("at_ms"), gone_ms.alias("gone_ms")
     )
-    if published is not None:
-        known, is_one = in_ms(published), f.col("created_seq") == f.col("last_seq")
-        first = known.select(*names, "created_seq", "created_at_ms", f.when(is_one, f.col("cleaned_at_ms")))
-        last = known.select(*names, "last_seq", f.when(is_one, f.col("created_at_ms")), "cleaned_at_ms")
-        points = points.union(first).union(last)
     return (
         points.groupBy(*names)
         .agg(

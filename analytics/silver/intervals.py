@@ -6,10 +6,9 @@ Here: windows over narrow rows, one sort per table. Not here: reigns (``facts``)
 
 Rule 1: events of one fleet are ordered by ``seq``, reigns by epoch, never by stamps. An interval whose end is stamped
 before its beginning is kept as it is; gold counts it as negative and gives it no time.
-Rule 2: published rows take part in the sort again: an event that arrives late ends or splits the interval in which it
-lies.
+Rule 2: rows are brought together by their set before they are sorted: what is made here is written by set.
 
-Events come with their instants as milliseconds (``in_ms``).
+Events are all of some sets, with their instants as milliseconds (``in_ms``).
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, code_of, word_of
-from rollcall_ha.analytics.lake.tables import in_ms
+from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, word_of
 from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS
 
 US_PER_MS = 1_000
@@ -29,7 +27,7 @@ _ENDS_STOP = ("writes-resumed", "writes-stopped", "master-elected", "replicas-cl
 _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 
-def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+def sync_state_sets(events: DataFrame) -> DataFrame:
     """``silver.sync_state_sets``; its epoch says whether an event changed the set or only repeats it."""
     points = events.where(
         f.col("kind").isin([KINDS[kind] for kind in CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
@@ -41,14 +39,11 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
         "sync_state_set_epoch",
         "kind",
     )
-    if published is not None:
-        known = in_ms(published).withColumn("kind", code_of(f.col("changed_by"), KINDS))
-        points = points.unionByName(known.select(*points.columns))
     of_set = Window.partitionBy("set_id").orderBy("seq")
     # An election and a registration repeat the set as it is. Counted as changes they would cut one long exposure into
     # many short ones, and the alert for it would begin anew each time.
     repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
-    changes = points.withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
+    changes = points.repartition("set_id").withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
     return changes.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("began_at_ms")),
@@ -60,7 +55,7 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
     ).select(*SILVER_SYNC_STATE_SETS.of_ms())
 
 
-def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+def silences(events: DataFrame) -> DataFrame:
     """
     ``silver.silences``; a replica is back with its next session, sign of life or registration.
 
@@ -82,12 +77,8 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
         gone.alias("is_gone"),
         is_back.alias("is_back"),
     )
-    if published is not None:
-        points = points.unionByName(_points(in_ms(published)))
-    # Backwards in time: the next return of a silence is then the last one before it in the window. A row that is gone
-    # and back comes before the return that a published row tells of the same event: else it would count as its copy.
-    by_replica = Window.partitionBy("set_id", "broker_id")
-    backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
+    # Backwards in time: the next return of a silence is then the last one before it in the window.
+    backwards = Window.partitionBy("set_id", "broker_id").orderBy(f.col("seq").desc())
     # One struct, so that place, time and incarnation come from the same return.
     back = f.when(
         f.col("is_back"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
@@ -95,13 +86,9 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     # A registration has the hash of the new process: the one that ended is not named.
     ended_hash = f.when(~f.col("is_back"), f.col("incarnation_hash"))
     is_same = f.coalesce(f.col("back.who") == ended_hash, f.lit(False))
-    following = points.withColumns(
-        {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
-    )
-    # A silence that is in the events and among the published rows counts once.
-    is_once = f.col("newer_seq").isNull() | (f.col("newer_seq") != f.col("seq"))
+    following = points.repartition("set_id").withColumn("back", f.last(back, ignorenulls=True).over(backwards))
     return (
-        following.where(f.col("is_gone") & is_once)
+        following.where("is_gone")
         .withColumns(
             {
                 "day": f.to_date(f.timestamp_millis("found_at_ms")),
@@ -117,7 +104,7 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     )
 
 
-def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+def stops(events: DataFrame) -> DataFrame:
     """``silver.stops``: the next of ``_ENDS_STOP`` in the set ends a stop, as in ``controller.core.stops``."""
     kind = f.col("kind")
     is_begin = kind == KINDS["writes-stopped"]
@@ -133,22 +120,14 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
         "stopped_us",
         word_of(kind, KINDS).alias("by"),
     )
-    if published is not None:
-        points = points.unionByName(_points_of_stops(in_ms(published)))
     is_begin = f.col("by") == "writes-stopped"
-    # Backwards, as for silences: the last point before a stop in the window is the next one in time.
+    # Backwards, as for silences: the point before a stop in the window is the next one in time.
     backwards = Window.partitionBy("set_id").orderBy(f.col("seq").desc())
-    # In another place of the log: a copy of a stop, among the published rows, does not end it.
-    later = backwards.rangeBetween(Window.unboundedPreceding, -1)
-    following = points.withColumns(
-        {
-            "end": f.last(f.struct("seq", "at_ms", "stopped_us", "by")).over(later),
-            "newer_seq": f.lag("seq").over(backwards),
-        }
+    following = points.repartition("set_id").withColumn(
+        "end", f.lag(f.struct("seq", "at_ms", "stopped_us", "by")).over(backwards)
     )
-    is_once = f.col("newer_seq").isNull() | (f.col("newer_seq") != f.col("seq"))
     return (
-        following.where(is_begin & is_once)
+        following.where(is_begin)
         .withColumns(
             {
                 "day": f.to_date(f.timestamp_millis("at_ms")),
@@ -165,54 +144,3 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
         )
         .select(*SILVER_STOPS.of_ms())
     )
-
-
-def _points_of_stops(published: DataFrame) -> DataFrame:
-    """A published row as the stop, and as its end if it is known and is no stop, which has a row of its own."""
-    begun = published.select(
-        "set_id",
-        "seq",
-        "master_epoch",
-        "broker_id",
-        f.col("began_at_ms").alias("at_ms"),
-        code_of(f.col("reason"), STOP_REASONS).alias("stop_reason"),
-        f.lit("writes-stopped").alias("by"),
-    )
-    ended = published.where(f.col("ended_by") != "writes-stopped").select(
-        "set_id",
-        f.col("ended_seq").alias("seq"),
-        "master_epoch",
-        "broker_id",
-        f.col("ended_at_ms").alias("at_ms"),
-        "stopped_us",
-        f.col("ended_by").alias("by"),
-    )
-    return begun.unionByName(ended, allowMissingColumns=True)
-
-
-def _points(published: DataFrame) -> DataFrame:
-    """A published row as the silence, and as the return if it is known."""
-    gone = published.select(
-        "set_id",
-        "seq",
-        "broker_id",
-        f.coalesce("incarnation_hash", "returned_hash").alias("incarnation_hash"),
-        "term",
-        "found_at_ms",
-        code_of(f.col("cause"), CAUSES).alias("cause"),
-        "last_heartbeat_age_us",
-        "fault_age_us",
-        f.lit(True).alias("is_gone"),
-        f.col("seq").eqNullSafe(f.col("returned_seq")).alias("is_back"),
-    )
-    back = published.where(f.col("returned_seq").isNotNull()).select(
-        "set_id",
-        f.col("returned_seq").alias("seq"),
-        "broker_id",
-        f.col("returned_hash").alias("incarnation_hash"),
-        "term",
-        f.col("returned_at_ms").alias("found_at_ms"),
-        f.lit(False).alias("is_gone"),
-        f.lit(True).alias("is_back"),
-    )
-    return gone.unionByName(back, allowMissingColumns=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, KINDS, PHASES, sql_word_of
-from rollcall_ha.analytics.lake.tables import table, view
+from rollcall_ha.analytics.lake.tables import BY_SET, table, view
 from rollcall_ha.analytics.silver.phases import PHASES_SELECT, stamp_column
 from rollcall_ha.controller.contract.values import Phase
 
@@ -33,6 +33,7 @@ created_at timestamp its stamp
 last_seq bigint seq of the last one
 cleaned_at timestamp stamp of the last one, if it took the whole set away; null = the set is there
 """,
+    partition=BY_SET,
 )
 
 SILVER_REIGNS = table(
@@ -85,6 +86,7 @@ lost_at timestamp first sign of the fault that ended it (next election minus its
 end_triggered_seq bigint seq of the event that triggered the next election
 previous_failover_at timestamp stamp of the set's last failover before this reign; null = none
 """,
+    partition=BY_SET,
 )
 
 _BUT_STAMPS = " ".join(name for name in SILVER_REIGNS.column_names if name not in map(stamp_column, Phase))
@@ -181,6 +183,7 @@ changed_by string kind of that event
 ended_at timestamp stamp of the next change; null = still so
 ended_seq bigint seq of the next change
 """,
+    partition=BY_SET,
 )
 
 SILVER_SILENCES = table(
@@ -202,6 +205,7 @@ returned_seq bigint seq of that event
 returned_hash bigint xxhash64 of the incarnation that came back
 is_same_incarnation boolean whether the process that came back is the one that was given up; null = not back
 """,
+    partition=BY_SET,
 )
 
 SILVER_STOPS = table(
@@ -220,6 +224,7 @@ master-elected (the outage of that election begins with the stop)
 ended_at timestamp began_at + stopped_us if writes resumed, else the stamp of the event that ended it
 stopped_us bigint how long, by the master's clock; null = it did not say
 """,
+    partition=BY_SET,
 )
 
 SILVER_CLEANINGS = table(
@@ -230,6 +235,7 @@ SILVER_CLEANINGS = table(
 seq bigint of the event
 cleaned_at timestamp its stamp
 """,
+    partition=BY_SET,
 )
 
 SILVER_TRUNCATIONS = view(

@@ -101,10 +101,10 @@ def main() -> None:
     stop_at(place, int(number), Path(folder))
     # In the order of their numbers: tasks that read a shuffle have places that they like, and others go before them.
     in_order = {"spark.shuffle.reduceLocality.enabled": "false"}
-    java = f"{QUICK_START['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={folder}"
+    java = f"-Djava.io.tmpdir={folder}"
     # The job finds the session that is there.
     settings = QUICK_START | in_order | {"spark.driver.extraJavaOptions": java}
-    spark_session(app="stopped", master="local[1]", settings=settings)
+    spark_session(app="stopped", master="local[1]", settings=settings, is_few=True)
     app([layer, *arguments])
 
 

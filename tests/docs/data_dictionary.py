@@ -15,7 +15,7 @@ from pathlib import Path
 from rollcall_ha.analytics.bronze.tables import BRONZE
 from rollcall_ha.analytics.gold import tables as gold_tables
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
-from rollcall_ha.analytics.lake.tables import SNAPSHOTS, LakeTable, LakeView
+from rollcall_ha.analytics.lake.tables import BY_SET, SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-dictionary.md"
@@ -58,7 +58,8 @@ def _constants() -> Iterator[tuple[str, int, str]]:
 
 def _section(table: LakeTable) -> str:
     facts = [f"Key: {', '.join(table.key)}."] if table.key else []
-    facts += [f"Files by {table.partition}."] if table.partition else []
+    by = "the hash of set_id" if table.partition == BY_SET else table.partition
+    facts += [f"Files by {by}."] if by else []
     select = ""
     if isinstance(table, LakeView):
         facts.append(f"A view of {', '.join(one.path for one in table.of)}.")

@@ -22,25 +22,10 @@ from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
-QUICK_START = {
-    # With one compiler alone Java keeps 48 MB of code; Spark has more, and half of the tests' time would go into compiling
-    # again what was thrown away.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    " -XX:MetaspaceSize=256m -XX:NewSize=256m",  # it grows into them by one collection of everything after the other
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    # Checks of each rule of the optimizer, places of calls and texts of plans: the tests read none of them.
-    "spark.sql.lightweightPlanChangeValidation": "false",
-    "spark.sql.dataFrameQueryContext.enabled": "false",
-    "spark.sql.ui.explainMode": "simple",
-    "spark.sql.maxPlanStringLength": "10",
-    "spark.driver.memory": "1g",
-}
+QUICK_START = {"spark.driver.memory": "1g"}
 """
-Tables of a few rows: compiling plans and planning them again takes longer than running them. Compiled expressions, as
-outside of tests, make the lake of ``test_standalone_cluster``, and it is the same.
+Beside the settings for a few rows. Compiled expressions, as for many, make the lake of ``test_standalone_cluster``, and it is
+the same.
 """
 
 
@@ -52,7 +37,8 @@ def spark() -> Iterator[Any]:
         check_java()
     except NoSpark as error:
         pytest.skip(str(error))
-    session = spark_session(app="tests", master=os.environ.get("ROLLCALL_TEST_SPARK", "local[1]"), settings=QUICK_START)
+    master = os.environ.get("ROLLCALL_TEST_SPARK", "local[1]")
+    session = spark_session(app="tests", master=master, settings=QUICK_START, is_few=True)
     yield session
     session.stop()
 

@@ -100,9 +100,9 @@ def judged(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Judged:
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }
+    ends = gold_days.ends_of(tables["horizons"].toArrow().to_pylist())
     tables = {name: in_ms(rows).localCheckpoint() for name, rows in tables.items()}
-    ends = gold_days.ends_of(tables["horizons"])
-    rows = gold.failovers(gold_days.Days(tables=tables, since=None, until_ms=ends)).collect()
+    rows = gold.failovers(gold_days.Days(tables=tables, until_ms=ends)).collect()
     names = ("is_false_positive", "is_controller_caused", "leader_change_age_ms")
     assert len(rows) == len(told)
     found = {row["fleet"]: tuple(row[name] for name in names) for row in rows}
@@ -158,7 +158,7 @@ def test_a_clock_that_was_an_hour_ahead_for_a_minute_lengthens_no_open_interval(
     journal.write_text("\n".join(lines_of(records)) + "\n")
     events = in_ms(events_of(spark, [journal]))
 
-    (end_ms,) = gold_days.ends_of(in_ms(silver.horizons(events))).values()
+    (end_ms,) = gold_days.ends_of(silver.horizons(events).toArrow().to_pylist()).values()
 
     assert end_ms == BEGIN_MS + (ahead_at + 1) * 1_000
     (silence,) = in_ms(intervals.silences(events)).collect()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
@@ -35,17 +36,28 @@ from rollcall_ha.analytics.jobs import stream as streams
 from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
 from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.tables import FORMS, in_ms
+from rollcall_ha.analytics.lake.tables import BUCKETS, FORMS, bucket_of, in_ms
 from rollcall_ha.analytics.report.contents import CLUSTERS
 from rollcall_ha.analytics.report.gather import gather
-from rollcall_ha.analytics.silver.tables import SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from rollcall_ha.analytics.silver.tables import (
+    SILVER,
+    SILVER_BROKER_SETS,
+    SILVER_CLEANINGS,
+    SILVER_HORIZONS,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_SYNC_STATE_SETS,
+)
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import build, content, shown
+from tests.synthetic.files import write_fleet
+from tests.synthetic.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 KILL_DEADLINE_S = 300
+PLAN = Plan(seed=13, fleets=1, sets=4, days=2, faults_per_day=10)
 LATE_FROM = 15
 """Place of a line in the middle of a failover: what comes from here on is read first."""
 
@@ -173,20 +185,48 @@ def adaptive(spark: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("adaptive")
-def test_each_task_wrote_a_file_into_each_day_of_a_lake(spark: Any, tmp_path: Path) -> None:
-    """In a lake of more than one day the rows of a day come together first; they are the same."""
-    columns = ("id AS events", "timestamp_millis(id) AS first_at", "timestamp_millis(id) AS last_at", "id AS last_seq")
-    day = "date_add(DATE '2026-01-01', CAST(id % 3 AS int)) AS day"
-    rows = spark.range(0, 120, 1, 4).selectExpr("'c' AS cluster", day, "'f' AS fleet", *columns)
-    found = {}
-    for days in (1, 2):
-        with Lake(tmp_path).writer() as writer:
-            writer.replace(BRONZE_EVENTS, {f"2026-01-0{day}": [] for day in range(1, days + 1)})
-            Layers(spark, writer, Progress(spark, is_quiet=True))._put(SILVER_HORIZONS, rows)
-            found[days] = sum(map(len, writer.files(SILVER_HORIZONS).values()))
-            assert sorted(row["events"] for row in writer.read(spark, SILVER_HORIZONS).collect()) == list(range(120))
+def test_each_task_wrote_a_file_into_each_part_of_a_table(spark: Any, tmp_path: Path) -> None:
+    """Rows that come by set are in one file for each bucket, however many tasks write them; and in their bucket's."""
+    numbers = "CAST(id AS bigint) AS set_id"
+    empty = (f"CAST(null AS {one.kind}) AS {one.name}" for one in SILVER_CLEANINGS.columns[1:])
+    rows = spark.range(0, 1_000, 1, 4).selectExpr(numbers, *empty).repartition("set_id")
+    with Lake(tmp_path).writer() as writer:
+        writer.put(SILVER_CLEANINGS, rows)
+        files = writer.files(SILVER_CLEANINGS)
+        assert sorted(map(int, files)) == list(range(BUCKETS))
+        assert sum(map(len, files.values())) <= BUCKETS + 1
+        for bucket in ("0", "7"):
+            found = writer.read(spark, SILVER_CLEANINGS, only=[bucket]).select(bucket_of()).distinct().collect()
+            assert [str(row[0]) for row in found] == [bucket]
 
-    assert found == {1: 12, 2: 3}
+
+def test_a_run_made_all_sets_anew_for_an_event_of_one(spark: Any, tmp_path: Path) -> None:
+    """
+    A day of one set's events made a quarter of all days of all sets anew, and all of gold's. Only the bucket of that set is
+    another one now; and all tables are those of one run, the ends of what was open before among them.
+    """
+    write_fleet(PLAN, 0, tmp_path / "fleet", compression="none")
+    told = [line for file in sorted((tmp_path / "fleet").rglob("*.jsonl")) for line in file.read_text().splitlines()]
+    sets = [msgspec.json.decode(line)["setKey"] for line in told]
+    late = [number for number, key in enumerate(sets) if key and key == sets[-1]][-40:]
+    parts = {
+        "early": [line for number, line in enumerate(told) if number not in late],
+        "late": [told[at] for at in late],
+    }
+    whole, lake = Lake(tmp_path / "whole"), Lake(tmp_path / "lake")
+    for name, some in (*parts.items(), ("all", told)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(some) + "\n")
+    build(spark, whole, tmp_path / "all.jsonl", until_ms=0)
+
+    build(spark, lake, tmp_path / "early.jsonl", until_ms=0)
+    before = shown(lake)
+    build(spark, lake, tmp_path / "late.jsonl", until_ms=0)
+
+    for table in (SILVER_BROKER_SETS, SILVER_REIGNS, SILVER_SYNC_STATE_SETS, SILVER_SILENCES):
+        now, then = shown(lake)[table.path], before[table.path]
+        assert len({bucket for bucket in now if now[bucket] != then.get(bucket)}) <= 1 < len(now), table.path
+    tables = (*SILVER, *(table for table in GOLD if table is not GOLD_QUALITY))
+    assert content(spark, lake, tables) == content(spark, whole, tables)
 
 
 def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(

@@ -110,7 +110,7 @@ def silver(spark: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def days(spark: Any, silver: dict[str, Any]) -> Any:
     """Of all sets, made in one run."""
-    rows = sets_daily(Days(tables=silver, since=None, until_ms=UNTIL))
+    rows = sets_daily(Days(tables=silver, until_ms=UNTIL))
     return spark.createDataFrame(rows.collect(), rows.schema)
 
 
@@ -150,10 +150,7 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(silver: dict[str, Any],
     rows = days.collect()
     told = {(row["broker_set"], number(row["day"])): tuple(row[name] for name in TIMES) for row in rows}
     tables = silver | {"sets_daily": days}
-    quiet = {
-        number(row["day"]): row["sets"]
-        for row in quiet_daily(Days(tables=tables, since=None, until_ms=UNTIL)).collect()
-    }
+    quiet = {number(row["day"]): row["sets"] for row in quiet_daily(Days(tables=tables, until_ms=UNTIL)).collect()}
 
     whole = every_day()
     assert {name: sorted(day for one, day in told if one == name) for name in "abcd"} == {
@@ -192,13 +189,3 @@ def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, A
     for name in "abcd":
         times = [times for (one, _), times in whole.items() if one == name]
         assert tuple(found[name][column] for column in TIMES) == tuple(map(sum, zip(*times, strict=True)))
-
-
-@pytest.mark.parametrize("first", [2, 6, *(pytest.param(day, marks=pytest.mark.prove) for day in (1, 4, 8))])
-def test_days_that_are_made_anew_are_the_same(silver: dict[str, Any], days: Any, first: int) -> None:
-    """From whichever day on: intervals that began before give no row of their own to that day."""
-    since = FIRST + dt.timedelta(days=first)
-    whole = [row for row in days.collect() if row["day"] >= since]
-    anew = sets_daily(Days(tables=silver, since=since, until_ms=UNTIL)).where(f"day >= date'{since}'")
-
-    assert sorted(anew.collect()) == sorted(whole)

@@ -34,6 +34,17 @@ def test_a_log_gets_a_plain_line_per_step(capsys: pytest.CaptureFixture[str], mo
     assert "tasks" not in told.err
 
 
+def test_one_failover_was_thirty_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step within another one is a part of it: it changes the line that moves, and leaves none."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    progress = Progress(spark_with(1, 3))
+    for name in ("silver", "gold"):
+        with progress.step(name), progress.step(f"{name}: reigns"):
+            pass
+
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["silver", "gold"]
+
+
 def test_a_terminal_sees_how_far_a_step_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of running stages; the line of the step itself stays when it is done."""
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.analytics.lake.session import COLLECTOR, JAVA_VARIABLES, java_options
+from rollcall_ha.analytics.lake.session import (
+    COLLECTOR,
+    JAVA_VARIABLES,
+    OF_FEW_COLLECTOR,
+    SMALL_BYTES,
+    are_few,
+    java_options,
+)
 
 OWN = "-Xss4m -XX:+UseSerialGC"
 
@@ -37,4 +44,18 @@ def test_java_did_not_start_with_ours_beside_a_users_collector(
         settings["spark.driver.extraJavaOptions"] = OWN
     else:
         (nothing_given / place).write_text(f"spark.driver.extraJavaOptions {OWN}\n")
-    assert COLLECTOR not in java_options(settings)
+    for is_few in (False, True):
+        assert {COLLECTOR, OF_FEW_COLLECTOR}.isdisjoint(java_options(settings, is_few=is_few))
+
+
+def test_few_are_journals_and_events_together(tmp_path: Path) -> None:
+    """A file that is not there, a lake that was not made and what is no table count nothing."""
+    journal, events = tmp_path / "journal.jsonl", tmp_path / "bronze"
+    nothing = [tmp_path / "other.jsonl", tmp_path / "none"]
+    (events / "events").mkdir(parents=True)
+    journal.write_bytes(b"x" * (SMALL_BYTES // 2))
+    (events / "events" / "0.parquet").write_bytes(b"x" * (SMALL_BYTES // 2))
+    (events / "0.crc").write_bytes(b"x")
+    assert are_few([journal, events, *nothing])
+    journal.write_bytes(b"x" * (SMALL_BYTES // 2 + 1))
+    assert not are_few([journal, events, *nothing])
