@@ -83,6 +83,23 @@ INTACTNESS: Mapping[str, int] = {
 }
 
 
+CODES: Mapping[str, Mapping[str, int]] = {
+    "kind": KINDS,
+    "phase": PHASES,
+    "cause": CAUSES,
+    "election_kind": ELECTION_KINDS,
+    "stop_reason": STOP_REASONS,
+    "grade": GRADES,
+    "intactness": INTACTNESS,
+}
+"""Column of ``bronze.events`` -> its codes. The dictionary of the lake has them all."""
+
+
+def words(codes: Mapping[str, int]) -> str:
+    """For the meaning of a column that has any of them."""
+    return ", ".join(codes)
+
+
 def code_of(word: Column, codes: Mapping[str, int]) -> Column:
     """The word's code; null stays null, an unknown word is ``UNKNOWN``."""
     from pyspark.sql import functions as f

@@ -27,7 +27,7 @@ from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.bronze.lines import BREAK, HOLE, is_blank
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX, set_id_of
 
 INDEXES_PER_BUCKET = 1 << 18
 """Raft indexes of one cluster and day that are sorted together."""
@@ -216,7 +216,7 @@ def _columns(record: Column) -> dict[str, Column]:
         "seq": seq_of(record),
         "stamped_at": f.timestamp_millis(stamp),
         "broker_set": name,
-        "set_id": f.when(name.isNotNull(), f.xxhash64(fleet, cluster, name)),
+        "set_id": f.when(name.isNotNull(), set_id_of(fleet, cluster, name)),
         "kind": codes.code_of(event["kind"], codes.KINDS),
         "requested_by": record["requestedBy"],
         "caller": f.concat(caller["role"], f.lit(":"), caller["name"]),
@@ -275,7 +275,7 @@ def _facts(event: Column) -> dict[str, Column]:
 
 def _election(event: Column) -> dict[str, Column]:
     verdict, detection = event["verdict"], event["detection"]
-    is_election = event["kind"].isin("master-elected", "election-failed")
+    is_election = event["kind"].isin("master-elected", "election-failed", "election-withheld")
     judged_ones = verdict["candidates"]
     eligible = f.filter(judged_ones, lambda one: one["outcome"].isin("elected", "eligible"))
     held = f.transform(
@@ -320,5 +320,8 @@ def _members(event: Column) -> dict[str, Column]:
             is_told, event["syncStateSetEpoch"]
         ),
         "is_accepted": f.when(kind.isin("sync-state-set-altered", "alter-refused"), verdict["isAccepted"]),
-        "expected_replicas": event["configuration"]["expectedReplicas"].try_cast("int"),
+        **{
+            name: f.coalesce(event["configuration"][field], event[field]).try_cast("int")
+            for name, field in (("expected_replicas", "expectedReplicas"), ("min_in_sync", "minInSync"))
+        },
     }

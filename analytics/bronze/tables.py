@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.lake.tables import table
+from rollcall_ha.analytics.lake.tables import SET_ID_SQL, table
 
 BRONZE_EVENTS = table(
     "bronze/events",
     "Every event once, with its line as it was read and the fields that silver needs, flat.",
     "fleet term index ordinal",
-    """
-cluster string cluster of the set; "_fleet" for events without a set
+    f"""
+cluster string cluster of the set; "/fleet" for events without a set
 day date UTC date of stamped_at
 fleet string fleet incarnation; the founding event counts to the fleet that it founds
 term bigint Raft term of the entry
@@ -18,8 +18,8 @@ ordinal bigint place among the events of the entry
 seq bigint index * 2**20 + ordinal
 stamped_at timestamp the entry's stamp, by the clock of the leader that proposed it
 broker_set string null for events without a set
-set_id bigint xxhash64 of fleet, cluster, broker_set: its number in silver; null for events without a set
-kind int code of the event's kind (codes.KINDS)
+set_id bigint number of the set, of its names: {SET_ID_SQL.format(fleet="fleet")}; null for events without a set
+kind int code of the event's kind (codes)
 requested_by string requester: controller:c1, broker:2, admin:alice
 caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller
 proved_by string certificate, token, signature, nothing; null as caller
@@ -27,7 +27,7 @@ version int schema version of the line
 master_epoch bigint epoch that the event begins, reports on, grades or was decided in
 broker_id int elected master, reporter, or the replica that the event is about; null = the leading controller
 incarnation_hash bigint xxhash64 of that replica's incarnation
-phase int milestone: code of the phase (codes.PHASES)
+phase int milestone: code of the phase (codes)
 elapsed_us bigint milestone: on the reporter's clock, since the proposal (leader) or the push (broker)
 observed_us bigint milestone: on the leader's clock, from the first sign of the fault to when the phase was reached
 uncertainty_us bigint milestone: how much more observed_us may be; null = it is exact
@@ -36,11 +36,11 @@ cut_to bigint truncation: end of the log before the cut
 released bigint truncation: highest end that the replica ever acknowledged
 waited_us bigint milestone first-ack: longest wait of a sender up to it, by its own word; null = none said
 is_cleaned boolean cleaning: whether it took the whole set away
-stop_reason int writes stopped: code (codes.STOP_REASONS)
+stop_reason int writes stopped: code (codes)
 age_us bigint writes stopped or resumed: how long before the report, by the master's clock
 stopped_us bigint writes resumed: how long they had been stopped, by the master's clock
-cause int code of the silence (codes.CAUSES); of a registration: of the end of the master's process that it replaces
-election_kind int code (codes.ELECTION_KINDS)
+cause int code of the silence (codes); of a registration: of the end of the master's process that it replaces
+election_kind int code (codes)
 previous_master int election: the deposed master
 previous_epoch bigint election: epoch before it
 triggered_seq bigint election: seq of the event that triggered it
@@ -53,14 +53,15 @@ candidates_eligible int election: of these eligible, the winner included
 regret_bytes bigint election: how much more than the winner an eligible candidate with the greatest (epoch, offset) held
 estimated_loss_bytes bigint unclean election: estimate before it
 policy string election: policy and version
-grade int code (codes.GRADES)
+grade int code (codes)
 bound_bytes bigint grade: greatest possible loss
 cut_bytes bigint grade: bytes that the old master threw away when it came back
 sync_state_set array<int> the set after the event, sorted; null if the event has none
 sync_state_set_epoch bigint its epoch
 is_accepted boolean alter: whether it was accepted
-expected_replicas int registration: configured size of the set
-intactness int registration: code (codes.INTACTNESS)
+expected_replicas int registration, configuration: replicas that the set expects from then on
+min_in_sync int registration, configuration: members that a send needs; 0 = half of expected_replicas, rounded up
+intactness int registration: code (codes)
 controller string leadership: the new leader
 line string the JSON text as it was read
 source_file string a file that held it

@@ -60,7 +60,8 @@ WITH reigning AS (
     UNION ALL
     SELECT 'one-member-in-sync', set_id, began_at_ms, 1L
     FROM {sync_state_sets}
-    WHERE ended_at_ms IS NULL AND set_size = 1 AND began_at_ms <= :now_ms - :exposed_ms
+    WHERE ended_at_ms IS NULL AND set_size = 1 AND coalesce(members_needed, 2) > 1
+        AND began_at_ms <= :now_ms - :exposed_ms
 )
 SELECT alert, cluster, fleet, broker_set, since_ms, :now_ms - since_ms AS lasts_ms, count
 FROM found JOIN {broker_sets} USING (set_id) ORDER BY since_ms, alert, fleet, cluster, broker_set LIMIT :rows_max

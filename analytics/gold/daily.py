@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.days import US_PER_MS, Days
@@ -27,15 +27,20 @@ from rollcall_ha.analytics.gold.tables import (
 )
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.silver.phases import OF_OUTAGE, span_column
+from rollcall_ha.analytics.silver.tables import NOBODY, PAUSED
+from rollcall_ha.analytics.silver.turns import GENERATION_BITS
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 
 
 def failovers(days: Days) -> DataFrame:
     elected = f.col("elected_at_ms")
+    wanted = days.tables["phases"].where("is_failover")
     joined = (
-        with_cleanings(days, days.tables["phases"].where("is_failover"))
+        with_cleanings(days, wanted)
         .join(_triggers(days).hint("shuffle_hash"), ["set_id", "triggered_seq"], "left")
         .join(days.sets(), "set_id")
-        .join(_terms(days), ["fleet", "found_term"], "left")
+        .join(_terms(days), ["fleet", "generation", "found_term"], "left")
+        .join(_held_up(days, wanted), ["set_id", "master_epoch"], "left")
     )
     # The trigger may be another replica's silence: then its time is not that of the master's loss.
     is_its = f.col("silent_id") == f.col("from_master")
@@ -54,6 +59,10 @@ def failovers(days: Days) -> DataFrame:
     since_previous = elected - f.col("previous_failover_at_ms")
     route_late = f.floor((f.col("route_converged_us") - f.col("total_us")) / US_PER_MS)
     columns = {
+        "found_by": f.col("cause"),
+        # How long operators kept elections paused, or until somebody started the last member again, is not the speed of
+        # a failover: counted as "dead-at-once", half of those would take 20 minutes.
+        "cause": f.coalesce("held_up_by", f.when(f.col("kind") == ElectionKind.UNCLEAN.value, NOBODY), "cause"),
         # When this outage began; the silver column of that name tells of the outage that ended the reign.
         "lost_at_ms": lost_at,
         "outage_ms": f.when(~goes_on, f.greatest(f.lit(0).cast("bigint"), end - lost_at)),
@@ -77,16 +86,54 @@ def _triggers(days: Days) -> DataFrame:
         f.col("seq").alias("triggered_seq"),
         f.col("broker_id").alias("silent_id"),
         f.col("term").alias("found_term"),
+        f.shiftright("seq", GENERATION_BITS).alias("generation"),
         "found_at_ms",
         "returned_at_ms",
         "is_same_incarnation",
     )
 
 
+def _held_up(days: Days, failovers: DataFrame) -> DataFrame:
+    """
+    Columns ``set_id``, ``master_epoch`` and ``held_up_by``: failovers that waited for the end of a pause, or for
+    somebody to elect, since the event that triggered them.
+    """
+    waits, seq = days.tables["waits"], f.col("seq")
+    back = days.tables["silences"].where("returned_seq > seq")
+    points = (
+        failovers.select(
+            "set_id",
+            "master_epoch",
+            f.col("to_master").alias("who"),
+            "triggered_seq",
+            f.col("elected_seq").alias("seq"),
+        )
+        .unionByName(waits.select("set_id", "seq", "why"), allowMissingColumns=True)
+        .unionByName(
+            back.select("set_id", f.col("broker_id").alias("who"), f.col("returned_seq").alias("seq")),
+            allowMissingColumns=True,
+        )
+    )
+    of_set = Window.partitionBy("set_id").orderBy("seq")
+    of_who = Window.partitionBy("set_id", "who").orderBy("seq")
+    is_election = f.col("master_epoch").isNotNull()
+    newest = {
+        "paused_seq": f.max(f.when(f.col("why") == PAUSED, seq)).over(of_set),
+        "nobody_seq": f.max(f.when(f.col("why") == NOBODY, seq)).over(of_set),
+        "back_seq": f.max(f.when(~is_election & f.col("why").isNull(), seq)).over(of_who),
+    }
+    since = f.coalesce("triggered_seq", f.lit(0))
+    is_nobody = f.greatest("nobody_seq", "back_seq") > since
+    why = f.when(f.col("paused_seq") > since, PAUSED).when(is_nobody, NOBODY)
+    held_up = points.repartition("set_id").withColumns(newest).where(is_election).withColumn("held_up_by", why)
+    return held_up.where("held_up_by is not null").select("set_id", "master_epoch", "held_up_by")
+
+
 def _terms(days: Days) -> DataFrame:
-    """When the leader of each term took the lead from another one; few rows."""
+    """When the leader of each term took the lead from another one; few rows. Restored controllers repeat terms."""
     changes = days.tables["leaderships"].where(~f.col("is_founding"))
-    terms = changes.groupBy("fleet", "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
+    generation = f.shiftright("seq", GENERATION_BITS).alias("generation")
+    terms = changes.groupBy("fleet", generation, "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
     return terms.withColumnRenamed("term", "found_term")
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, SET, US_PER_MS, Days
 from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, PPM, SLA_PPM
+from rollcall_ha.analytics.lake.tables import set_id_of
 from rollcall_ha.controller.contract.values import SilenceCause
 
 
@@ -119,7 +120,7 @@ def _edges(days: Days) -> DataFrame:
 def _counted(days: Days) -> DataFrame:
     """Failovers on their days."""
     return days.tables["failovers"].select(
-        f.xxhash64(*SET).alias("set_id"),
+        set_id_of(*map(f.col, SET)).alias("set_id"),
         f.unix_date("day").cast("bigint").alias("day_number"),
         *(f.col(flag).alias(name) if flag else f.lit(True).alias(name) for name, flag in _COUNTED.items()),
     )
@@ -301,14 +302,22 @@ _OF_TENURE = (
 
 
 def _exposed(days: Days) -> DataFrame:
-    # A cleaned set has no members, and needs none.
+    """While the set is observed: before its first master it needs nobody."""
+    # Nor does a set that was cleaned: it has no members, and comes back with some.
     cleaned = days.tables["cleanings"].select("set_id", "seq").hint("broadcast")
-    sets = days.tables["sync_state_sets"].where("set_size < 2").join(cleaned, ["set_id", "seq"], "left_anti")
-    return sets.join(days.sets(), "set_id").select(
-        "set_id",
-        f.when(f.col("set_size") == 1, "exposed").otherwise("memberless").alias("what"),
-        f.col("began_at_ms").alias("from_ms"),
-        f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms"),
+    lives = _observed(days).select("set_id", f.col("from_ms").alias("least_ms"), f.col("to_ms").alias("most_ms"))
+    sets = days.tables["sync_state_sets"].where("set_size < coalesce(members_needed, 2)")
+    sets = sets.join(cleaned, ["set_id", "seq"], "left_anti")
+    end = f.coalesce("ended_at_ms", "horizon_ms")
+    return (
+        sets.join(days.sets(), "set_id")
+        .join(lives, "set_id")
+        .select(
+            "set_id",
+            f.when(f.col("set_size") > 0, "exposed").otherwise("memberless").alias("what"),
+            f.greatest("began_at_ms", "least_ms").alias("from_ms"),
+            f.least(end, "most_ms").alias("to_ms"),
+        )
     )
 
 

@@ -16,8 +16,9 @@ from pyspark.sql import functions as f
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, set_id_of
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SYNC_STATE_SETS
+from rollcall_ha.analytics.silver.turns import SILVER_RESTORES
 
 ALWAYS = ("copies", "events", "backward_stamps", "incomplete", "open", "negative_intervals", "orphans")
 """Counts that are told when they are 0, too."""
@@ -35,6 +36,7 @@ def quality(files: Rows, horizons: Rows, read: Callable[[LakeTable], DataFrame])
     for row in horizons:
         counts["events"] += row["events"]
         counts["copies"] -= row["events"]
+    orphans = _orphans(read(BRONZE_EVENTS), read(SILVER_RESTORES), read(SILVER_REIGNS))
     told = (
         read(GOLD_FAILOVERS)
         .agg(
@@ -45,13 +47,13 @@ def quality(files: Rows, horizons: Rows, read: Callable[[LakeTable], DataFrame])
         .crossJoin(
             read(SILVER_SYNC_STATE_SETS).agg(f.count_if(f.expr("ended_at < began_at")).alias("negative_intervals"))
         )
-        .crossJoin(_orphans(read(BRONZE_EVENTS), read(SILVER_REIGNS)).agg(f.count("*").alias("orphans")))
+        .crossJoin(orphans.agg(f.count("*").alias("orphans")))
     )
     counts.update({name: count or 0 for name, count in told.first().asDict().items()})
     return [{"name": name, "count": counts[name]} for name in sorted(counts)]
 
 
-def _orphans(events: DataFrame, reigns: DataFrame) -> DataFrame:
+def _orphans(events: DataFrame, restores: DataFrame, reigns: DataFrame) -> DataFrame:
     """
     Epochs with reports but without an election, which lies in a hole of the journals.
 
@@ -59,5 +61,9 @@ def _orphans(events: DataFrame, reigns: DataFrame) -> DataFrame:
     """
     epoch = ("set_id", "master_epoch")
     told = events.where(f.col("kind").isin(KINDS["master-entered"], KINDS["loss-graded"]))
+    # A set of restored controllers has the number of the set that it was before.
+    of_origin = set_id_of(f.col("origin"), f.col("cluster"), f.col("broker_set"))
+    told = told.join(restores.select("fleet", "origin").hint("broadcast"), "fleet", "left")
+    told = told.withColumn("set_id", f.when(f.col("origin").isNotNull(), of_origin).otherwise(f.col("set_id")))
     each = told.select(*epoch, f.lit(0).alias("known")).unionByName(reigns.select(*epoch, f.lit(1).alias("known")))
     return each.groupBy(*epoch).agg(f.max("known").alias("known")).where("known = 0")

@@ -19,9 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_GAPS
-from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, table, view
+from rollcall_ha.analytics.codes import CAUSES, words
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX, table, view
 from rollcall_ha.analytics.silver.phases import SPANS, span_column
 from rollcall_ha.analytics.silver.tables import (
+    NOBODY,
+    PAUSED,
     SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
     SILVER_ELECTIONS,
@@ -30,6 +33,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_REIGNS,
     SILVER_STOPS,
 )
+from rollcall_ha.analytics.silver.turns import GENERATION_BITS, SILVER_RESTORES
 from rollcall_ha.controller.contract.verdicts import Grade
 
 ALL = "*"
@@ -74,6 +78,7 @@ _AVAILABILITY = _divided(f"(CAST(available_ms AS decimal(20, 0)) * {PPM})", "obs
 """In millionths. As a decimal: a month of 6,400 sets, in ms and times a million, is more than 64 bits hold."""
 
 _DAY_MS = 86_400_000
+_DAY_NUMBER = "extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00')"
 _TIMES = ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms", "memberless_ms")
 
 _OF_PHASES = f"""
@@ -93,6 +98,37 @@ before that; else last_at
 """,
 )
 
+GOLD_FLEETS = view(
+    "gold/fleets",
+    "One row per fleet, with a name for people: no event gives one, so it is made of its clusters and its first day.",
+    "fleet",
+    """
+fleet string fleet incarnation, as in all of silver and gold
+name string its first cluster, how many others there are, its first day, and the first four digits of fleet
+incarnation string as rollcall status has it: that of the last restore, else fleet
+restores bigint how often it was restored from a backup
+first_at timestamp earliest stamp of its first day
+last_at timestamp counted_until
+until_at timestamp counted_until
+""",
+    of=(SILVER_HORIZONS, SILVER_RESTORES, GOLD_COUNTED_UNTIL),
+    select=f"""
+WITH lives AS (
+  SELECT fleet, min(first_at) AS first_at, min(day) AS first_day,
+         min(CASE WHEN cluster <> '{FLEET_CLUSTER}' THEN cluster END) AS one,
+         count(DISTINCT CASE WHEN cluster <> '{FLEET_CLUSTER}' THEN cluster END) AS clusters
+  FROM horizons GROUP BY fleet),
+newest AS (
+  SELECT origin, max(generation) AS restores, max_by(fleet, generation) AS incarnation FROM restores GROUP BY origin)
+SELECT lives.fleet, first_at, last_at, until_at, coalesce(restores, 0) AS restores,
+       coalesce(incarnation, lives.fleet) AS incarnation,
+       concat(coalesce(one, 'no cluster'),
+              CASE WHEN clusters > 1 THEN concat(' and ', CAST(clusters - 1 AS string), ' more') ELSE '' END, ' since ',
+              CAST(first_day AS string), ' (', substr(lives.fleet, 1, 4), ')') AS name
+FROM lives JOIN counted_until u ON u.fleet = lives.fleet LEFT JOIN newest ON newest.origin = lives.fleet
+""",
+)
+
 GOLD_FAILOVERS = table(
     "gold/failovers",
     "One row per failover (silver.phases where is_failover), judged.",
@@ -105,7 +141,9 @@ broker_set string name of the set
 master_epoch bigint the epoch that began
 elected_at timestamp stamp of the election
 kind string failover or unclean
-cause string timeout, dead-at-once, replaced, goodbye, revoked, or the kind where nothing was stamped
+cause string what its length tells of: {PAUSED}: an election of it was withheld, as elections were paused; \
+{NOBODY}: it is unclean, an election found nobody, or the winner itself was gone when it began; else found_by
+found_by string how the fault was found: {words(CAUSES)}; the kind where nothing was stamped
 from_master int deposed master
 to_master int winner
 {SILVER_PHASES.lines(_OF_PHASES)}
@@ -250,8 +288,8 @@ observed_ms bigint from the first serving master to the set's cleaning, else to 
 available_ms bigint with a master that takes writes: from served_at to the loss of each tenure, less stopped_ms
 outage_ms bigint observed_ms - available_ms
 stopped_ms bigint of outage_ms: writes had stopped, and no reign changed (silver.stops)
-exposed_ms bigint with a SyncStateSet of one member: one more fault and nobody could be elected
-memberless_ms bigint with an empty SyncStateSet, after it had members
+exposed_ms bigint with fewer members in the SyncStateSet than the set needs (silver.sync_state_sets.members_needed)
+memberless_ms bigint with an empty SyncStateSet
 below_sla bigint 1 if available_ms is less than SLA_PPM of observed_ms, else 0
 failovers bigint elected on the day
 false_positives bigint of these
@@ -270,15 +308,57 @@ sets bigint how many; each of them was observed and available for 86,400,000 ms
 """,
 )
 
+GOLD_HOLES = view(
+    "gold/holes",
+    "Where the record of a set, or of its fleet, has a hole. Figures of that time are too good: hidden_ms of set_days "
+    "and of sets_monthly.",
+    "fleet seq what",
+    f"""
+{GOLD_FAILOVERS.lines("fleet")}
+cluster string cluster of the set; null = all of the fleet
+broker_set string name of the set; null = all of the fleet
+what string elections: the next election of the set follows an epoch of which nothing is known; restore: controllers \
+were lost and put back
+may_hide string what may have happened between from_at and to_at
+seq bigint of the event behind the hole, as in silver
+from_at timestamp stamp of the last election of the set, or event of the fleet, that is known before it; null = none is
+to_at timestamp stamp of the event behind it
+master_epoch bigint epoch of the election behind the hole; null = no epoch is missing
+known_epoch bigint the last epoch before it that is on record
+previous_epoch bigint the epoch that it followed; its election is missing
+""",
+    of=(SILVER_REIGNS, SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_RESTORES, SILVER_HORIZONS),
+    # The first election on record is no sign of a hole: a set may have come from another fleet with its epochs. Nor is
+    # the first one after a cleaning, which begins an epoch itself.
+    select=f"""
+SELECT fleet, cluster, broker_set, 'elections' AS what, 'failovers of this set, with their outages and losses'
+           AS may_hide, elected_seq AS seq, from_at, elected_at AS to_at, master_epoch, known_epoch, previous_epoch
+FROM (SELECT set_id, master_epoch, previous_epoch, elected_at, elected_seq,
+             lag(elected_seq) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_seq,
+             lag(master_epoch) OVER (PARTITION BY set_id ORDER BY master_epoch) AS known_epoch,
+             lag(elected_at) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_at FROM reigns) AS held
+JOIN broker_sets USING (set_id) WHERE previous_epoch > known_epoch AND NOT EXISTS (
+  SELECT 1 FROM cleanings c WHERE c.set_id = held.set_id AND c.seq > held.from_seq AND c.seq < held.elected_seq)
+UNION ALL
+SELECT origin, NULL, NULL, 'restore', 'all that brokers did without controllers, and that the lost ones did behind the '
+       || 'last event here', r.generation * {1 << GENERATION_BITS} + (backup_index + 1) * {ORDINALS_PER_INDEX},
+       max_by(h.last_at, h.last_seq), restored_at, NULL, NULL, NULL
+FROM restores r LEFT JOIN horizons h ON h.fleet = r.origin AND h.generation < r.generation
+GROUP BY origin, r.generation, backup_index, restored_at
+""",
+)
+
 GOLD_SET_DAYS = view(
     "gold/set_days",
     "sets_daily with the quiet days: one row per set and day from the first on which it was observed to the last. "
     "sum(available_ms) / sum(observed_ms) of any of these days is the availability of a set in that time.",
     "cluster fleet broker_set day",
-    GOLD_SETS_DAILY.lines(
-        "cluster day fleet broker_set observed_ms available_ms outage_ms stopped_ms exposed_ms memberless_ms failovers"
-    ),
-    of=(GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
+    f"""
+{GOLD_SETS_DAILY.lines("cluster day fleet broker_set")}
+{GOLD_SETS_DAILY.lines("observed_ms available_ms outage_ms stopped_ms exposed_ms memberless_ms failovers")}
+hidden_ms bigint of observed_ms: within a hole of the record, so that nobody knows whether it was available
+""",
+    of=(GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_HOLES),
     # A day on which any set of the cluster was observed is in one of the two tables, so together they are the calendar.
     select=f"""
 WITH calendar AS (SELECT cluster, fleet, day FROM sets_daily UNION SELECT cluster, fleet, day FROM quiet_daily),
@@ -291,15 +371,28 @@ quiet AS (
   SELECT lives.cluster, lives.fleet, lives.broker_set, calendar.day
   FROM lives JOIN calendar ON lives.cluster = calendar.cluster AND lives.fleet = calendar.fleet
        AND calendar.day > first_day AND (last_day IS NULL OR calendar.day < last_day)
-  WHERE begun = 1)
-SELECT cluster, day, fleet, broker_set, observed_ms, available_ms, outage_ms, stopped_ms, exposed_ms, memberless_ms,
-       failovers FROM sets_daily
-UNION ALL
-SELECT quiet.cluster, quiet.day, quiet.fleet, quiet.broker_set, {_DAY_MS}, {_DAY_MS}, 0, 0, 0, 0, 0
-FROM quiet LEFT JOIN sets_daily AS told
-  ON told.cluster = quiet.cluster AND told.fleet = quiet.fleet AND told.broker_set = quiet.broker_set
-     AND told.day = quiet.day
-WHERE told.day IS NULL
+  WHERE begun = 1),
+days AS (
+  SELECT cluster, day, fleet, broker_set, observed_ms, available_ms, outage_ms, stopped_ms, exposed_ms, memberless_ms,
+         failovers FROM sets_daily
+  UNION ALL
+  SELECT quiet.cluster, quiet.day, quiet.fleet, quiet.broker_set, {_DAY_MS}, {_DAY_MS}, 0, 0, 0, 0, 0
+  FROM quiet LEFT JOIN sets_daily AS told
+    ON told.cluster = quiet.cluster AND told.fleet = quiet.fleet AND told.broker_set = quiet.broker_set
+       AND told.day = quiet.day
+  WHERE told.day IS NULL),
+-- Holes are few, and so are the days that they touch.
+begins AS (SELECT *, CAST({_DAY_NUMBER} AS bigint) * {_DAY_MS} AS begin_ms FROM days),
+hidden AS (
+  SELECT d.cluster, d.fleet, d.broker_set, d.day, sum(least(unix_millis(to_at), begin_ms + {_DAY_MS})
+           - greatest(unix_millis(from_at), begin_ms)) AS lasted_ms
+  FROM begins d JOIN holes h ON h.fleet = d.fleet AND unix_millis(from_at) < begin_ms + {_DAY_MS}
+       AND unix_millis(to_at) > begin_ms
+       AND (h.broker_set IS NULL OR (h.broker_set = d.broker_set AND h.cluster = d.cluster))
+  GROUP BY d.cluster, d.fleet, d.broker_set, d.day)
+SELECT days.*, least(observed_ms, coalesce(lasted_ms, 0)) AS hidden_ms
+FROM days LEFT JOIN hidden ON hidden.cluster = days.cluster AND hidden.fleet = days.fleet
+     AND hidden.broker_set = days.broker_set AND hidden.day = days.day
 """,
 )
 
@@ -311,7 +404,7 @@ GOLD_SETS_MONTHLY = view(
 {GOLD_SETS_DAILY.lines("cluster fleet broker_set")}
 month date first day of the month, in UTC
 observed_ms bigint set_days, summed
-{_bigints((*_TIMES[1:], "failovers"))}
+{_bigints((*_TIMES[1:], "failovers", "hidden_ms"))}
 availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
 budget_ms bigint how long it may have been out of service in the time observed: observed_ms less SLO_PPM of it
 budget_left_ms bigint budget_ms - outage_ms; below 0 = the month missed SLO_PPM
@@ -319,7 +412,8 @@ budget_left_ms bigint budget_ms - outage_ms; below 0 = the month missed SLO_PPM
     of=(GOLD_SET_DAYS,),
     select=f"""
 WITH months AS (
-  SELECT cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date) AS month, {_sums((*_TIMES, "failovers"))}
+  SELECT cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date) AS month,
+         {_sums((*_TIMES, "failovers", "hidden_ms"))}
   FROM set_days GROUP BY cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date)),
 allowed AS (SELECT *, {_divided(f"(observed_ms * {PPM - SLO_PPM})", str(PPM))} AS budget_ms FROM months)
 SELECT *, {_AVAILABILITY} AS availability_ppm, budget_ms - outage_ms AS budget_left_ms FROM allowed
@@ -349,13 +443,20 @@ _RANKS = ", ".join(
     for name, percent in PERCENTS.items()
 )
 
+_GROUPINGS = ", ".join(
+    f"({of}{by}phase, duration_ms)"
+    for of in ("fleet, cluster, ", "")
+    for by in ("kind, cause, ", "cause, ", "kind, ", "")
+)
+
 GOLD_RTO = view(
     "gold/rto",
-    "Percentiles by phase and cause, from rto_daily. cause '*' = all; fleet '*' = all fleets and clusters.",
-    "fleet cluster cause phase",
+    "Percentiles by phase, kind and cause, from rto_daily. kind, cause '*' = all; fleet '*' = all fleets and clusters.",
+    "fleet cluster kind cause phase",
     """
 fleet string fleet incarnation
 cluster string cluster; '*' where fleet is: a cluster itself may have that name
+kind string failover or unclean
 cause string as gold.failovers.cause
 phase string as rto_daily.phase
 failovers bigint with this duration
@@ -369,17 +470,15 @@ dominated bigint failovers in which this phase took longest
     of=(GOLD_RTO_DAILY,),
     select=f"""
 WITH bins AS (
-  SELECT coalesce(fleet, '*') AS fleet, coalesce(cluster, '*') AS cluster, coalesce(cause, '*') AS cause, phase,
-         duration_ms, sum(failovers) AS many, sum(dominated) AS dominated
-  FROM rto_daily GROUP BY GROUPING SETS (
-    (fleet, cluster, cause, phase, duration_ms), (fleet, cluster, phase, duration_ms),
-    (cause, phase, duration_ms), (phase, duration_ms))),
+  SELECT coalesce(fleet, '*') AS fleet, coalesce(cluster, '*') AS cluster, coalesce(kind, '*') AS kind,
+         coalesce(cause, '*') AS cause, phase, duration_ms, sum(failovers) AS many, sum(dominated) AS dominated
+  FROM rto_daily GROUP BY GROUPING SETS ({_GROUPINGS})),
 ranked AS (
-  SELECT *, sum(many) OVER (PARTITION BY fleet, cluster, cause, phase ORDER BY duration_ms) AS place,
-         sum(many) OVER (PARTITION BY fleet, cluster, cause, phase) AS whole FROM bins)
-SELECT fleet, cluster, cause, phase, sum(many) AS failovers, {_RANKS}, max(duration_ms) AS max_ms,
+  SELECT *, sum(many) OVER (PARTITION BY fleet, cluster, kind, cause, phase ORDER BY duration_ms) AS place,
+         sum(many) OVER (PARTITION BY fleet, cluster, kind, cause, phase) AS whole FROM bins)
+SELECT fleet, cluster, kind, cause, phase, sum(many) AS failovers, {_RANKS}, max(duration_ms) AS max_ms,
        sum(dominated) AS dominated
-FROM ranked GROUP BY fleet, cluster, cause, phase
+FROM ranked GROUP BY fleet, cluster, kind, cause, phase
 """,
 )
 
@@ -397,7 +496,7 @@ fleet string fleet incarnation
 cluster string cluster
 first_day date first day with an event
 last_day date last day with an event
-sets bigint sets with a serving master at some time; one that was cleaned and came back on a later day counts again
+sets bigint sets with a serving master at some time
 failovers bigint as failovers_daily, summed
 {_bigints(_OF_FAILOVERS[1:])}
 observed_ms bigint sets_daily and quiet_daily, summed
@@ -415,7 +514,7 @@ WITH lives AS (
   WHERE cluster <> '{FLEET_CLUSTER}' GROUP BY fleet, cluster),
 failed AS (SELECT fleet, cluster, {_sums(_OF_FAILOVERS)} FROM failovers_daily GROUP BY fleet, cluster),
 told AS (
-  SELECT fleet, cluster, sum(begun) AS sets, {_sums(_TIMES[:-1])}, sum(below_sla) AS set_days_below_sla
+  SELECT fleet, cluster, count(DISTINCT broker_set) AS sets, {_sums(_TIMES[:-1])}, sum(below_sla) AS set_days_below_sla
   FROM sets_daily GROUP BY fleet, cluster),
 quiet AS (SELECT fleet, cluster, sum(sets) * {_DAY_MS} AS quiet_ms FROM quiet_daily GROUP BY fleet, cluster),
 summed AS (
@@ -427,33 +526,6 @@ summed AS (
   FROM lives LEFT JOIN failed USING (fleet, cluster) LEFT JOIN told USING (fleet, cluster)
   LEFT JOIN quiet USING (fleet, cluster) GROUP BY GROUPING SETS ((fleet, cluster), ()) HAVING count(*) > 0)
 SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
-""",
-)
-
-GOLD_HOLES = view(
-    "gold/holes",
-    "Where elections of a set are not on record: the next one names a later epoch before it than the last known one. "
-    "Between from_at and to_at outages, losses and elections may be hidden: figures of that time are too good.",
-    "cluster fleet broker_set master_epoch",
-    f"""
-{GOLD_FAILOVERS.lines("cluster fleet broker_set")}
-master_epoch bigint epoch of the election behind the hole
-known_epoch bigint the last epoch before it that is on record
-previous_epoch bigint the epoch that it followed; its election is missing
-from_at timestamp stamp of the election of known_epoch
-to_at timestamp stamp of the election of master_epoch
-""",
-    of=(SILVER_REIGNS, SILVER_BROKER_SETS, SILVER_CLEANINGS),
-    # The first election on record is no sign of a hole: a set may have come from another fleet with its epochs. Nor is
-    # the first one after a cleaning, which begins an epoch itself.
-    select="""
-SELECT cluster, fleet, broker_set, master_epoch, known_epoch, previous_epoch, from_at, elected_at AS to_at
-FROM (SELECT set_id, master_epoch, previous_epoch, elected_at, elected_seq,
-             lag(elected_seq) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_seq,
-             lag(master_epoch) OVER (PARTITION BY set_id ORDER BY master_epoch) AS known_epoch,
-             lag(elected_at) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_at FROM reigns) AS held
-JOIN broker_sets USING (set_id) WHERE previous_epoch > known_epoch AND NOT EXISTS (
-  SELECT 1 FROM cleanings c WHERE c.set_id = held.set_id AND c.seq > held.from_seq AND c.seq < held.elected_seq)
 """,
 )
 
@@ -518,7 +590,7 @@ WITH ends AS (
   SELECT fleet, CAST(floor((unix_millis(until_at) - 1) / {_DAY_MS}) AS bigint) AS last_number
   FROM counted_until),
 days AS (
-  SELECT told.*, last_number - extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00') AS days_left
+  SELECT told.*, last_number - {_DAY_NUMBER} AS days_left
   FROM sets_daily AS told JOIN ends ON told.fleet = ends.fleet),
 -- While it is observed a set has a row each day, or the day was quiet.
 summed AS (
@@ -584,6 +656,7 @@ GOLD = (
 )
 
 GOLD_VIEWS = (
+    GOLD_FLEETS,
     GOLD_HOLES,
     GOLD_FELT,
     GOLD_SET_DAYS,

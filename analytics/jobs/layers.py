@@ -44,7 +44,7 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import as_path
 from rollcall_ha.analytics.lake.tables import BY_SET, LakeTable, bucket_of, in_ms
 from rollcall_ha.analytics.silver import facts as silver
-from rollcall_ha.analytics.silver import intervals
+from rollcall_ha.analytics.silver import intervals, lived
 from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_BROKER_SETS,
@@ -57,7 +57,9 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
+    SILVER_WAITS,
 )
+from rollcall_ha.analytics.silver.turns import SILVER_CLOCK_STEPS, SILVER_RESTORES
 
 Make = Callable[[DataFrame], DataFrame]
 
@@ -71,6 +73,7 @@ OF_SETS: tuple[tuple[LakeTable, Make, tuple[str, ...]], ...] = (
     (SILVER_SILENCES, intervals.silences, ()),
     (SILVER_STOPS, intervals.stops, ("writes-stopped",)),
     (SILVER_CLEANINGS, silver.cleanings, ("replicas-cleaned",)),
+    (SILVER_WAITS, silver.waits, silver.WAITS),
 )
 """Tables by bucket of sets: a row follows from all events of its set. And kinds without which there is no row."""
 
@@ -225,12 +228,23 @@ class Layers:
         changed = [day for day, some in fresh.items() if some]
         if not changed and not is_full:
             return False
+        known = lived.Turns()
+        if built:
+            known = lived.Turns(self._writer.rows(SILVER_RESTORES), self._writer.rows(SILVER_CLOCK_STEPS))
         with self._progress.step("silver: what is new"):
-            buckets, kinds = self._new(fresh)
-        of_sets = in_ms(self._writer.read(self._spark, BRONZE_EVENTS))
+            new = in_ms(self._writer.lake.read_files(self._spark, BRONZE_EVENTS, fresh))
+            buckets, kinds = _new(lived.as_lived(new, known))
+            turns = known if kinds.isdisjoint(lived.TURNS) else known.joined(lived.turns_of(new))
+        if built and turns != known:
+            # The past of a fleet gets another name or other times by it: in all rows, not in those of these days.
+            return self.silver(is_full=True)
+        if not built:
+            self._writer.put_rows(SILVER_RESTORES, turns.restores)
+            self._writer.put_rows(SILVER_CLOCK_STEPS, turns.steps)
+        of_sets = lived.as_lived(in_ms(self._writer.read(self._spark, BRONZE_EVENTS)), turns)
         if built:
             of_sets = of_sets.where(bucket_of().isin(buckets))
-        of_days = in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
+        of_days = lived.as_lived(in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed)), turns)
         for table, make, needed in OF_SETS:
             removed = [str(bucket) for bucket in buckets] if built else None
             # Stops of a bucket that was there before are made anew by an event of any kind: an election ends one.
@@ -238,9 +252,9 @@ class Layers:
                 self._writer.replace(table, {}, removed=removed)
                 continue
             with self._progress.step(table.path.replace("/", ": ")):
-                # No shuffle, or one by names, is behind these two: their rows would be in as many files as tasks.
+                # No shuffle, or one by names, is behind these: their rows would be in as many files as tasks.
                 rows = make(of_sets)
-                is_spread = table in (SILVER_BROKER_SETS, SILVER_CLEANINGS)
+                is_spread = table in (SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_WAITS)
                 self._writer.put(table, rows.repartition(BY_SET) if is_spread else rows, removed=removed)
         for table, make, needed in OF_DAYS:
             if needed and kinds.isdisjoint(needed):
@@ -254,15 +268,6 @@ class Layers:
                 self._writer.put(table, rows.coalesce(1))
         self._writer.note_built("silver", [BRONZE_EVENTS])
         return True
-
-    def _new(self, fresh: Partitions) -> tuple[list[int], set[str]]:
-        """Of these files of events the buckets of their sets, and their kinds."""
-        events = self._writer.lake.read_files(self._spark, BRONZE_EVENTS, fresh)
-        rows = events.groupBy(bucket_of().alias("bucket"), "kind").agg(f.count("caller").alias(CALLED)).collect()
-        words = {code: word for word, code in KINDS.items()}
-        kinds = {words[row["kind"]] for row in rows if row["kind"] in words}
-        called = {CALLED} if any(row[CALLED] for row in rows) else set()
-        return sorted({row["bucket"] for row in rows} - {None}), kinds | called
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
@@ -305,6 +310,15 @@ class Layers:
                 self._writer.put(table, rows_of(days))
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
+
+
+def _new(events: DataFrame) -> tuple[list[int], set[str]]:
+    """Of these events the buckets of their sets, and their kinds."""
+    rows = events.groupBy(bucket_of().alias("bucket"), "kind").agg(f.count("caller").alias(CALLED)).collect()
+    words = {code: word for word, code in KINDS.items()}
+    kinds = {words[row["kind"]] for row in rows if row["kind"] in words}
+    called = {CALLED} if any(row[CALLED] for row in rows) else set()
+    return sorted({row["bucket"] for row in rows} - {None}), kinds | called
 
 
 def _seen(file: Path) -> dict[str, int]:

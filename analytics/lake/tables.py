@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ORDINALS_PER_INDEX = 1 << 20
-FLEET_CLUSTER = "_fleet"
-"""``cluster`` of events that belong to no broker set: leadership, founding."""
+FLEET_CLUSTER = "/fleet"
+"""``cluster`` of events that belong to no broker set: leadership, founding. No cluster may have a "/" in its name."""
 
 
 BUCKETS = 16
@@ -46,7 +46,7 @@ stream would make more than it has to; with more a run of all sets would write t
 BY_SET = "set_id"
 """``partition`` of a table whose files are apart by bucket."""
 
-FORMS = {"bronze": 5, "silver": 8, "gold": 11}
+FORMS = {"bronze": 6, "silver": 9, "gold": 12}
 """
 Layer -> its form: another number whenever a column of its tables comes, goes or changes its meaning. Gold of another
 form counts as never built, and the next run makes it anew; bronze and silver of another form are refused.
@@ -58,6 +58,10 @@ _DELTA_TYPES: dict[str, Any] = {
     "array<int>": {"type": "array", "elementType": "integer", "containsNull": True},
 }
 """Type as DDL -> as Delta and Spark write it as JSON, where that is another word."""
+
+
+SET_ID_SQL = "CAST(conv(substr(md5(concat_ws('/', {fleet}, cluster, broker_set)), 1, 15), 16, 10) AS bigint)"
+"""The number of a broker set: 15 hex digits of a hash that every program has. No name has a "/"."""
 
 
 class LakeColumn(msgspec.Struct, frozen=True):
@@ -186,6 +190,13 @@ def in_ms(rows: DataFrame) -> DataFrame:
     return rows.select(
         *(f.unix_millis(name).alias(f"{name}_ms") if kind == "timestamp" else f.col(name) for name, kind in rows.dtypes)
     )
+
+
+def set_id_of(*names: Column) -> Column:
+    """``SET_ID_SQL`` of columns: fleet, cluster, broker set."""
+    from pyspark.sql import functions as f
+
+    return f.conv(f.substring(f.md5(f.concat_ws("/", *names)), 1, 15), 16, 10).cast("bigint")
 
 
 def columns_of(text: str) -> tuple[LakeColumn, ...]:

@@ -51,7 +51,7 @@ FAILOVERS = LakeView(
     of=(GOLD_FAILOVERS, GOLD_RTO),
     # Typical of a cause is the one nearest to its median. A bar with all its phases explains more than one without.
     select="""
-WITH usual AS (SELECT cause, p50_ms FROM rto WHERE fleet = '*' AND cause <> '*' AND phase = 'total'
+WITH usual AS (SELECT cause, p50_ms FROM rto WHERE fleet = '*' AND kind = '*' AND cause <> '*' AND phase = 'total'
                ORDER BY failovers DESC, cause LIMIT 6),
 near AS (SELECT *, row_number() OVER (PARTITION BY cause ORDER BY missing_phases, abs(floor(total_us / 1000) - p50_ms),
                                       fleet, cluster, broker_set, master_epoch) AS place
@@ -75,8 +75,8 @@ ORDER BY elected_at DESC, fleet, cluster, broker_set, master_epoch LIMIT 16
 RTO = _first(
     GOLD_RTO,
     "rto",
-    "Percentiles by phase and cause, all clusters together.",
-    "SELECT * FROM rto WHERE fleet = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
+    "Percentiles by phase and cause, all clusters and kinds together.",
+    "SELECT * FROM rto WHERE fleet = '*' AND kind = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
 )
 CLUSTERS = _first(
     GOLD_CLUSTERS,

@@ -23,13 +23,17 @@ from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, P
 from rollcall_ha.analytics.silver.intervals import CHANGES_SET, GONE, US_PER_MS
 from rollcall_ha.analytics.silver.phases import LEADER_PHASES, WINNER_PHASES, stamp_column
 from rollcall_ha.analytics.silver.tables import (
+    NOBODY,
+    PAUSED,
     SILVER_BROKER_SETS,
     SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
+    SILVER_WAITS,
 )
+from rollcall_ha.analytics.silver.turns import GENERATION_BITS
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
@@ -171,17 +175,22 @@ def _with_neighbours(folded: DataFrame) -> DataFrame:
     # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the reigns would be swapped.
     of_set = Window.partitionBy("set_id").orderBy("master_epoch")
     earlier = of_set.rowsBetween(Window.unboundedPreceding, -1)
-    is_failover = f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS])
+    generation = f.shiftright("elected_seq", GENERATION_BITS)
+    known = f.coalesce(f.lag(generation).over(of_set), f.lit(0))
+    # Restored controllers know of no master, and elect one of each set, which served on or not: no failover of that set
+    # took 24 ms.
+    is_needed = generation > known
+    is_lost = f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS])
+    folded = folded.withColumn("is_failover", is_lost & ~is_needed)
     after_fault_us = f.col("total_us") - f.col("fault_age_us")
     return folded.withColumns(
         {name: f.lead(source).over(of_set) for name, source in _OF_NEXT.items()}
         | {
-            "is_failover": is_failover,
             # The first moment with a serving master: election, RTO, fault.
             "served_at_ms": f.coalesce(
                 f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms")
             ),
-            "previous_failover_at_ms": f.last(f.when(is_failover, f.col("elected_at_ms")), ignorenulls=True).over(
+            "previous_failover_at_ms": f.last(f.expr("if(is_failover, elected_at_ms, null)"), ignorenulls=True).over(
                 earlier
             ),
         }
@@ -231,6 +240,17 @@ def cleanings(events: DataFrame) -> DataFrame:
     )
 
 
+WAITS = ("election-withheld", "election-failed")
+
+
+def waits(events: DataFrame) -> DataFrame:
+    """``silver.waits``, of events of the kinds ``WAITS``."""
+    why = f.when(f.col("kind") == KINDS[WAITS[0]], PAUSED).otherwise(NOBODY)
+    columns = {"wanted_at_ms": f.col("stamped_at_ms"), "master_epoch": f.col("previous_epoch"), "why": why}
+    wanted = events.where(f.col("kind").isin([KINDS[kind] for kind in WAITS]))
+    return wanted.withColumns(columns).select(*SILVER_WAITS.of_ms())
+
+
 def leaderships(events: DataFrame) -> DataFrame:
     founded, taken = KINDS["fleet-initialised"], KINDS["leadership-taken"]
     # A founding is no change of controllers, and false alarms after it must not be put down to one. Its two events
@@ -261,7 +281,7 @@ def callers(events: DataFrame) -> DataFrame:
 
 def horizons(events: DataFrame) -> DataFrame:
     return (
-        events.groupBy("cluster", "day", "fleet")
+        events.groupBy("cluster", "day", "fleet", f.shiftright("seq", GENERATION_BITS).alias("generation"))
         .agg(
             f.count("*").alias("events"),
             f.min("stamped_at_ms").alias("first_at_ms"),

@@ -13,6 +13,9 @@ Events are all of some sets, with their instants as milliseconds (``in_ms``).
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -28,22 +31,30 @@ _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 
 def sync_state_sets(events: DataFrame) -> DataFrame:
-    """``silver.sync_state_sets``; its epoch says whether an event changed the set or only repeats it."""
-    points = events.where(
-        f.col("kind").isin([KINDS[kind] for kind in CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
-    ).select(
+    """``silver.sync_state_sets``; an epoch says whether an event changed the set or only repeats it."""
+    is_told = f.col("sync_state_set_epoch") > 0
+    expected, asked = f.col("expected_replicas"), f.col("min_in_sync")
+    in_sync = f.when(asked > 0, asked).otherwise(f.floor((expected + 1) / 2))
+    needed = f.when(expected.isNotNull(), f.least(expected, f.greatest(f.lit(2), in_sync)))
+    points = events.where(f.col("kind").isin([KINDS[kind] for kind in (*CHANGES_SET, "set-configured")])).select(
         "set_id",
         "seq",
         f.col("stamped_at_ms").alias("began_at_ms"),
-        "sync_state_set",
-        "sync_state_set_epoch",
+        f.when(is_told, f.col("sync_state_set")).alias("sync_state_set"),
+        f.when(is_told, f.col("sync_state_set_epoch")).alias("sync_state_set_epoch"),
+        needed.cast("int").alias("members_needed"),
         "kind",
     )
     of_set = Window.partitionBy("set_id").orderBy("seq")
+    told = ("sync_state_set", "sync_state_set_epoch", "members_needed")
+    so_far = of_set.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    known = points.repartition("set_id").withColumns(
+        {name: f.last(name, ignorenulls=True).over(so_far) for name in told}
+    )
     # An election and a registration repeat the set as it is. Counted as changes they would cut one long exposure into
     # many short ones, and the alert for it would begin anew each time.
-    repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
-    changes = points.repartition("set_id").withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
+    repeats = reduce(and_, (f.lag(name).over(of_set).eqNullSafe(f.col(name)) for name in told[1:]))
+    changes = known.withColumn("is_repeated", repeats).where(f.col(told[1]).isNotNull() & ~f.col("is_repeated"))
     return changes.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("began_at_ms")),

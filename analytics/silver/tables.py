@@ -4,14 +4,38 @@
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, KINDS, PHASES, sql_word_of
+from rollcall_ha.analytics.codes import (
+    CAUSES,
+    ELECTION_KINDS,
+    GRADES,
+    KINDS,
+    PHASES,
+    STOP_REASONS,
+    sql_word_of,
+    words,
+)
 from rollcall_ha.analytics.lake.tables import BY_SET, table, view
+from rollcall_ha.analytics.silver.orders import ORDERS
 from rollcall_ha.analytics.silver.phases import PHASES_SELECT, stamp_column
+from rollcall_ha.analytics.silver.turns import (
+    FROM_LIVED,
+    GENERATION_BITS,
+    LIVED,
+    OF_LIVED,
+    SET_ID,
+    SILVER_CLOCK_STEPS,
+    SILVER_RESTORES,
+)
 from rollcall_ha.controller.contract.values import Phase
 
+PAUSED = "paused"
+"""Why a set waited for its master: an operator wanted no elections."""
+
+NOBODY = "nobody-eligible"
+"""Why a set waited for its master: all that could have been elected were gone."""
+
 _NAMES = """
-fleet string fleet incarnation: one founding of a control plane
+fleet string fleet incarnation: one founding of a control plane; of a restored one that which it goes back to (restores)
 cluster string cluster of the broker set
 broker_set string name of the broker set
 """
@@ -22,11 +46,11 @@ day date UTC date of the row's beginning
 
 SILVER_BROKER_SETS = table(
     "silver/broker_sets",
-    "One row per broker set: the names of what the other tables know by its number. In one of 37 million lakes "
+    "One row per broker set: the names of what the other tables know by its number. In one of 2 million lakes "
     "of a million sets two share theirs.",
     "set_id",
     f"""
-set_id bigint xxhash64 of the names
+set_id bigint as in bronze.events, of these names
 {_NAMES}
 created_seq bigint seq of the first event that is known of its members
 created_at timestamp its stamp
@@ -45,9 +69,9 @@ master_epoch bigint the epoch that began
 elected_seq bigint seq of the election
 elected_at timestamp stamp of the election
 term bigint Raft term of the leader that elected
-kind string first, bootstrap, failover, requested, unclean, handover
-cause string how the fault was found (SilenceCause), else the kind
-is_failover boolean kind is failover or unclean
+kind string {words(ELECTION_KINDS)}
+cause string how the fault was found: {words(CAUSES)}; the kind where nothing was stamped
+is_failover boolean kind is failover or unclean, and it is not the set's first election since controllers were restored
 from_master int deposed master; null = none
 to_master int the winner
 winner_hash bigint xxhash64 of the winner's incarnation
@@ -72,7 +96,7 @@ null = nothing
 told_wait_us bigint how long a sender says that it waited for the first acknowledgement; null = none says it
 route_converged_us bigint latest report that routes converged, on the leader's clock from the first sign of the fault
 entered_at timestamp stamp of the winner's entry into its epoch
-grade string proven, bounded, unknown, refuted; null = not graded yet. The newest grade counts
+grade string {words(GRADES)}; null = not graded yet. The newest grade counts
 bound_bytes bigint as graded
 cut_bytes bigint bytes that the old master threw away; null = not back yet
 graded_seq bigint seq of the newest grade
@@ -141,14 +165,15 @@ estimated_loss_bytes bigint unclean: estimate before it
 requested_by string who asked
 triggered_seq bigint seq of the event that triggered it
 """,
-    of=(BRONZE_EVENTS,),
+    of=OF_LIVED,
     select=f"""
-SELECT fleet, cluster, broker_set, set_id, day, seq, stamped_at AS held_at, CASE WHEN {_IS_WON} THEN master_epoch END
+SELECT {LIVED}, cluster, broker_set, {SET_ID}, day, stamped_at AS held_at, CASE WHEN {_IS_WON} THEN master_epoch END
            AS master_epoch, CASE WHEN {_IS_WON} THEN {_KIND} END AS kind,
        coalesce({_CAUSE}, CASE WHEN {_IS_WON} THEN {_KIND} END) AS cause, previous_master AS from_master,
        CASE WHEN {_IS_WON} THEN broker_id END AS to_master, policy, candidates, candidates_eligible, regret_bytes,
-       estimated_loss_bytes, requested_by, triggered_seq
-FROM events WHERE kind IN ({KINDS["master-elected"]}, {KINDS["election-failed"]})
+       estimated_loss_bytes, requested_by,
+       triggered_seq + coalesce(generation, 0) * {1 << GENERATION_BITS} AS triggered_seq
+{FROM_LIVED} WHERE kind IN ({KINDS["master-elected"]}, {KINDS["election-failed"]})
 """,
 )
 
@@ -171,13 +196,14 @@ broker_id int the master
 
 SILVER_SYNC_STATE_SETS = table(
     "silver/sync_state_sets",
-    "One row per interval in which the SyncStateSet had one content.",
+    "One row per interval in which the SyncStateSet had one content, and the set one configuration.",
     "set_id seq",
     f"""{_SET}
 seq bigint of the event that made the set
 began_at timestamp its stamp
 sync_state_set array<int> members, sorted
 set_size int how many; 0 = no member
+members_needed int with fewer the set is exposed: min_in_sync, at least 2, at most expected_replicas; null = not told
 sync_state_set_epoch bigint its epoch
 changed_by string kind of that event
 ended_at timestamp stamp of the next change; null = still so
@@ -197,7 +223,7 @@ broker_id int the replica
 incarnation_hash bigint xxhash64 of its incarnation; null = not told, of a process that a registration replaced
 term bigint Raft term of the leader that found it
 found_at timestamp its stamp
-cause string timeout, dead-at-once, replaced, goodbye, revoked
+cause string {words(CAUSES)}; writes-stopped and drained only of elections
 last_heartbeat_age_us bigint at the proposal
 fault_age_us bigint first sign of the fault, at the proposal
 returned_at timestamp stamp of the replica's next session, sign of life or registration; null = not back
@@ -217,7 +243,7 @@ seq bigint of the report
 master_epoch bigint the reign in which it happened
 broker_id int its master
 began_at timestamp stamp of the report minus the age that the master said
-reason string too-few-in-sync, not-acknowledged, disk-full, fenced
+reason string {words(STOP_REASONS)}
 ended_seq bigint seq of the event that ended it; null = it goes on
 ended_by string writes-resumed; writes-stopped (a later stop: the end of this one was not told); replicas-cleaned; \
 master-elected (the outage of that election begins with the stop)
@@ -238,6 +264,20 @@ cleaned_at timestamp its stamp
     partition=BY_SET,
 )
 
+SILVER_WAITS = table(
+    "silver/waits",
+    "One row per time that a set without a master got none.",
+    "set_id seq",
+    f"""{_SET}
+seq bigint of the event
+wanted_at timestamp its stamp
+master_epoch bigint the reign that had ended
+why string {PAUSED}: elections were paused, the one that there would have been is on record; {NOBODY}: nobody was \
+eligible
+""",
+    partition=BY_SET,
+)
+
 SILVER_TRUNCATIONS = view(
     "silver/truncations",
     "One row per report of a replica that it compared its log with the master's and cut the records beyond it.",
@@ -253,14 +293,14 @@ cut_bytes bigint cut_to - cut_from; 0 = nothing
 released bigint highest end that it ever acknowledged as a master
 released_cut_bytes bigint acknowledged bytes among the cut ones; null = not known
 """,
-    of=(BRONZE_EVENTS,),
+    of=OF_LIVED,
     # ``least`` skips nulls: without a ``released`` it would call all cut bytes acknowledged, a loss that never was.
     select=f"""
 SELECT *, CASE WHEN cut_bytes = 0 THEN 0 WHEN released IS NOT NULL
           THEN greatest(0, least(released, cut_to) - cut_from) END AS released_cut_bytes
-FROM (SELECT fleet, cluster, broker_set, set_id, day, seq, stamped_at AS reported_at, master_epoch, broker_id, cut_from,
+FROM (SELECT {LIVED}, cluster, broker_set, {SET_ID}, day, stamped_at AS reported_at, master_epoch, broker_id, cut_from,
              cut_to, greatest(0, coalesce(cut_to - cut_from, 0)) AS cut_bytes, released
-      FROM events WHERE kind = {KINDS["milestone-reached"]} AND phase = {PHASES[Phase.TRUNCATED]}) AS cuts
+      {FROM_LIVED} WHERE kind = {KINDS["milestone-reached"]} AND phase = {PHASES[Phase.TRUNCATED]}) AS cuts
 """,
 )
 
@@ -269,7 +309,7 @@ SILVER_LEADERSHIPS = table(
     "One row per controller that began to lead.",
     "fleet seq",
     """
-cluster string "_fleet"
+cluster string "/fleet"
 day date UTC date of taken_at
 fleet string fleet incarnation
 seq bigint of the event
@@ -285,7 +325,7 @@ SILVER_CALLERS = table(
     "Who did what on each day: the events that each proven caller's orders made.",
     "fleet cluster day caller proved_by kind",
     """
-cluster string cluster; "_fleet" for orders about the whole fleet
+cluster string cluster; "/fleet" for orders about the whole fleet
 day date UTC date
 fleet string fleet incarnation
 caller string admin:alice, broker:broker-a-1
@@ -300,11 +340,12 @@ last_at timestamp latest stamp
 SILVER_HORIZONS = table(
     "silver/horizons",
     "How far the events of each fleet and cluster reach.",
-    "fleet cluster day",
+    "fleet cluster day generation",
     """
 cluster string cluster
 day date UTC date
 fleet string fleet incarnation
+generation bigint how often it had been restored (restores)
 events bigint events on this day
 first_at timestamp earliest stamp of this day
 last_at timestamp stamp of the last event of this day
@@ -313,15 +354,18 @@ last_seq bigint greatest seq of this day
 )
 
 SILVER = (
+    SILVER_RESTORES,
+    SILVER_CLOCK_STEPS,
     SILVER_BROKER_SETS,
     SILVER_REIGNS,
     SILVER_SYNC_STATE_SETS,
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_CLEANINGS,
+    SILVER_WAITS,
     SILVER_LEADERSHIPS,
     SILVER_CALLERS,
     SILVER_HORIZONS,
 )
 
-SILVER_VIEWS = (SILVER_PHASES, SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS)
+SILVER_VIEWS = (SILVER_PHASES, SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS, *ORDERS)

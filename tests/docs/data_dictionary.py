@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rollcall_ha.analytics.bronze.tables import BRONZE
+from rollcall_ha.analytics.codes import CODES
 from rollcall_ha.analytics.gold import tables as gold_tables
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.tables import BY_SET, SNAPSHOTS, LakeTable, LakeView
@@ -24,10 +25,13 @@ HEAD = """# Data dictionary of the lake
 Every table and every column, as their comments say it too; made of `analytics/{bronze,silver,gold}/tables.py`. How to ask them:
 [analytics.md](analytics.md#any-program-can-ask). `_ms`, `_us` and `_ns` are milliseconds, microseconds, nanoseconds; `_at` is an
 instant in UTC, to the millisecond. A view stores nothing: Rollcall's own readers know it as a table, and others make it by its
-SELECT, in the SQL that Spark and DuckDB share. One function has another name in DuckDB, which has to be told first:
+SELECT, in the SQL that Spark and DuckDB share. Four functions have other names in DuckDB, which has to be told first:
 
 ```sql
-CREATE MACRO unix_millis(t) AS epoch_ms(t)
+CREATE MACRO unix_millis(t) AS epoch_ms(t);
+CREATE MACRO timestamp_millis(ms) AS make_timestamptz(ms * 1000);
+CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path);
+CREATE MACRO conv(text, old, new) AS CAST('0x' || text AS BIGINT)
 ```
 """
 
@@ -35,7 +39,7 @@ CREATE MACRO unix_millis(t) AS epoch_ms(t)
 def page() -> str:
     """The whole page."""
     tables = (SNAPSHOTS, *BRONZE, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS)
-    return "\n".join([HEAD, _limits(), *(_section(table) for table in tables)])
+    return "\n".join([HEAD, _limits(), _codes(), *(_section(table) for table in tables)])
 
 
 def _limits() -> str:
@@ -43,6 +47,19 @@ def _limits() -> str:
     rows = [f"| {name} | {value:,} | {meaning} |" for name, value, meaning in _constants()]
     head = ["## limits\n", "By which gold judges.\n", "| name | value | meaning |", "| --- | --- | --- |"]
     return "\n".join([*head, *rows, ""])
+
+
+def _codes() -> str:
+    """The words behind the numbers of bronze."""
+    rows = [
+        f"| {column} | {', '.join(f'{code} {word}' for word, code in words.items())} |"
+        for column, words in CODES.items()
+    ]
+    head = [
+        "## codes\n",
+        "Numbers of columns of `bronze/events`, and their words; 0 is a word that this version does not know.\n",
+    ]
+    return "\n".join([*head, "| column | words |", "| --- | --- |", *rows, ""])
 
 
 def _constants() -> Iterator[tuple[str, int, str]]:

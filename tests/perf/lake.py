@@ -37,6 +37,7 @@ from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.tables import set_id_of
 from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
 from tests.perf import lake_duckdb, lake_input
 from tests.perf.machine import describe
@@ -199,7 +200,7 @@ class Bench:
             rows = rows.withColumn("broker_set", f.when(flapping, spread).otherwise(f.col("broker_set")))
         fleets = f.array(*(f.lit(f"{number:032d}") for number in range(times)))
         copies = rows.withColumn("line", f.lit("")).withColumn("fleet", f.explode(fleets))
-        copies = copies.withColumn("set_id", f.xxhash64("fleet", "cluster", "broker_set"))
+        copies = copies.withColumn("set_id", set_id_of(f.col("fleet"), f.col("cluster"), f.col("broker_set")))
         # A task reads about a file, and all that it writes stays open: rows keep their order without a sort.
         for key, value in COPYING.items():
             self.spark.conf.set(key, value)

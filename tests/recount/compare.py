@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 import duckdb
 from deltalake import DeltaTable
 
-from tests.recount.dictionary import TABLES, VIEWS
+from tests.recount.dictionary import VIEWS, described
 from tests.recount.figures import Figures, Row, felt_of, figures_of, totals
 from tests.recount.journal import Journals, read
+from tests.recount.lived import lived
 from tests.recount.sets import story_of
 
 COMPARED = (
     *("failovers", "failovers_daily", "rto_daily", "dominance_daily", "elections_daily", "sets_daily", "quiet_daily"),
     *("nodes_daily", "rto", "clusters", "sets", "nodes", "set_days", "sets_monthly", "holes", "felt"),
+    *("fleets", "restores", "pauses", "maintenances", "switchovers", "settings", "orders"),
 )
-"""Tables of gold; the one that is left, ``quality``, is about files."""
+"""Tables of gold; the one that is left, ``quality``, is about files. And those of silver that nothing in gold shows."""
 SHOWN_MAX = 20
 
 
@@ -47,7 +49,7 @@ def untils(lake: Path) -> Mapping[str, int]:
 def counted(paths: Iterable[Path], until: Mapping[str, int]) -> tuple[Journals, Figures]:
     """All journals below these paths, and their figures up to ``untils``. Raises ``ValueError`` if two copies of an event differ."""
     journals, found = read(paths), Figures()
-    fleets = [story_of(name, events, until.get(name, 0)) for name, events in sorted(journals.fleets.items())]
+    fleets = [story_of(name, events, until.get(name, 0)) for name, events in sorted(lived(journals.fleets).items())]
     found.rows["felt"] += felt_of(journals.gaps, fleets)
     for fleet in fleets:
         of_fleet = figures_of(fleet)
@@ -61,7 +63,7 @@ def rows_of(found: Figures) -> Mapping[str, list[Row]]:
     """All tables of ``COMPARED`` as rows in the columns of the page."""
     tables = dict(found.rows) | totals(found)
     for name in COMPARED:
-        key, columns = TABLES[f"gold/{name}"]
+        key, columns = described(name)
         if name in found.sums and name not in tables:
             sums = found.sums[name].items()
             tables[name] = [
@@ -109,7 +111,7 @@ def compare(
 
 
 def _compared(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> Compared:
-    key, columns = TABLES[f"gold/{name}"]
+    key, columns = described(name)
     sides = [_by_key(name, key, rows) for rows in (ours, theirs)]
     both = sorted(sides[0].keys() & sides[1].keys(), key=str)
     differences = [f"{name} {_shown(key, of)}: {what}" for of, what in _alone(*sides)]
@@ -148,5 +150,5 @@ def wrong(compared: Mapping[str, Compared]) -> list[str]:
 def table(compared: Mapping[str, Compared]) -> str:
     """Rows, values and differences of each table, as a table in Markdown."""
     head = ["| table | rows compared | values | differ |", "| --- | ---: | ---: | ---: |"]
-    rows = [f"| gold/{name} | {c.rows:,} | {c.values:,} | {len(c.differences):,} |" for name, c in compared.items()]
+    rows = [f"| {name} | {c.rows:,} | {c.values:,} | {len(c.differences):,} |" for name, c in compared.items()]
     return "\n".join([*head, *rows])

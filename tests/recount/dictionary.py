@@ -57,3 +57,8 @@ _TEXT = PAGE.read_text()
 TABLES = tables(_TEXT)
 LIMITS = limits(_TEXT)
 VIEWS = views(_TEXT)
+
+
+def described(name: str) -> Described:
+    """A table of gold, or of silver where gold has none of that name."""
+    return TABLES.get(f"gold/{name}") or TABLES[f"silver/{name}"]

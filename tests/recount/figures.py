@@ -11,10 +11,13 @@ import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
+from tests.recount import orders
 from tests.recount.dictionary import LIMITS
+from tests.recount.journal import Event
+from tests.recount.lived import GENERATION
 from tests.recount.sets import BY_HAND, SPANS, US_PER_MS, FleetStory, Reign, SetStory
 
 MS_PER_DAY = 86_400_000
@@ -71,22 +74,54 @@ def day_of(at_ms: int) -> dt.date:
 def figures_of(fleet: FleetStory) -> Figures:
     """All that is counted of a fleet."""
     found = Figures(stamps={(fleet.name, cluster): span for cluster, span in fleet.stamps.items()})
+    of_fleet = [_restore_hole(fleet, event, known_ms) for event, known_ms in fleet.restores]
+    found.rows["holes"] += of_fleet
     for (cluster, name), story in sorted(fleet.sets.items()):
         owner = {"cluster": cluster, "fleet": fleet.name, "broker_set": name}
         failovers = [owner | _failover(one, story, fleet.horizon_ms) for one in story.reigns if one.is_failover]
         found.rows["failovers"] += failovers
-        found.rows["holes"] += [owner | _hole(*two) for two in pairwise(story.reigns) if _is_hole(*two)]
+        holes = [owner | _hole(*two) for two in pairwise(story.reigns) if _is_hole(*two)]
+        found.rows["holes"] += holes
         for row in failovers:
             _count_failover(found, row)
-        _count_days(found, owner, story, fleet.horizon_ms, failovers)
+        _count_days(found, owner, story, fleet.horizon_ms, failovers, [*holes, *of_fleet])
         _count_nodes(found, owner, story, fleet.horizon_ms, failovers)
     for cluster, at_ms, body in fleet.held:
         kind = body["kind"] if "master" in body else "none"
         numbers = {"elections": 1, "regretted": int(body["regret"] > 0), "regret_bytes": body["regret"]}
         key = (fleet.name, cluster, day_of(at_ms), body["policy"], kind)
         found.add("elections_daily", key, **numbers, estimated_loss_bytes=body["estimate"])
+    found.rows["fleets"].append(_fleet(fleet))
+    found.rows["restores"] += [_restore(fleet.name, event) for event, _ in fleet.restores]
+    for table, rows in orders.rows_of(fleet).items():
+        found.rows[table] += rows
     found.cases.update(_cases(fleet, found))
     return found
+
+
+def _fleet(fleet: FleetStory) -> Row:
+    others = f" and {len(fleet.clusters) - 1} more" if len(fleet.clusters) > 1 else ""
+    name = f"{min(fleet.clusters, default='no cluster')}{others} since {day_of(fleet.first_stamped_ms)}"
+    return {
+        "fleet": fleet.name,
+        "name": f"{name} ({fleet.name[:4]})",
+        "incarnation": fleet.restores[-1][0].body["fleetIncarnation"] if fleet.restores else fleet.name,
+        "restores": len(fleet.restores),
+        "first_at": _instant(fleet.first_at_ms),
+        "last_at": _instant(fleet.last_at_ms),
+        "until_at": _instant(fleet.horizon_ms),
+    }
+
+
+def _restore(origin: str, event: Event) -> Row:
+    return {
+        "fleet": event.body["fleetIncarnation"],
+        "origin": origin,
+        "generation": event.place[0] // GENERATION,
+        "previous_fleet": event.body["previousFleet"],
+        "backup_index": event.body["backupIndex"],
+        "restored_at": _instant(event.stamped_ms),
+    }
 
 
 # --- failovers -------------------------------------------------------------------------------------------------------------
@@ -118,6 +153,7 @@ def _failover(reign: Reign, story: SetStory, horizon_ms: int) -> Row:
         "elected_at": _instant(reign.at_ms),
         "kind": reign.kind,
         "cause": reign.cause,
+        "found_by": reign.found_by,
         "from_master": reign.from_master,
         "to_master": reign.master,
         **{f"{phase.replace('-', '_')}_us": us for phase, us in spans.items()},
@@ -168,7 +204,29 @@ def _is_hole(known: Reign, reign: Reign) -> bool:
 
 def _hole(known: Reign, reign: Reign) -> Row:
     epochs = {"known_epoch": known.epoch, "previous_epoch": reign.previous_epoch, "master_epoch": reign.epoch}
-    return epochs | {"from_at": _instant(known.at_ms), "to_at": _instant(reign.at_ms)}
+    row = epochs | {"what": "elections", "may_hide": "failovers of this set, with their outages and losses"}
+    return row | {"seq": _seq(reign.place), "from_at": _instant(known.at_ms), "to_at": _instant(reign.at_ms)}
+
+
+def _restore_hole(fleet: FleetStory, event: Event, known_at_ms: int | None) -> Row:
+    """Between the last event of the lost controllers and the restore nobody wrote anything down."""
+    hidden = "all that brokers did without controllers, and that the lost ones did behind the last event here"
+    nothing = dict.fromkeys(("cluster", "broker_set", "master_epoch", "known_epoch", "previous_epoch"))
+    times = {"from_at": _instant(known_at_ms), "to_at": _instant(event.stamped_ms)}
+    return nothing | times | {"fleet": fleet.name, "what": "restore", "may_hide": hidden, "seq": _seq(event.place)}
+
+
+def _seq(place: tuple[int, int]) -> int:
+    return (place[0] << 20) + place[1]
+
+
+def _hidden_ms(holes: Iterable[Row], day: int, observed_ms: int) -> int:
+    """How much of what was observed of a day lies in holes."""
+    begin = _instant(day * MS_PER_DAY)
+    end = _instant((day + 1) * MS_PER_DAY)
+    spans = [(max(hole["from_at"], begin), min(hole["to_at"], end)) for hole in holes if hole["from_at"] is not None]
+    lasted = sum(((to - since) for since, to in spans if since < to), dt.timedelta())
+    return min(observed_ms, lasted // dt.timedelta(milliseconds=1))
 
 
 def _count_failover(found: Figures, row: Row) -> None:
@@ -239,10 +297,15 @@ def _tenures(story: SetStory, horizon_ms: int) -> dict[int, Span]:
     return found
 
 
-def _members(story: SetStory, size: int, horizon_ms: int) -> list[Span]:
-    """When the SyncStateSet had so many members."""
-    points = [*story.members, (horizon_ms, None)]
-    return [(at_ms, end) for (at_ms, members), (end, _) in pairwise(points) if members == size]
+def _exposed(story: SetStory, lives: list[Span], horizon_ms: int, *, is_empty: bool) -> list[Span]:
+    """When the SyncStateSet had fewer members than the set needs, or none, while the set was observed."""
+    points = [*story.members, (horizon_ms, 0, 0)]
+    spans = [
+        (at_ms, end)
+        for (at_ms, members, needed), (end, _, _) in pairwise(points)
+        if members < needed and (members == 0) is is_empty
+    ]
+    return [(max(begin, least), min(end, most)) for begin, end in spans for least, most in lives]
 
 
 def _united(spans: Iterable[Span]) -> list[Span]:
@@ -265,14 +328,17 @@ def _by_day(spans: Iterable[Span]) -> Counter[int]:
     return found
 
 
-def _count_days(found: Figures, owner: Row, story: SetStory, horizon_ms: int, failovers: list[Row]) -> None:
+def _count_days(
+    found: Figures, owner: Row, story: SetStory, horizon_ms: int, failovers: list[Row], holes: list[Row]
+) -> None:
     lives, tenures = _lives(story, horizon_ms), _tenures(story, horizon_ms)
     stops = [
         (max(stop.began_at_ms, tenures[stop.epoch][0]), min(_end(stop.ended_at_ms, horizon_ms), tenures[stop.epoch][1]))
         for stop in story.stops
         if stop.epoch in tenures
     ]
-    spans = (lives, _united(tenures.values()), stops, *(_members(story, size, horizon_ms) for size in (1, 0)))
+    short = (_exposed(story, lives, horizon_ms, is_empty=is_empty) for is_empty in (False, True))
+    spans = (lives, _united(tenures.values()), stops, *short)
     times = dict(zip(TIMES, map(_by_day, spans), strict=True))
     begins, ends = ([at_ms // MS_PER_DAY for at_ms in of] for of in ([b for b, _ in lives], [e for _, e in lives]))
     # Back on the day of its cleaning: it has neither ended nor begun.
@@ -285,6 +351,7 @@ def _count_days(found: Figures, owner: Row, story: SetStory, horizon_ms: int, fa
     for day in sorted({*elected, *(day for of_days in times.values() for day in of_days)}):
         row = {name: of_days[day] for name, of_days in times.items()}
         row["available_ms"] = max(0, min(row["available_ms"], row["observed_ms"]) - row["stopped_ms"])
+        row["hidden_ms"] = _hidden_ms(holes, day, row["observed_ms"])
         row |= {"begun": int(day in begun), "ended": int(day in ended), "failovers": len(elected[day])}
         trouble = sum(row[name] for name in (*TIMES[2:], "begun", "ended", "failovers"))
         date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
@@ -303,7 +370,7 @@ def _end(ended_at_ms: int | None, horizon_ms: int) -> int:
     return horizon_ms if ended_at_ms is None else ended_at_ms
 
 
-OF_DAYS = (*TIMES, "outage_ms", "failovers")
+OF_DAYS = (*TIMES, "outage_ms", "failovers", "hidden_ms")
 
 
 def _count_set_day(found: Figures, owner: Row, date: dt.date, row: Row) -> None:
@@ -352,8 +419,8 @@ def _count_set(found: Figures, owner: Row, rows: list[Row], quiet: int) -> None:
         }
     )
     times = {name: whole[name] for name in ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms")}
-    begun = sum(row["begun"] for row in rows)
-    found.add("clusters", (owner["fleet"], owner["cluster"]), **times, set_days_below_sla=below, sets=begun)
+    is_there = int(any(row["begun"] for row in rows))
+    found.add("clusters", (owner["fleet"], owner["cluster"]), **times, set_days_below_sla=below, sets=is_there)
 
 
 def _divided(whole: int, part: int) -> int | None:
@@ -455,22 +522,28 @@ def totals(found: Figures) -> dict[str, list[Row]]:
 def _rto(found: Figures) -> Iterator[Row]:
     times: dict[tuple[str, ...], list[int]] = defaultdict(list)
     dominated: Counter[tuple[str, ...]] = Counter()
-    for (fleet, cluster, _, _, cause, phase, ms), numbers in found.sums["rto_daily"].items():
-        for key in ((*owner, w, phase) for owner in ((fleet, cluster), EVERY) for w in (cause, ALL)):
+    for (fleet, cluster, _, *by, phase, ms), numbers in found.sums["rto_daily"].items():
+        for key in _groups(fleet, cluster, by, phase):
             times[key] += [ms] * numbers["failovers"]
-    for (fleet, cluster, _, _, cause, phase), numbers in found.sums["dominance_daily"].items():
-        for key in ((*owner, w, phase) for owner in ((fleet, cluster), EVERY) for w in (cause, ALL)):
+    for (fleet, cluster, _, *by, phase), numbers in found.sums["dominance_daily"].items():
+        for key in _groups(fleet, cluster, by, phase):
             dominated[key] += numbers["failovers"]
     for key, values in times.items():
         values.sort()
         yield {
-            **dict(zip(("fleet", "cluster", "cause", "phase"), key, strict=True)),
+            **dict(zip(("fleet", "cluster", "kind", "cause", "phase"), key, strict=True)),
             "failovers": len(values),
             # Nearest rank: the smallest one that so many percent of all do not exceed.
             **{f"p{percent}_ms": values[-(-percent * len(values) // 100) - 1] for percent in (50, 90, 95, 99)},
             "max_ms": values[-1],
             "dominated": dominated[key],
         }
+
+
+def _groups(fleet: str, cluster: str, by: Iterable[str], phase: str) -> Iterator[tuple[str, ...]]:
+    """The rows of ``rto`` in which a failover of this kind and cause counts."""
+    for owner in ((fleet, cluster), EVERY):
+        yield from ((*owner, *of, phase) for of in product(*((word, ALL) for word in by)))
 
 
 OF_CLUSTERS = (
@@ -523,7 +596,7 @@ def _cases(fleet: FleetStory, found: Figures) -> Mapping[str, int]:
         "stops of writes without election": sum(stop.ended_by != "master-elected" for stop in stops),
         "late routes": sum(row["is_route_late"] for row in found.rows["failovers"]),
         "false alarms": sum(row["is_false_positive"] for row in found.rows["failovers"]),
-        "exposures": sum(len(_members(story, 1, fleet.horizon_ms)) for story in fleet.sets.values()),
+        "exposures": sum(row["exposed_ms"] > 0 for row in found.rows["sets"]),
     }
 
 

@@ -26,11 +26,15 @@ class Event(NamedTuple):
     place: tuple[int, int]
     """Index and ordinal: it orders the events of a fleet."""
     at_ms: int
-    """Stamp of its entry, in ms since 1970, by the clock of the leader that proposed it."""
+    """Stamp of its entry, in ms since 1970, by the clock of the leader that proposed it; ``lived`` gives all one clock."""
+    stamped_ms: int
+    """The same, as it was written."""
     owner: tuple[str, str] | None
     """Cluster and name of its set; None: it is the fleet's."""
     kind: str
     body: Mapping[str, Any]
+    asked: Mapping[str, Any] | None = None
+    """Of an order: ``by``, ``proved``, ``request``, ``reason``, ``command`` if it was refused; None: no person asked."""
 
 
 class Journals(NamedTuple):
@@ -108,10 +112,29 @@ def _event(record: Mapping[str, Any]) -> Event:
         term=record["term"],
         place=(record["index"], record["ordinal"]),
         at_ms=record["stampedAtMs"],
+        stamped_ms=record["stampedAtMs"],
         owner=(key["cluster"], key["name"]) if key else None,
         kind=event["kind"],
         body=slim(event),
+        asked=_asked(record),
     )
+
+
+def _asked(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A person, or a program with a person's rights; controllers and brokers write most of a record."""
+    caller, event = record.get("principal"), record["event"]
+    names = [record["requestedBy"], *([f"{caller['role']}:{caller['name']}"] if caller else [])]
+    if any(name.startswith(("controller:", "broker:", "broker@")) for name in names):
+        return None
+    about = event.get("master") if event["kind"] == "master-elected" else event.get("brokerId")
+    return {
+        "by": names[-1],
+        "proved": caller["provedBy"] if caller else None,
+        "request": record["requestId"],
+        "reason": event.get("reason"),
+        "command": event.get("command"),
+        "broker": about,
+    }
 
 
 # --- the fields that are counted: a million elections with all evidence would not fit into memory --------------------------
@@ -194,10 +217,12 @@ def _registered(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _SET = ("syncStateSet", "syncStateSetEpoch")
-_BACK = _named("brokerId", "incarnation", *_SET)
+_BACK = _named("brokerId", "incarnation", "configuration", *_SET)
+_LASTING = _named("scope", "expiresAtMs", "isExpired")
 _SLIM: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "master-elected": _election,
     "election-failed": _election,
+    "election-withheld": _election,
     "replica-silent": _silence,
     "goodbye-said": _silence,
     "replica-registered": _registered,
@@ -211,4 +236,14 @@ _SLIM: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "writes-resumed": _named("stoppedUs"),
     "replicas-cleaned": _named("remaining", *_SET),
     "set-imported": _named(*_SET),
+    "set-configured": _named("expectedReplicas", "minInSync"),
+    "fleet-restored": _named("fleetIncarnation", "previousFleet", "backupIndex"),
+    "clock-stepped": _named("stepMs"),
+    "elections-paused": _LASTING,
+    "elections-resumed": _LASTING,
+    "maintenance-begun": _LASTING,
+    "maintenance-ended": _LASTING,
+    "switchover-ordered": _named("order", "master", "target", "masterEpoch", "lagBytes"),
+    "switchover-ended": _named("order", "end", "reason"),
+    "settings-applied": _named("version", "changed", "worstCaseRtoMs", "reason"),
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.recount.journal import Event
+from tests.recount.lived import GENERATION
 
 US_PER_MS = 1_000
 LEADER = ("committed", "notified")
@@ -18,6 +19,8 @@ WINNER = ("promised", "role-applied", "serving", "first-ack")
 SPANS = ("detected", "proposed", *LEADER, *WINNER)
 """Phases of a change of reign that have a duration, in their order."""
 LOST_A_MASTER = ("failover", "unclean")
+ENDS_OF_ORDERS = ("elections-resumed", "maintenance-ended", "switchover-ended", "settings-applied")
+"""A leader may write them by itself."""
 BY_HAND = ("requested", "unclean", "bootstrap", "switchover")
 
 
@@ -51,7 +54,8 @@ class Reign:
     epoch: int
     previous_epoch: int
     kind: str
-    cause: str
+    found_by: str
+    """How the fault was found, else the kind."""
     regret: int
     from_master: int | None
     master: int
@@ -61,8 +65,12 @@ class Reign:
     detected_us: int | None
     trigger: Silence | None
     """The silence of whichever replica led to the election."""
+    held_up: str | None
+    """Why it could not be held at once."""
     cleaned_before: int
     """How often the set had been taken away."""
+    is_restored: bool
+    """The set's first one by restored controllers, which knew of no master."""
     stamps: dict[str, int] = field(default_factory=dict)
     total_us: int | None = None
     uncertainty_us: int = 0
@@ -78,7 +86,12 @@ class Reign:
 
     @property
     def is_failover(self) -> bool:
-        return self.kind in LOST_A_MASTER
+        return self.kind in LOST_A_MASTER and not self.is_restored
+
+    @property
+    def cause(self) -> str:
+        """What the length of an outage tells of: the waiting, else the finding."""
+        return self.held_up or self.found_by
 
     @property
     def served_at_ms(self) -> int | None:
@@ -135,6 +148,10 @@ class Reign:
         return found, backward
 
 
+def _generation(place: tuple[int, int]) -> int:
+    return place[0] // GENERATION
+
+
 def _least(one: int | None, other: int | None) -> int | None:
     return min((us for us in (one, other) if us is not None), default=None)
 
@@ -167,10 +184,17 @@ class SetStory:
     ends: list[Silence] = field(default_factory=list)
     """``silences``, and the ends of masters that the next process's registration tells."""
     stops: list[Stop] = field(default_factory=list)
-    members: list[tuple[int, int | None]] = field(default_factory=list)
-    """Since when the SyncStateSet had so many members; None: the set was taken away and needs none."""
+    members: list[tuple[int, int, int]] = field(default_factory=list)
+    """Since when the SyncStateSet had so many members, and how many the set needs."""
     cleanings: list[Cleaning] = field(default_factory=list)
+    withheld: list[tuple[int, int]] = field(default_factory=list)
+    """Places of elections that there would have been without a pause; ``nobody``: of those that found nobody."""
+    nobody: list[tuple[int, int]] = field(default_factory=list)
+    returns: list[tuple[tuple[int, int], int]] = field(default_factory=list)
+    """Where which replica came back that had been gone."""
     _members_epoch: int = 0
+    _members_known: int = 0
+    _needed: int = 2
     _failover_ms: int | None = None
     """Of the last one."""
     _gone: dict[int, list[Silence]] = field(default_factory=dict)
@@ -181,6 +205,8 @@ class SetStory:
         body, kind = event.body, event.kind
         if kind == "master-elected":
             self._elected(event, ends)
+        elif kind in ("election-withheld", "election-failed"):
+            (self.withheld if kind == "election-withheld" else self.nobody).append(event.place)
         elif kind in ("replica-silent", "goodbye-said"):
             silence = ends[event.place]
             self.silences.append(silence)
@@ -213,7 +239,7 @@ class SetStory:
             epoch=body["masterEpoch"],
             previous_epoch=body["previousEpoch"],
             kind=body["kind"],
-            cause=ages.get("cause", body["kind"]),
+            found_by=ages.get("cause", body["kind"]),
             regret=body["regret"],
             from_master=body["from"],
             master=body["master"],
@@ -222,7 +248,9 @@ class SetStory:
             alive_us=alive_us,
             detected_us=ages.get("detected"),
             trigger=ends.get(body["trigger"]),
+            held_up=self._held_up(body, body["trigger"] or (0, 0)),
             cleaned_before=len(self.cleanings),
+            is_restored=_generation(event.place) > (_generation(self.reigns[-1].place) if self.reigns else 0),
             previous_failover_ms=self._failover_ms,
         )
         if self.reigns:
@@ -232,8 +260,18 @@ class SetStory:
         self.reigns.append(reign)
         self._end_stop(event)
 
+    def _held_up(self, body: Mapping[str, Any], since: tuple[int, int]) -> str | None:
+        """Paused; or nobody could be elected: told, overruled by an operator, or the winner had to come back first."""
+        if any(place > since for place in self.withheld):
+            return "paused"
+        back = [place for place, broker in self.returns if broker == body["master"]]
+        is_waited = any(place > since for place in (*self.nobody, *back))
+        return "nobody-eligible" if is_waited or body["kind"] == "unclean" else None
+
     def _back(self, event: Event) -> None:
-        for silence in self._gone.pop(event.body["brokerId"], ()):
+        gone = self._gone.pop(event.body["brokerId"], ())
+        self.returns += [(event.place, event.body["brokerId"])] if gone else []
+        for silence in gone:
             silence.back_at_ms = event.at_ms
             silence.is_same = silence.incarnation == event.body["incarnation"]
 
@@ -265,12 +303,23 @@ class SetStory:
             stop.ended_at_ms = event.at_ms - event.body["ageUs"] // US_PER_MS
 
     def _members(self, event: Event) -> None:
-        epoch = event.body.get("syncStateSetEpoch", 0)
+        epoch, needed = event.body.get("syncStateSetEpoch", 0), _needed(event.body, self._needed)
         # An event may repeat the set that is in force already; epoch 0 is a set that never had members.
-        if epoch > 0 and epoch != self._members_epoch:
-            self._members_epoch = epoch
-            is_cleaned = event.kind == "replicas-cleaned" and not event.body["remaining"]
-            self.members.append((event.at_ms, None if is_cleaned else len(event.body["syncStateSet"])))
+        is_changed = epoch > 0 and epoch != self._members_epoch
+        if is_changed:
+            self._members_epoch, self._members_known = epoch, len(event.body["syncStateSet"])
+        if is_changed or (needed != self._needed and self._members_epoch):
+            self.members.append((event.at_ms, self._members_known, needed))
+        self._needed = needed
+
+
+def _needed(body: Mapping[str, Any], before: int) -> int:
+    """How many members keep a set from being exposed: those that a send needs, and two; a set of one needs itself."""
+    told = body.get("configuration", body)
+    if "expectedReplicas" not in told:
+        return before
+    expected = int(told["expectedReplicas"])
+    return min(expected, max(2, told.get("minInSync") or (expected + 1) // 2))
 
 
 @dataclass(slots=True)
@@ -284,9 +333,17 @@ class FleetStory:
     stamps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each cluster: least and greatest stamp of its sets' events."""
     held: list[tuple[str, int, Mapping[str, Any]]] = field(default_factory=list)
-    """Elections, with a winner or without: cluster, stamp, body."""
+    """Elections, with a winner or without: cluster, stamp as it was written, body."""
     changes: list[tuple[int, int]] = field(default_factory=list)
     """Places at which another controller took the lead."""
+    clusters: set[str] = field(default_factory=set)
+    first_at_ms: int = 1 << 62
+    first_stamped_ms: int = 1 << 62
+    last_at_ms: int = 0
+    restores: list[tuple[Event, int | None]] = field(default_factory=list)
+    """Each with the stamp of the last event before it, by one clock; None: the lost controllers' are not here."""
+    orders: list[Event] = field(default_factory=list)
+    """What persons ordered, and the ends of it."""
     falling_stamps: int = 0
     events: int = 0
 
@@ -298,9 +355,13 @@ def story_of(name: str, events: Iterable[Event], until_ms: int) -> FleetStory:
     led_since_ms: int | None = None
     is_founded = False
     for event in events:
+        if event.kind == "fleet-restored":
+            fleet.restores.append((event, fleet.last_at_ms or None))
         fleet.events += 1
         fleet.falling_stamps += event.at_ms < fleet.horizon_ms
-        fleet.horizon_ms = event.at_ms
+        fleet.horizon_ms = fleet.last_at_ms = event.at_ms
+        fleet.first_at_ms = min(fleet.first_at_ms, event.at_ms)
+        fleet.first_stamped_ms = min(fleet.first_stamped_ms, event.stamped_ms)
         if event.kind == "leadership-taken":
             # The first leader of a fleet took the lead from nobody.
             if not is_founded:
@@ -308,12 +369,15 @@ def story_of(name: str, events: Iterable[Event], until_ms: int) -> FleetStory:
                 fleet.changes.append(event.place)
             is_founded = False
         is_founded = is_founded or event.kind == "fleet-initialised"
+        if event.asked is not None or event.kind in ENDS_OF_ORDERS:
+            fleet.orders.append(event)
         if event.owner is None:
             continue
-        least, greatest = fleet.stamps.get(event.owner[0], (event.at_ms, event.at_ms))
-        fleet.stamps[event.owner[0]] = min(least, event.at_ms), max(greatest, event.at_ms)
+        fleet.clusters.add(event.owner[0])
+        least, greatest = fleet.stamps.get(event.owner[0], (event.stamped_ms, event.stamped_ms))
+        fleet.stamps[event.owner[0]] = min(least, event.stamped_ms), max(greatest, event.stamped_ms)
         if event.kind in ("master-elected", "election-failed"):
-            fleet.held.append((event.owner[0], event.at_ms, event.body))
+            fleet.held.append((event.owner[0], event.stamped_ms, event.body))
         if event.kind in ("replica-silent", "goodbye-said"):
             ends[event.place] = _silence(event, led_since_ms)
         elif "ended" in event.body:

@@ -71,7 +71,7 @@ def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) 
     assert found == {
         (fleet.key.cluster, "admin:alice", "certificate", refused): 2,
         (fleet.key.cluster, "admin:alice", "nothing", refused): 1,
-        ("_fleet", "admin:alice", "certificate", revoked): 1,
+        ("/fleet", "admin:alice", "certificate", revoked): 1,
     }
 
 
@@ -97,6 +97,7 @@ def judged(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Judged:
         "phases": SILVER_PHASES.rows(spark, lambda _: silver.reigns(events)),
         "silences": intervals.silences(events),
         "cleanings": silver.cleanings(events),
+        "waits": silver.waits(events),
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }

@@ -39,6 +39,7 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import BUCKETS, FORMS, bucket_of, in_ms
 from rollcall_ha.analytics.report.contents import CLUSTERS
 from rollcall_ha.analytics.report.gather import gather
+from rollcall_ha.analytics.silver.orders import ORDERS
 from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_BROKER_SETS,
@@ -63,12 +64,16 @@ LATE_FROM = 15
 
 
 def test_every_table_has_rows_and_unique_keys(expected: dict[str, list[Any]], lines: list[str]) -> None:
-    """Events are there once, though three journals hold them, one with a line of two records. No day was quiet, and no epoch is missing."""
+    """Events are there once, though three journals hold them, one with a line of two records. No day was quiet, no epoch is missing, and nobody ordered anything."""
     assert len(expected["bronze/events"]) == len(lines)
     assert [path for path, rows in expected.items() if not rows] == [
+        "silver/restores",
+        "silver/clock_steps",
         "silver/stops",
         "silver/cleanings",
+        "silver/waits",
         "silver/callers",
+        *(view.path for view in ORDERS),
         "gold/quiet_daily",
         "gold/holes",
     ]
@@ -111,7 +116,9 @@ def test_days_add_up_and_histograms_give_the_exact_percentiles(spark: Any, batch
     """Nearest rank over all failovers is what the daily histograms give; so are the sums."""
     failovers = batch.read(spark, GOLD_FAILOVERS).collect()
     totals = sorted(row["total_us"] // 1_000 for row in failovers)
-    (found,) = batch.read(spark, GOLD_RTO).where("fleet = '*' and cause = '*' and phase = 'total'").collect()
+    (found,) = (
+        batch.read(spark, GOLD_RTO).where("fleet = '*' and kind = '*' and cause = '*' and phase = 'total'").collect()
+    )
     for name, percent in PERCENTS.items():
         assert found[name] == totals[math.ceil(len(totals) * percent / 100) - 1]
     daily = batch.read(spark, GOLD_FAILOVERS_DAILY).collect()

@@ -25,7 +25,8 @@ from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.stops import stops_of
-from tests.recount.stories import at_ms, write
+from tests.recount.stories import write
+from tests.recount.telling import at_ms
 from tests.spark.lakes import build, content
 from tests.support.analytics_story import days_apart, lines_of, reached, triggered, write_journals
 from tests.support.core_builders import Fleet, positions

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from rollcall_ha.analytics.gold.days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold.intervals import quiet_daily, sets_daily
 from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_SETS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable, set_id_of
 from rollcall_ha.analytics.silver.tables import (
     SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
@@ -46,7 +46,7 @@ def frame(spark: Any, table: LakeTable, *rows: dict[str, Any]) -> Any:
     }
     ddl = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
     made = spark.createDataFrame([(*map(row.get, kinds), row["broker_set"]) for row in rows], f"{ddl}, name string")
-    number = f.xxhash64(f.lit("f"), f.lit("c"), "name")
+    number = set_id_of(f.lit("f"), f.lit("c"), f.col("name"))
     return (made.withColumn("set_id", number) if "set_id" in kinds else made).drop("name")
 
 

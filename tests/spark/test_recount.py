@@ -15,7 +15,8 @@ from rollcall_ha.analytics.gold.days import LIVING_MS, counted_until
 from rollcall_ha.analytics.gold.tables import GOLD_FELT
 from rollcall_ha.analytics.lake.lake import Lake
 from tests.recount.compare import COMPARED, compare, counted, published, rows_of, untils, wrong
-from tests.recount.stories import BEGIN_MS, DAY_S, STORIES, Story, misses, nobody_left, write
+from tests.recount.stories import STORIES, nobody_left, write
+from tests.recount.telling import BEGIN_MS, DAY_S, Story, misses
 from tests.spark.lakes import build
 from tests.support.analytics_plans import ROUGH
 from tests.synthetic.files import write_fleet

@@ -197,7 +197,7 @@ def _true_percentiles(reigns: Any) -> tuple[int | None, ...]:
 
 
 def _found_percentiles(spark: Any, lake: Lake) -> tuple[int | None, ...]:
-    rows = lake.read(spark, GOLD_RTO).where("fleet = '*' and cause = '*' and phase = 'total'").collect()
+    rows = lake.read(spark, GOLD_RTO).where("fleet = '*' and kind = '*' and cause = '*' and phase = 'total'").collect()
     return tuple(rows[0][f"p{percent}_ms"] for percent in PERCENTS) if rows else ()
 
 

@@ -38,6 +38,7 @@ class SyntheticSet:
         self._leader = SetLeader(world)
         self._failover = SyntheticFailover(world)
         self._exposed_from_ms: int | None = None
+        self._is_observed = False
         self._last_fault_us = 0
 
     def applied(self, records: Sequence[EventRecord], answers: Sequence[Answer], now_us: int, applied_us: int) -> None:
@@ -53,7 +54,9 @@ class SyntheticSet:
 
     def _note_exposure(self, stamped_ms: int) -> None:
         world, state = self._world, self._world.state
-        is_exposed = state.is_established and len(state.sync_state_set) == 1
+        # From its first serving master on: the lake observes a set since then.
+        self._is_observed = self._is_observed or state.has_entered
+        is_exposed = self._is_observed and len(state.sync_state_set) == 1
         if is_exposed and self._exposed_from_ms is None:
             self._exposed_from_ms = stamped_ms
         elif not is_exposed and self._exposed_from_ms is not None:

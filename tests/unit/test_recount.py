@@ -12,7 +12,8 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: the extra dev has
 
 from tests.recount import figures
 from tests.recount.compare import COMPARED, compare, counted, rows_of, wrong
-from tests.recount.stories import STORIES, Story, misses, write
+from tests.recount.stories import STORIES, write
+from tests.recount.telling import Story, misses
 
 
 @pytest.fixture(scope="module")

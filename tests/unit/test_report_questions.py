@@ -353,7 +353,9 @@ def test_the_shown_failovers_are_the_typical_the_slowest_and_the_newest() -> Non
     ]
     failovers.append(failover(master_epoch=99, elected_at=instant(99), total_us=None))
     rto = [
-        row(GOLD_RTO, fleet="*", cluster="*", cause=cause, phase="total", p50_ms=3_100) for cause in ("*", "timeout")
+        row(GOLD_RTO, fleet="*", cluster="*", kind=kind, cause=cause, phase="total", p50_ms=3_100)
+        for kind in ("*", "failover")
+        for cause in ("*", "timeout")
     ]
     answer = asked(contents.FAILOVERS, (GOLD_FAILOVERS, failovers), (GOLD_RTO, rto))
 
