@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.gold.days import LIVING_MS, counted_until
-from rollcall_ha.analytics.gold.tables import GOLD_FELT
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FELT, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake
-from tests.recount.compare import COMPARED, compare, counted, published, rows_of, untils, wrong
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
+from tests.recount.compare import COMPARED, compare, counted, opened, published, rows_of, untils, wrong
 from tests.recount.stories import STORIES, nobody_left, write
 from tests.recount.telling import BEGIN_MS, DAY_S, Story, misses
 from tests.spark.lakes import build
@@ -23,6 +26,7 @@ from tests.synthetic.files import write_fleet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.prove]
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/analytics.md"
 PLAN = msgspec.structs.replace(ROUGH, faults_per_day=40)
 
 
@@ -30,6 +34,7 @@ class Made:
     """Journals of the stories and of a rough fleet, and their lake."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
+        self.lake = folder / "lake"
         self.stories: Sequence[Story] = write(folder / "stories")
         write_fleet(PLAN, 0, folder / "fleet")
         self.journals = [folder / "stories", folder / "fleet" / "journals"]
@@ -64,6 +69,33 @@ def test_gold_is_what_is_counted_from_the_lines(made: Made) -> None:
 def test_what_probes_felt_is_the_same_in_spark_and_in_duckdb(made: Made) -> None:
     assert made.felt == sorted(made.gold["felt"], key=repr)
     assert len(made.felt) == sum(len(story.gaps) for story in made.stories)
+
+
+def test_a_stranger_gets_each_answer_by_one_select(spark: Any, made: Made) -> None:
+    """In DuckDB and in Spark alike: the ten questions of the page, and how a set's number is made."""
+    queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)[:11]
+    tables = (BRONZE_EVENTS, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS)
+    for table in tables:
+        Lake(made.lake).read(spark, table).createOrReplaceTempView(table.name)
+    with opened(made.lake) as database:
+        answers = [database.sql(query).to_arrow_table().to_pylist() for query in queries]
+    asked = [spark.sql(query).toArrow().to_pylist() for query in queries]
+    for table in tables:
+        spark.catalog.dropTempView(table.name)
+
+    assert all(answers)
+    assert asked == answers
+    assert {"paused", "nobody-eligible"}.isdisjoint(row["cause"] for row in answers[0])
+    assert not any(row["ordered_by"].startswith(("controller:", "broker")) for row in answers[3])
+    assert all(row["explained_by"].startswith("rollcall explain ") for row in answers[6])
+    assert {row["what"] for row in answers[7]} == {"elections", "restore"}
+    assert _one(answers[8], outcome="rolled-back")["told_end"] == "deadline"
+    assert all(row["set_id"] == row["made"] for row in answers[10])
+
+
+def _one(rows: Sequence[Mapping[str, Any]], **values: str) -> Mapping[str, Any]:
+    (found,) = (row for row in rows if values.items() <= row.items())
+    return found
 
 
 def test_the_last_outage_of_a_fleet_lasted_up_to_its_last_event(spark: Any, tmp_path: Path) -> None:
