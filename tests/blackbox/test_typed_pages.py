@@ -116,7 +116,7 @@ def founded(directory: Path) -> Iterator[Desk]:
         told = desk.type(f"rollcall wait {SET} --until in-sync --timeout 50")
         assert told.returncode == 0, told.stderr
         # Ids are given in the order in which brokers come: the host of the pages is that of replica 2.
-        found = re.search(rf"^{SET} +2 +([\d.]+):", desk.type("rollcall status").stdout, re.MULTILINE)
+        found = re.search(rf"^{SET} .* 2 +([\d.]+):", desk.type("rollcall status").stdout, re.MULTILINE)
         assert found is not None
         desk.environment["HOST"] = found[1]
         yield desk
