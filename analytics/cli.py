@@ -263,7 +263,7 @@ def report(
 
     The page is HTML, the tables behind the pictures are CSV and Parquet; a summary is printed.
 
-    The page needs a browser only: no network, no script.
+    The page needs a browser only, and no network.
 
     Exit codes: 0 written; 2 no lake, wrong use, no Spark, or a folder that cannot be written.
     """

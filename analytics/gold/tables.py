@@ -74,7 +74,7 @@ def _divided(whole: str, part: str) -> str:
 
 
 PPM = 1_000_000
-_AVAILABILITY = _divided(f"(CAST(available_ms AS decimal(20, 0)) * {PPM})", "observed_ms")
+AVAILABILITY = _divided(f"(CAST(available_ms AS decimal(20, 0)) * {PPM})", "observed_ms")
 """In millionths. As a decimal: a month of 6,400 sets, in ms and times a million, is more than 64 bits hold."""
 
 _DAY_MS = 86_400_000
@@ -416,7 +416,7 @@ WITH months AS (
          {_sums((*_TIMES, "failovers", "hidden_ms"))}
   FROM set_days GROUP BY cluster, fleet, broker_set, CAST(date_trunc('month', day) AS date)),
 allowed AS (SELECT *, {_divided(f"(observed_ms * {PPM - SLO_PPM})", str(PPM))} AS budget_ms FROM months)
-SELECT *, {_AVAILABILITY} AS availability_ppm, budget_ms - outage_ms AS budget_left_ms FROM allowed
+SELECT *, {AVAILABILITY} AS availability_ppm, budget_ms - outage_ms AS budget_left_ms FROM allowed
 """,
 )
 
@@ -525,7 +525,7 @@ summed AS (
          coalesce(sum(available_ms), 0) + coalesce(sum(quiet_ms), 0) AS available_ms
   FROM lives LEFT JOIN failed USING (fleet, cluster) LEFT JOIN told USING (fleet, cluster)
   LEFT JOIN quiet USING (fleet, cluster) GROUP BY GROUPING SETS ((fleet, cluster), ()) HAVING count(*) > 0)
-SELECT *, {_AVAILABILITY} AS availability_ppm FROM summed
+SELECT *, {AVAILABILITY} AS availability_ppm FROM summed
 """,
 )
 
@@ -600,7 +600,7 @@ summed AS (
 whole AS (
   SELECT cluster, fleet, broker_set, observed_ms + quiet_ms AS observed_ms, available_ms + quiet_ms AS available_ms,
          outage_ms, stopped_ms, exposed_ms, memberless_ms, days_below_sla, {", ".join(_COUNTS)} FROM summed)
-SELECT *, {_AVAILABILITY} AS availability_ppm, {_divided("available_ms", "failovers")} AS mtbf_ms FROM whole
+SELECT *, {AVAILABILITY} AS availability_ppm, {_divided("available_ms", "failovers")} AS mtbf_ms FROM whole
 """,
 )
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
 from rollcall_ha.analytics.gold.tables import (
+    AVAILABILITY,
     GOLD_CLUSTERS,
     GOLD_COUNTED_UNTIL,
     GOLD_FAILOVERS,
@@ -24,10 +25,11 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_RTO_DAILY,
     GOLD_SETS,
     GOLD_SETS_DAILY,
+    GOLD_SETS_MONTHLY,
 )
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, table, view
 from rollcall_ha.analytics.report.questions import QUESTIONS, Rows
-from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
+from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_CALLERS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.controller.contract.values import Frozen
 
 HEAT_MAP_SETS_MAX = 40
@@ -111,17 +113,113 @@ REJECTED = _first(
 
 AS_OF = view(
     "report/as_of",
-    "Up to when it is counted.",
+    "Up to when it is counted, and how many sets there are then.",
     "",
     """
 fleets bigint how many
 until_at timestamp of the fleet that is counted longest
-ended bigint fleets that are counted up to an earlier time
+sets bigint sets that were not taken away
+exposed bigint of these with one member in sync, that have had more
 """,
-    of=(GOLD_COUNTED_UNTIL,),
+    of=(GOLD_COUNTED_UNTIL, SILVER_BROKER_SETS, SILVER_SYNC_STATE_SETS),
     select="""
-SELECT count(*) AS fleets, max(until_at) AS until_at, count(*) FILTER (WHERE until_at < newest) AS ended
-FROM (SELECT until_at, max(until_at) OVER () AS newest FROM counted_until) AS one
+WITH sizes AS (
+  SELECT set_id, max(set_size) AS most, max(CASE WHEN ended_at IS NULL THEN set_size END) AS now
+  FROM sync_state_sets GROUP BY set_id),
+here AS (
+  SELECT count(*) AS sets, count(CASE WHEN now = 1 AND most > 1 THEN 1 END) AS exposed
+  FROM broker_sets LEFT JOIN sizes USING (set_id) WHERE cleaned_at IS NULL)
+SELECT fleets, until_at, sets, exposed
+FROM (SELECT count(*) AS fleets, max(until_at) AS until_at FROM counted_until) AS known CROSS JOIN here
+""",
+)
+
+MONTHS_MAX, WEEKS_MAX = 13, 26
+_FROM_DAY = """CASE unit WHEN 'month' THEN CAST(date_trunc('month', day) AS date)
+              WHEN 'week' THEN CAST(date_trunc('week', day) AS date) ELSE DATE '1970-01-01' END AS from_day"""
+_EACH = "GROUPING SETS ((fleet, unit, from_day), (unit, from_day))"
+
+PERIODS = view(
+    "report/periods",
+    "Service by month, by week and in all, of each fleet, '*' all fleets.",
+    "fleet unit from_day",
+    """
+fleet string fleet incarnation
+unit string month, week, all
+from_day date first day of the month, Monday of the week; 1970-01-01 for all
+first_day date first day of it on which a set was observed
+last_day date last one
+observed_ms bigint of all sets
+outage_ms bigint without a master that takes writes
+exposed_ms bigint with a SyncStateSet of one member
+availability_ppm bigint in millionths, rounded down
+failovers bigint elected in it
+false_positives bigint of these false alarms
+proven bigint of these with a proof that nothing was lost
+refuted bigint of these with a proof of a loss
+timed bigint of these with an RTO
+p50_ms bigint RTO, nearest rank, rounded down; null = none was timed
+p99_ms bigint
+max_ms bigint
+sets bigint sets that were observed in the month; null = no month
+missed bigint of these below the SLO
+""",
+    of=(GOLD_SETS_DAILY, GOLD_QUIET_DAILY, GOLD_FAILOVERS_DAILY, GOLD_RTO_DAILY, GOLD_SETS_MONTHLY),
+    select=f"""
+WITH units AS (SELECT unit FROM (VALUES ('all'), ('month'), ('week')) AS three(unit)),
+days AS (
+  SELECT fleet, day, observed_ms, available_ms, outage_ms, exposed_ms FROM sets_daily
+  UNION ALL SELECT fleet, day, sets * 86400000, sets * 86400000, 0, 0 FROM quiet_daily),
+spent AS (
+  SELECT coalesce(fleet, '*') AS fleet, unit, from_day, min(day) AS first_day, max(day) AS last_day,
+         sum(observed_ms) AS observed_ms, sum(available_ms) AS available_ms, sum(outage_ms) AS outage_ms,
+         sum(exposed_ms) AS exposed_ms
+  FROM (SELECT *, {_FROM_DAY} FROM days CROSS JOIN units) AS each_day GROUP BY {_EACH}),
+failed AS (
+  SELECT coalesce(fleet, '*') AS fleet, unit, from_day, sum(failovers) AS failovers,
+         sum(false_positives) AS false_positives, sum(proven) AS proven, sum(refuted) AS refuted
+  FROM (SELECT *, {_FROM_DAY} FROM failovers_daily CROSS JOIN units) AS each_day GROUP BY {_EACH}),
+bins AS (
+  SELECT coalesce(fleet, '*') AS fleet, unit, from_day, duration_ms, sum(failovers) AS many
+  FROM (SELECT *, {_FROM_DAY} FROM rto_daily CROSS JOIN units WHERE phase = 'total') AS each_day
+  GROUP BY GROUPING SETS ((fleet, unit, from_day, duration_ms), (unit, from_day, duration_ms))),
+ranked AS (
+  SELECT *, sum(many) OVER (PARTITION BY fleet, unit, from_day ORDER BY duration_ms) AS place,
+         sum(many) OVER (PARTITION BY fleet, unit, from_day) AS timed FROM bins),
+lasted AS (
+  SELECT fleet, unit, from_day, timed, min(CASE WHEN place * 100 >= timed * 50 THEN duration_ms END) AS p50_ms,
+         min(CASE WHEN place * 100 >= timed * 99 THEN duration_ms END) AS p99_ms, max(duration_ms) AS max_ms
+  FROM ranked GROUP BY fleet, unit, from_day, timed),
+kept AS (
+  SELECT coalesce(fleet, '*') AS fleet, 'month' AS unit, month AS from_day, count(*) AS sets,
+         count(CASE WHEN budget_left_ms < 0 THEN 1 END) AS missed
+  FROM sets_monthly GROUP BY GROUPING SETS ((fleet, month), (month))),
+aged AS (SELECT *, dense_rank() OVER (PARTITION BY unit ORDER BY from_day DESC) AS age FROM spent)
+SELECT aged.*, {AVAILABILITY} AS availability_ppm,
+       coalesce(failovers, 0) AS failovers, coalesce(false_positives, 0) AS false_positives,
+       coalesce(proven, 0) AS proven, coalesce(refuted, 0) AS refuted, coalesce(timed, 0) AS timed, p50_ms, p99_ms,
+       max_ms, sets, missed
+FROM aged LEFT JOIN failed USING (fleet, unit, from_day) LEFT JOIN lasted USING (fleet, unit, from_day)
+LEFT JOIN kept USING (fleet, unit, from_day)
+WHERE age <= CASE unit WHEN 'month' THEN {MONTHS_MAX} ELSE {WEEKS_MAX} END
+ORDER BY fleet <> '*', fleet, unit, from_day DESC LIMIT 1200
+""",
+)
+
+BUDGETS = LakeView(
+    layer="report",
+    name="budgets",
+    meaning="The sets of each fleet and month with least of their error budget left.",
+    key=GOLD_SETS_MONTHLY.key,
+    columns=GOLD_SETS_MONTHLY.columns,
+    of=(GOLD_SETS_MONTHLY,),
+    select=f"""
+SELECT * FROM (
+  SELECT *, dense_rank() OVER (ORDER BY month DESC) AS age,
+         row_number() OVER (PARTITION BY fleet, month ORDER BY budget_left_ms, cluster, broker_set) AS place
+  FROM sets_monthly) AS ranked
+WHERE place <= 10 AND age <= {MONTHS_MAX} AND outage_ms > 0
+ORDER BY month DESC, budget_left_ms, cluster, fleet, broker_set LIMIT 600
 """,
 )
 
@@ -220,20 +318,39 @@ other_availability_ppm bigint under the preset, without false failovers on top; 
 
 CALLERS = view(
     "report/callers",
-    "Who did what: people and programs first, then brokers, the newest first.",
+    "What people and programs ordered, the newest first.",
     "caller proved_by kind",
     SILVER_CALLERS.lines("caller proved_by kind events first_at last_at"),
     of=(SILVER_CALLERS,),
-    # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
     select="""
 SELECT caller, proved_by, kind, sum(events) AS events, min(first_at) AS first_at, max(last_at) AS last_at
-FROM callers GROUP BY caller, proved_by, kind
-ORDER BY caller LIKE 'broker:%', last_at DESC, caller, proved_by, kind LIMIT 40
+FROM callers WHERE caller NOT LIKE 'broker:%' GROUP BY caller, proved_by, kind
+ORDER BY last_at DESC, caller, proved_by, kind LIMIT 40
+""",
+)
+
+REPORTS = view(
+    "report/reports",
+    "What brokers reported by themselves.",
+    "kind",
+    """
+kind string kind of the event
+brokers bigint how many of them
+events bigint how many
+last_at timestamp latest stamp
+""",
+    of=(SILVER_CALLERS,),
+    # By kind: a fleet has thousands of brokers, among whose registrations one person's election would not be seen.
+    select="""
+SELECT kind, count(DISTINCT caller) AS brokers, sum(events) AS events, max(last_at) AS last_at
+FROM callers WHERE caller LIKE 'broker:%' GROUP BY kind ORDER BY events DESC, kind LIMIT 20
 """,
 )
 
 TABLES = (
     AS_OF,
+    PERIODS,
+    BUDGETS,
     CLUSTERS,
     FAILOVERS,
     RTO,
@@ -244,6 +361,7 @@ TABLES = (
     WORST_SETS,
     WORST_NODES,
     CALLERS,
+    REPORTS,
     WHAT_IF,
     QUALITY,
     REJECTED,

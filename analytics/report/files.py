@@ -60,6 +60,7 @@ def parquet_of(table: LakeTable, rows: Rows) -> bytes:
         "boolean": pa.bool_(),
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
+        "array<int>": pa.list_(pa.int32()),
     }
     schema = pa.schema([(column.name, kinds[column.kind]) for column in table.columns])
     buffer = io.BytesIO()

@@ -1,27 +1,31 @@
 """
-The report as one page: nothing is loaded, nothing runs in it.
+The report as one page: nothing is loaded, and one script runs in it, that hides and shows.
 
 Here: the values that the templates beside (``*.jinja``) put between their words. Not here: the words and the order of
 the parts (the templates), the pictures (beside), definitions of figures (``gold.tables``), the rows
 (``gather``).
-Rule 1: no script, no address outside the page but links to its own tables; a policy in the head holds browsers to it.
-Rule 2: a picture without rows says why it is empty; it is not left out.
+Rule 1: no address outside the page but links to its own tables, no script but ``filter.js``; a policy in the head holds
+browsers to it, and names that script by its hash.
+Rule 2: a section without anything to tell is named in one line, a picture without rows says why; nothing is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
 from rollcall_ha.analytics.gold.tables import ALL
-from rollcall_ha.analytics.report import contents, phases, pictures, scales
+from rollcall_ha.analytics.report import contents, phases, pictures, scales, service
 from rollcall_ha.analytics.report.contents import TABLES, Contents
-from rollcall_ha.analytics.report.questions import UNKNOWNS, Row, Rows, rate, sentences, surety, unknowns
+from rollcall_ha.analytics.report.questions import Row, Rows, rate, sentences, surety, unknowns
 
 TITLE = "Rollcall failover report"
 
@@ -29,8 +33,10 @@ TITLE = "Rollcall failover report"
 def page(found: Contents) -> str:
     """The whole page as text."""
     rto = found.of(contents.RTO)
-    whole = next((row for row in found.of(contents.CLUSTERS) if row["cluster"] == ALL), None)
     rows = {table.name: found.of(table) for table in TABLES}
+    whole = next((row for row in rows["clusters"] if row["cluster"] == ALL), None)
+    going_on = [row for row in rows["incidents"] if row["is_open"]]
+    told = {key: words for key, (words, _, wanted) in SECTIONS.items() if _tells(rows, wanted)}
     return (
         templates()
         .get_template("page.html.jinja")
@@ -38,16 +44,63 @@ def page(found: Contents) -> str:
             title=TITLE,
             found=found,
             rows=rows,
-            said=sentences(rows),
-            unknowns=unknowns(found.of(UNKNOWNS)),
-            whole=whole,
-            verdict=None if whole is None else verdict(whole),
-            total=next((row for row in rto if row["cause"] == ALL and row["phase"] == "total"), None),
             percentiles=phases.of_all_causes(rto),
+            **_service(rows),
+            said=sentences(rows),
+            unknowns=unknowns(rows["unknowns"]),
+            whole=whole,
+            going_on=going_on,
+            verdict=None if whole is None else verdict(whole, is_out=bool(going_on)),
+            told=told,
+            silent=[words for key, (_, words, _) in SECTIONS.items() if key not in told],
             quality=list(_quality(found.of(contents.QUALITY))),
             may_not_claim=MAY_NOT_CLAIM,
+            script=SCRIPT,
+            script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
         )
     )
+
+
+SCRIPT = (Path(__file__).parent / "filter.js").read_text()
+
+SECTIONS = {
+    "phases": ("where the time went", "phases of failovers", "failovers longest_phases"),
+    "durations": ("how long", "durations of failovers", "rto"),
+    "planned": ("planned", "planned changes of masters", "planned"),
+    "needless": ("needless", "needless failovers", "needless.needless"),
+    "loss": ("losses", "losses", "grades"),
+    "exposure": ("exposure", "time with one member in sync", "calendar.exposed_ms"),
+    "sets": ("fleet", "time without a master by set", "heat_map.outage_ms"),
+    "worst": (
+        *("worst offenders", "worst offenders"),
+        "worst_nodes replica_costs worst_sets.outage_ms worst_sets.exposed_ms",
+    ),
+    "controllers": ("controllers", "costs of another leading controller", "controller_changes.failovers"),
+    "callers": ("who did what", "orders of people and reports of brokers", "callers reports"),
+    "what-if": ("what if", "other timeouts", "clusters"),
+}
+"""
+A section's id -> its words in the list of sections, its words where it has nothing to tell, and what it tells: tables
+with a row, and columns (``TABLE.COLUMN``) in which any row is not 0.
+"""
+
+
+def _tells(rows: Mapping[str, Rows], wanted: str) -> bool:
+    parts = (one.partition(".") for one in wanted.split())
+    return any(not column or row[column] for table, _, column in parts for row in rows[table])
+
+
+def _service(rows: Mapping[str, Rows]) -> dict[str, Any]:
+    periods, of = rows["periods"], service.fleets(rows["clusters"])
+    to_choose = service.months(periods)
+    return {
+        "fleets": of,
+        "months": to_choose,
+        "choices": list(service.choices(periods, of)),
+        "trends": [(unit, service.trend(periods, of, unit)) for unit in ("month", "week")],
+        "incidents": service.incidents(rows["incidents"], of, to_choose),
+        "budgets": service.budgets(rows["budgets"], of, to_choose),
+    }
 
 
 @cache
@@ -85,15 +138,18 @@ def templates() -> Environment:
         "phases": phases,
         "pictures": pictures,
         "rate": rate,
+        "service": service,
         "surety": surety,
     }
     return environment
 
 
-def verdict(whole: Row) -> tuple[str, str]:
-    """One word for the whole lake and its style: only a proof counts as one."""
+def verdict(whole: Row, *, is_out: bool) -> tuple[str, str]:
+    """One word for the lake, and its style: only a proof counts as one. ``is_out``: a set is out of service now."""
     if whole["refuted"]:
         return "ALARM", "alarm"
+    if is_out:
+        return "OUT OF SERVICE", "alarm"
     if whole["unknown"] or whole["bounded"] or whole["ungraded"]:
         return "LOSS POSSIBLE", "warn"
     return "OK", "ok"

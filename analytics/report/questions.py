@@ -26,10 +26,12 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_RTO_DAILY,
 )
 from rollcall_ha.analytics.lake.tables import view
-from rollcall_ha.analytics.report.scales import count, duration, share, whole_ms
+from rollcall_ha.analytics.report.scales import count, duration, share, when, whole_ms
 from rollcall_ha.analytics.silver.tables import (
+    SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
     SILVER_LEADERSHIPS,
+    SILVER_PHASES,
     SILVER_REIGNS,
     SILVER_SILENCES,
     SILVER_STOPS,
@@ -46,22 +48,20 @@ UNKNOWNS = view(
     """
 name string a key of UNKNOWN_WORDS
 count bigint how many
-ms bigint bounded: what the outages may have lasted longer, in all; open: how long they last; else null
+ms bigint bounded: what the outages may have lasted longer, in all; untold: time since the last events; else null
 """,
-    of=(GOLD_FAILOVERS, GOLD_HOLES, GOLD_QUALITY, SILVER_TENURES, SILVER_SILENCES, SILVER_STOPS, SILVER_CLEANINGS),
+    of=(GOLD_FAILOVERS, GOLD_HOLES, GOLD_QUALITY, GOLD_COUNTED_UNTIL),
     select="""
 SELECT 'bounded' AS name, count(*) AS count, CAST(floor(sum(total_us_max - total_us) / 1000) AS BIGINT) AS ms
 FROM failovers WHERE total_us_max > total_us
 UNION ALL SELECT 'unbounded', count(*), NULL FROM failovers WHERE total_us IS NOT NULL AND total_us_max IS NULL
 UNION ALL SELECT 'untimed', count(*), NULL FROM failovers WHERE total_us IS NULL AND NOT is_open
 UNION ALL SELECT 'incomplete', count(*), NULL FROM failovers WHERE missing_phases > 0
-UNION ALL SELECT 'open', count(*), sum(outage_ms) FROM failovers WHERE is_open
-UNION ALL SELECT 'deserted', count(DISTINCT t.elected_seq), NULL FROM tenures t
-          JOIN silences s USING (set_id, broker_id)
-          WHERE t.ended_at IS NULL AND s.seq > t.elected_seq AND s.returned_seq IS NULL AND NOT EXISTS (
-            SELECT 1 FROM cleanings c WHERE c.set_id = t.set_id AND c.seq > t.elected_seq)
 UNION ALL SELECT 'holes', count(*), NULL FROM holes
-UNION ALL SELECT 'stopped', count(*), NULL FROM stops WHERE ended_seq IS NULL
+UNION ALL SELECT 'ended', count(*), NULL
+          FROM (SELECT until_at, max(until_at) OVER () AS newest FROM counted_until) AS fleets WHERE until_at < newest
+UNION ALL SELECT 'untold', count(*), sum(unix_millis(until_at) - unix_millis(last_at)) FROM counted_until
+          WHERE unix_millis(until_at) - unix_millis(last_at) > 3600000
 UNION ALL SELECT 'ungraded', count(*), NULL FROM failovers WHERE grade IS NULL OR grade = 'unknown'
 UNION ALL SELECT 'rejected', sum(count), NULL FROM quality WHERE name LIKE 'rejected:%'
 UNION ALL SELECT name, count, NULL FROM quality WHERE name IN ('orphans', 'negative_intervals', 'backward_stamps')
@@ -70,13 +70,12 @@ UNION ALL SELECT name, count, NULL FROM quality WHERE name IN ('orphans', 'negat
 
 UNKNOWN_WORDS = {
     "holes": "holes in the record of a set, which may hide outages and losses",
+    "ended": "fleets that are counted up to an earlier time than others",
+    "untold": "fleets without an event in the last hour and more that is counted",
     "bounded": "outages known by two bounds only, as the fault was not seen",
     "unbounded": "outages with a lower bound only",
     "untimed": "failovers that were not timed",
     "incomplete": "failovers without the stamp of a phase",
-    "open": "failovers without a serving master yet",
-    "deserted": "sets that lost their master, and nobody was elected",
-    "stopped": "masters that take no writes, and have not said that it ended",
     "ungraded": "failovers whose loss is unknown, or not graded yet",
     "rejected": "lines of the input that were rejected",
     "orphans": "epochs without their election, as the journals have a hole",
@@ -84,6 +83,69 @@ UNKNOWN_WORDS = {
     "backward_stamps": "stamps before the one before them",
 }
 """In the order in which they are told."""
+
+INCIDENTS = view(
+    "report/incidents",
+    "Times without a master that takes writes: all that go on, and the longest of each fleet and month.",
+    "cluster fleet broker_set master_epoch kind began_at",
+    """
+cluster string cluster
+fleet string fleet incarnation
+broker_set string name of the set
+master_epoch bigint the epoch that ended it; of writes-stopped and nobody-elected the one that it happened in
+kind string failover, unclean; handover, requested, switchover: planned; writes-stopped; nobody-elected
+cause string as gold.failovers.cause; of writes-stopped the reason; null = as kind
+began_at timestamp first sign of it; of a planned one the election
+ended_at timestamp when a master served again, or the set was cleaned; null = it goes on, or the next incident took over
+outage_ms bigint how long, by stamps; up to counted_until if it goes on
+total_us bigint how long, timed by one clock, as history has it; null = not timed
+total_us_max bigint as silver.phases.total_us_max
+grade string proven, bounded, unknown, refuted; null = not graded
+loss_bytes bigint lost at most; null = unknown
+is_open boolean whether it goes on
+open_incidents bigint how many go on
+""",
+    of=(
+        *(GOLD_FAILOVERS, GOLD_COUNTED_UNTIL, SILVER_PHASES, SILVER_STOPS, SILVER_TENURES, SILVER_SILENCES),
+        *(SILVER_CLEANINGS, SILVER_BROKER_SETS),
+    ),
+    select="""
+WITH gone AS (
+  SELECT t.fleet, t.cluster, t.broker_set, t.master_epoch, min(s.found_at) AS began_at, min(c.cleaned_at) AS ended_at,
+         min(unix_millis(s.found_at) - floor(coalesce(s.fault_age_us, 0) / 1000)) AS began_ms
+  FROM tenures t JOIN silences s ON s.set_id = t.set_id AND s.broker_id = t.broker_id AND s.seq > t.elected_seq
+  LEFT JOIN cleanings c ON c.set_id = t.set_id AND c.seq > t.elected_seq
+  WHERE t.ended_at IS NULL AND t.served_at IS NOT NULL AND NOT coalesce(s.is_same_incarnation, false)
+  GROUP BY t.fleet, t.cluster, t.broker_set, t.master_epoch),
+met AS (
+  SELECT cluster, fleet, broker_set, master_epoch, kind, cause, lost_at AS began_at, served_at AS ended_at, outage_ms,
+         total_us, total_us_max, grade, loss_bytes, is_open
+  FROM failovers WHERE outage_ms > 0
+  UNION ALL
+  SELECT cluster, fleet, broker_set, master_epoch, kind, NULL, elected_at, served_at, floor(total_us / 1000), total_us,
+         total_us_max, grade, loss_bytes, false
+  FROM phases JOIN broker_sets USING (set_id) WHERE kind IN ('handover', 'requested', 'switchover') AND total_us > 0
+  UNION ALL
+  SELECT cluster, fleet, broker_set, master_epoch, 'writes-stopped', reason, began_at, ended_at,
+         coalesce(floor(stopped_us / 1000), unix_millis(coalesce(ended_at, until_at)) - unix_millis(began_at)),
+         stopped_us, stopped_us, NULL, NULL, ended_seq IS NULL
+  FROM stops JOIN broker_sets USING (set_id) JOIN counted_until USING (fleet)
+  WHERE coalesce(ended_by, '') <> 'master-elected'
+  UNION ALL
+  SELECT cluster, fleet, broker_set, master_epoch, 'nobody-elected', NULL, began_at, ended_at,
+         greatest(0, unix_millis(coalesce(ended_at, until_at)) - began_ms), NULL, NULL, NULL, NULL, ended_at IS NULL
+  FROM gone JOIN counted_until USING (fleet)),
+placed AS (
+  SELECT *, row_number() OVER (
+           PARTITION BY fleet, CAST(date_trunc('month', DATE '1970-01-01'
+             + CAST(floor(unix_millis(began_at) / 86400000) AS int)) AS date)
+           ORDER BY outage_ms DESC, cluster, broker_set, master_epoch, kind) AS place FROM met)
+SELECT *, sum(CASE WHEN is_open THEN 1 ELSE 0 END) OVER () AS open_incidents
+FROM placed WHERE place <= 10 OR is_open
+ORDER BY CASE WHEN is_open THEN 0 ELSE 1 END, outage_ms DESC, cluster, fleet, broker_set, master_epoch, kind, began_at
+LIMIT 600
+""",
+)
 
 REPLICA_COSTS = view(
     "report/replica_costs",
@@ -254,7 +316,7 @@ FROM reigns WHERE kind IN ('handover', 'requested', 'switchover') GROUP BY kind 
 """,
 )
 
-QUESTIONS = (UNKNOWNS, REPLICA_COSTS, LONGEST_PHASES, NEEDLESS, CONTROLLER_CHANGES, RTO_BOUNDS, PLANNED)
+QUESTIONS = (UNKNOWNS, INCIDENTS, REPLICA_COSTS, LONGEST_PHASES, NEEDLESS, CONTROLLER_CHANGES, RTO_BOUNDS, PLANNED)
 
 
 # --- what an answer says ---------------------------------------------------------------------------------------------
@@ -277,6 +339,15 @@ def unknowns(rows: Rows) -> list[str]:
         ms = "" if not row["ms"] else f" ({'up to ' if name == 'bounded' else ''}{duration(row['ms'])} in all)"
         told.append(f"{words}: {row['count']:,}{ms}")
     return told
+
+
+def _incidents(rows: Rows) -> str:
+    row = max(rows, key=lambda row: row["outage_ms"])
+    longest = (
+        f"the longest {row['cluster']}/{row['broker_set']}, {duration(row['outage_ms'])} from {when(row['began_at'])}"
+    )
+    going_on = "" if not row["open_incidents"] else f"{row['open_incidents']:,} GO ON; "
+    return f"{going_on}{longest}"
 
 
 def _replica(rows: Rows) -> str:
@@ -360,6 +431,7 @@ def _what_if(rows: Rows) -> str:
 
 
 _SENTENCES: Mapping[str, tuple[str, Callable[[Rows], str]]] = {
+    INCIDENTS.name: ("incidents", _incidents),
     UNKNOWNS.name: ("not known", lambda rows: "; ".join(unknowns(rows))),
     RTO_BOUNDS.name: ("RTO", _bounds),
     LONGEST_PHASES.name: ("longest phase", _phases),

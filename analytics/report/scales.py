@@ -104,11 +104,7 @@ def count(number: int, word: str) -> str:
 
 def as_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Up to when a lake is counted, by the row of ``contents.AS_OF``."""
-    if not rows:
-        return UNKNOWN
-    row = rows[0]
-    ended = f" ({row['ended']:,} of {count(row['fleets'], 'fleet')} up to earlier)" if row["ended"] else ""
-    return f"{when(row['until_at'])}{ended}"
+    return when(rows[0]["until_at"]) if rows else UNKNOWN
 
 
 def share(ppm: int | None) -> str:

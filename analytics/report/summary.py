@@ -7,7 +7,7 @@ Here: a few rows of the report, printed. Not here: definitions of figures (``gol
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -20,15 +20,19 @@ from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.page import REJECTED, verdict
 from rollcall_ha.analytics.report.phases import PHASES
 from rollcall_ha.analytics.report.pictures import MARKS
-from rollcall_ha.analytics.report.questions import QUESTIONS, sentences
-from rollcall_ha.analytics.report.scales import MS_PER_MINUTE, as_of, share
+from rollcall_ha.analytics.report.questions import INCIDENTS, QUESTIONS, sentences
+from rollcall_ha.analytics.report.scales import as_of, count, duration, share, shortened
+from rollcall_ha.analytics.report.service import SLO, kept, month
 from rollcall_ha.controller.contract.verdicts import Grade
 from rollcall_ha.node.terminal import harmless
 
 WORST_ROWS = 5
+NAME_CHARACTERS = 60
+"""A name may have 255 characters; in whole it stands in the report."""
 ANSWERS = (*QUESTIONS, contents.WHAT_IF)
 TABLES = (
     contents.AS_OF,
+    contents.PERIODS,
     contents.CLUSTERS,
     contents.RTO,
     contents.WORST_SETS,
@@ -43,11 +47,12 @@ READ = frozenset({"lines", "pieces", "copies", "events"})
 
 def summary_of(found: Contents) -> dict[str, Any]:
     """
-    Rows as they are: ``as_of``, ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, ``answers`` to the
-    questions, files with ``rejected`` texts.
+    Rows as they are: ``as_of``, ``months`` of all fleets, ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``,
+    ``answers`` to the questions, files with ``rejected`` texts.
     """
     return {
         "as_of": found.of(contents.AS_OF),
+        "months": [row for row in found.of(contents.PERIODS) if (row["fleet"], row["unit"]) == (ALL, "month")],
         "clusters": found.of(contents.CLUSTERS),
         "rto": found.of(contents.RTO),
         "worst": [row for row in found.of(contents.WORST_SETS) if row["outage_ms"] > 0][:WORST_ROWS],
@@ -64,8 +69,8 @@ def print_summary(found: Mapping[str, Any]) -> None:
         print("NOTHING  no event of any broker set is in the lake")
         _print_quality(found["quality"], found["rejected"])
         return
-    whole = found["clusters"][0]
-    print(_verdict(whole, as_of(found["as_of"])))
+    for line in _head(found):
+        print(harmless(line))
     console.print(_durations(found["rto"]))
     if found["worst"]:
         console.print(_worst(found["worst"]))
@@ -74,21 +79,35 @@ def print_summary(found: Mapping[str, Any]) -> None:
     _print_quality(found["quality"], found["rejected"])
 
 
-def _verdict(whole: Mapping[str, Any], until: str) -> str:
-    word, _ = verdict(whole)
-    outage, stopped, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "stopped_ms", "exposed_ms"))
-    grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade)
-    alarms = f"{whole['false_positives']:,} false alarms ({whole['controller_caused']:,} by a change of controllers)"
-    without = f"{outage:,.1f} minutes without service ({stopped:,.1f} of them with a master, but no writes)"
-    routes = f"{whole['routes_late']:,} of {whole['routed']:,} routes late"
-    parts = (
-        f"{whole['failovers']:,} failovers of {whole['sets']:,} sets, {whole['first_day']} to {whole['last_day']}",
-        f"counted up to {until}",
-        f"proof: {grades}, {whole['ungraded']:,} not graded",
-        f"available {share(whole['availability_ppm'])}, {without}, {exposed:,.1f} with one member in sync",
-        f"{alarms}, {whole['flaps']:,} flaps, {whole['regretted']:,} regretted, {routes}, {whole['open']:,} open",
-    )
-    return f"{word}  " + "\n    ".join(parts)
+def _head(found: Mapping[str, Any]) -> Iterator[str]:
+    whole, incidents = found["clusters"][0], found["answers"][INCIDENTS.name]
+    word, _ = verdict(whole, is_out=any(row["is_open"] for row in incidents))
+    sets = count(found["as_of"][0]["sets"] if found["as_of"] else whole["sets"], "set")
+    yield f"{word}  {count(whole['failovers'], 'failover')} of {sets}, {whole['first_day']} to {whole['last_day']}"
+    yield f"    counted up to {as_of(found['as_of'])}"
+    grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade if whole[grade.value])
+    ungraded = f", {whole['ungraded']:,} not graded" if whole["ungraded"] else ""
+    if whole["failovers"]:
+        yield f"    proof: {grades or 'none'}{ungraded}"
+    without = f"{duration(whole['outage_ms'])} without service"
+    stopped = f" ({duration(whole['stopped_ms'])} of it with a master, but no writes)" if whole["stopped_ms"] else ""
+    exposed = f"{duration(whole['exposed_ms'])} with one member in sync"
+    yield f"    available {share(whole['availability_ppm'])}, {without}{stopped}, {exposed}"
+    noted = [
+        count(whole["false_positives"], "false alarm"),
+        *(
+            [f"{whole['controller_caused']:,} of these by a change of controllers"]
+            if whole["controller_caused"]
+            else []
+        ),
+        *([count(whole["flaps"], "flap")] if whole["flaps"] else []),
+        *([f"{whole['routes_late']:,} of {whole['routed']:,} routes late"] if whole["routes_late"] else []),
+    ]
+    yield f"    {', '.join(noted)}"
+    months = [(month(row["from_day"]), row) for row in found["months"][:2]]
+    if months:
+        told = (f"{name} {row['failovers']:,}, {share(row['availability_ppm'])}, {kept(row)}" for name, row in months)
+        yield f"    failovers, available, kept {SLO}: {'; '.join(told)}"
 
 
 def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -115,8 +134,8 @@ def _worst(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(("WORST SETS",), ("OUTAGE", "EXPOSED", "AVAILABLE", "FAILOVERS", "FLAPS", "FALSE"))
     for row in rows:
         table.add_row(
-            harmless(f"{row['cluster']}/{row['broker_set']}"),
-            *(f"{row[name] / 1000:,.1f} s" for name in ("outage_ms", "exposed_ms")),
+            harmless(shortened(f"{row['cluster']}/{row['broker_set']}", NAME_CHARACTERS)),
+            *(duration(row[name]) for name in ("outage_ms", "exposed_ms")),
             share(row["availability_ppm"]),
             *(f"{row[name]:,}" for name in ("failovers", "flaps", "false_positives")),
         )

@@ -25,7 +25,7 @@ PAPER = 688
 SMALLEST_PX = 9
 PAGE_BYTES_MAX = 1_000_000
 
-WORDS = "text, .line :is(b, span, .value), .scroll :is(b, span, small)"
+WORDS = "text, .line :is(b, span, code, .value), .scroll :is(b, span, small)"
 
 MEASURE = """() => {
   const pictures = [...document.querySelectorAll("figure")], overlaps = [], outside = [], small = [];
@@ -100,7 +100,7 @@ def test_every_word_can_be_read(tab: Any, tmp_path: Path, days: int, sets: int, 
     found = tab.evaluate(MEASURE)
 
     assert len(text.encode()) < PAGE_BYTES_MAX
-    assert found["pictures"] == 14
+    assert found["pictures"] == 16
     assert found["texts"] > 150
     assert (found["overlaps"], found["outside"], found["small"], found["sideways"]) == ([], [], [], 0)
     assert found["moved"] == 0 or width == 400
@@ -126,6 +126,39 @@ def test_dark_and_light_are_both_readable(tab: Any, tmp_path: Path) -> None:
 def brightness(colour: str) -> float:
     """Mean of red, green and blue."""
     return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+
+def shown_places(tab: Any) -> list[str]:
+    """Places of all rows that a reader sees."""
+    found: list[str] = tab.eval_on_selector_all(
+        "[data-in]", "all => all.filter(one => one.offsetParent).map(one => one.dataset.in)"
+    )
+    return found
+
+
+def test_a_choice_shows_its_fleet_and_period(tab: Any, tmp_path: Path) -> None:
+    """Without the script the page is that of all fleets and the whole time, and has no choice that would do nothing."""
+    text = page(story(days=120, sets=50))
+    shown(tab, tmp_path, text, width=1_000)
+    whole = shown_places(tab)
+    tab.select_option("select[name=fleet]", "f0")
+    tab.select_option("select[name=period]", "2026-02")
+    chosen = shown_places(tab)
+    tiles = tab.locator(".tiles:visible")
+
+    assert len(whole) > 30
+    assert all({"all:all", "all:"} & set(one.split()) for one in whole)
+    assert len(chosen) > 10
+    assert all({"f0:2026-02", "f0:"} & set(one.split()) for one in chosen)
+    assert tiles.count() == 1
+    assert "January 2026" in tiles.inner_text()
+    assert tab.locator("#budgets .line:visible").count() == 10
+    bare = tab.context.browser.new_page(java_script_enabled=False)
+    shown(bare, tmp_path, text, width=1_000)
+    assert bare.locator("form.filter").is_hidden()
+    assert bare.locator("#incidents .line:visible").count() == 10
+    assert bare.locator(".tiles:visible").count() == 1
+    bare.close()
 
 
 def test_it_prints(tab: Any, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from rollcall_ha.analytics.checks.alerts import Limits, alerts
 from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.tables import in_ms
+from rollcall_ha.analytics.report import service
+from rollcall_ha.analytics.report.questions import INCIDENTS
 from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_CLEANINGS,
@@ -23,6 +25,7 @@ from rollcall_ha.analytics.silver.tables import (
 )
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
+from rollcall_ha.controller.contract.views import StopEnd
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.stops import stops_of
 from tests.recount.stories import write
@@ -121,6 +124,26 @@ def test_bounds_and_waits_are_those_of_history(spark: Any, fleet: Fleet, lake: L
     bounded = rows[max(rows)]
     assert (bounded["total_us"], bounded["total_us_max"], bounded["unattributed_us"]) == (700, 1_000_700, 0)
     assert rows[2]["dominating_phase"] == "detected"
+
+
+def test_incidents_are_those_of_history(spark: Any, fleet: Fleet, lake: Lake) -> None:
+    """Failovers, planned ends and stops have the durations of the timeline; a master that nobody followed is one more."""
+    rows = lake.read(spark, INCIDENTS).collect()
+    timed = {row["master_epoch"]: row for row in rows if row["kind"] in ("failover", "handover")}
+    history = {row.master_epoch: row for row in history_of(fleet.records) if row.total_us is not None}
+    names = ("kind", "total_us", "total_us_max", "grade", "loss_bytes")
+    assert {epoch: tuple(row[name] for name in names) for epoch, row in timed.items()} == {
+        epoch: tuple(getattr(row, name) for name in names) for epoch, row in history.items()
+    }
+    stops = [stop for stop in stops_of(fleet.records) if stop.end is not StopEnd.ELECTION]
+    told = in_ms(lake.read(spark, INCIDENTS)).where("kind = 'writes-stopped'").collect()
+    assert {(row["master_epoch"], row["cause"], row["began_at_ms"], row["total_us"]) for row in told} == {
+        (stop.master_epoch, stop.reason.value, stop.began_at_ms, stop.stopped_us) for stop in stops
+    }
+    (gone,) = (row for row in rows if row["kind"] == "nobody-elected")
+    assert (gone["master_epoch"], gone["is_open"]) == (max(history), False)
+    assert len(rows) == len(timed) + len(told) + 1
+    assert service.lasted(timed[2]) == "2.51 s to 3.01 s"
 
 
 def test_a_planned_end_is_no_failover(spark: Any, lake: Lake) -> None:

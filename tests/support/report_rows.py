@@ -38,6 +38,7 @@ def row(table: LakeTable, **given: Any) -> dict[str, Any]:
         "boolean": False,
         "date": dt.date(2026, 1, 1),
         "timestamp": instant(0),
+        "array<int>": [],
     }
     unknown = set(given) - set(table.column_names)
     assert not unknown, f"{table.name} has no column {unknown}"
@@ -109,7 +110,54 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
     rows[contents.REJECTED.name] = [row(contents.REJECTED, source_file=where, name="rejected:truncated", count=9)]
     rows |= _durations(draw) | _answers()
     rows |= _days(draw, days, sets)
+    rows |= _service(draw, days, sets)
     return Contents(rows=rows, lake="/srv/lake", lake_version=12, made_at_ms=BEGIN_MS + days * MS_PER_DAY)
+
+
+def _service(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str, Any]]]:
+    """Periods, incidents and budgets of two fleets."""
+    first = dt.date(2026, 1, 1)
+    told = [first + dt.timedelta(days=n) for n in range(days)]
+    months = sorted({day.replace(day=1) for day in told}, reverse=True)[: contents.MONTHS_MAX]
+    weeks = sorted({day - dt.timedelta(days=day.weekday()) for day in told}, reverse=True)[: contents.WEEKS_MAX]
+    spans = [("all", dt.date(1970, 1, 1)), *(("month", day) for day in months), *(("week", day) for day in weeks)]
+    periods = [
+        row(
+            contents.PERIODS, fleet=fleet, unit=unit, from_day=day, first_day=max(first, day), last_day=told[-1],
+            observed_ms=sets * 30 * MS_PER_DAY, outage_ms=90_000 * n, exposed_ms=400_000, availability_ppm=999_900 - n,
+            failovers=n, false_positives=n // 3, proven=n, timed=n, p50_ms=80 if n else None, p99_ms=3_300 if n else None,
+            max_ms=3_400 if n else None, sets=sets if unit == "month" else None, missed=n % 2 if unit == "month" else None,
+        )
+        for fleet in ("*", "f1", "f2")
+        for unit, day in spans
+        for n in (draw.choice((0, 1, 7, 240)),)
+    ]  # fmt: skip
+    kinds = ["failover", "failover", "unclean", "handover", "writes-stopped", "nobody-elected"]
+    incidents = [
+        row(
+            questions.INCIDENTS, cluster=f"cluster-{n % 2}", fleet=f"f{n % 2 + 1}", broker_set=f"broker-{n:03d}",
+            master_epoch=n, kind=kinds[n % 6], cause="dead-at-once" if n % 6 < 2 else None, ended_at=None,
+            began_at=instant(BEGIN_MS + n * days * MS_PER_DAY // 40), outage_ms=900_000 // (n + 1),
+            total_us=900_000_000 // (n + 1), total_us_max=None if n % 5 == 4 else 900_000_000 // (n + 1) * (1 + n % 2),
+            grade=("proven", None)[n % 2], loss_bytes=0, is_open=n == 5, open_incidents=1,
+        )
+        for n in range(40)
+    ]  # fmt: skip
+    budgets = [
+        row(
+            contents.BUDGETS, cluster=f"cluster-{n % 2}", fleet=f"f{n % 2 + 1}", broker_set=f"broker-{n:03d}", month=month,
+            observed_ms=30 * MS_PER_DAY, available_ms=30 * MS_PER_DAY - 2_000_000 // (n + 1),
+            outage_ms=2_000_000 // (n + 1), availability_ppm=999_000 + n, budget_ms=1_296_000,
+            budget_left_ms=1_296_000 - 2_000_000 // (n + 1), failovers=n,
+        )
+        for month in months
+        for n in range(min(sets, 20))
+    ]  # fmt: skip
+    return {
+        contents.PERIODS.name: periods,
+        questions.INCIDENTS.name: incidents,
+        contents.BUDGETS.name: budgets,
+    }
 
 
 def _answers() -> dict[str, list[dict[str, Any]]]:
@@ -118,7 +166,7 @@ def _answers() -> dict[str, list[dict[str, Any]]]:
     bounds = [("*", 1_119, 3_660, 4_000), ("timeout", 500, 3_700, 4_100), ("replaced", 12, 1_480, None)]
     return {
         questions.UNKNOWNS.name: [
-            row(questions.UNKNOWNS, name=name, count=n * n, ms=90_000 if name in ("bounded", "open") else None)
+            row(questions.UNKNOWNS, name=name, count=n * n, ms=90_000 if name in ("bounded", "untold") else None)
             for n, name in enumerate(questions.UNKNOWN_WORDS)
         ],
         questions.REPLICA_COSTS.name: [
@@ -260,17 +308,23 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
                 first_at=instant(1_767_225_600_000), last_at=instant(1_767_312_000_000),
             )
         ],
-        contents.AS_OF.name: [row(contents.AS_OF, fleets=2, until_at=instant(BEGIN_MS), ended=1)],
-        contents.CLUSTERS.name: [_cluster(name, calendar.values(), days, sets) for name in ("*", "cluster-0", "cluster-1")],
+        contents.AS_OF.name: [row(contents.AS_OF, fleets=2, until_at=instant(BEGIN_MS), sets=sets, exposed=1)],
+        contents.REPORTS.name: [
+            row(contents.REPORTS, kind="milestone-reached", brokers=9, events=4_000, last_at=instant(1_767_312_000_000))
+        ],
+        contents.CLUSTERS.name: [
+            _cluster(fleet, name, calendar.values(), days, sets)
+            for fleet, name in (("*", "*"), ("f1", "cluster-0"), ("f1", "cluster-1"), ("f2", "cluster-0"))
+        ],
     }  # fmt: skip
 
 
-def _cluster(name: str, calendar: Any, days: int, sets: int) -> dict[str, Any]:
+def _cluster(fleet: str, name: str, calendar: Any, days: int, sets: int) -> dict[str, Any]:
     found: list[Mapping[str, int]] = list(calendar)
     whole = {column: sum(day[column] for day in found) for column in ("outage_ms", "exposed_ms", "failovers")}
     observed = days * sets * MS_PER_DAY
     return row(
-        contents.CLUSTERS, cluster=name, first_day=dt.date(2026, 1, 1),
+        contents.CLUSTERS, fleet=fleet, cluster=name, first_day=dt.date(2026, 1, 1),
         last_day=dt.date(2026, 1, 1) + dt.timedelta(days=days - 1), sets=sets, **whole, proven=max(0, whole["failovers"] - 9),
         unknown=4, bounded=5, false_positives=21, controller_caused=3, flaps=44, regretted=12, regret_bytes=9_400_000,
         routed=400, routes_late=7, observed_ms=observed, available_ms=observed - whole["outage_ms"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 import re
 from html.parser import HTMLParser
@@ -13,10 +15,10 @@ from msgspec.structs import replace
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.report import contents, questions
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.files import csv_of, write_report
-from rollcall_ha.analytics.report.page import page, verdict
+from rollcall_ha.analytics.report.page import SCRIPT, page, verdict
 from rollcall_ha.analytics.report.scales import share
 from rollcall_ha.analytics.report.summary import print_summary, summary_of
 from tests.support.report_rows import failover, row, story
@@ -54,12 +56,16 @@ class Reader(HTMLParser):
 
 
 def test_page_loads_nothing() -> None:
-    """No script, no picture, no address outside; the policy in the head holds browsers to it."""
+    """One script, that the policy names by its hash; no picture, no address outside: browsers are held to that."""
     text = page(story(days=20, sets=5))
     found = Reader(text)
 
     assert found.open == []
-    assert found.loads == []
+    assert found.loads == ["script"]
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    assert script == SCRIPT
+    named = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{named}'\"" in text
     assert "http:" not in text
     assert "https:" not in text
     assert "default-src 'none'" in text
@@ -107,7 +113,25 @@ def test_every_fill_and_pattern_is_defined() -> None:
 )
 def test_verdict_is_as_good_as_the_worst_grade(grades: dict[str, int], word: str) -> None:
     """Only when everything is proven is it OK."""
-    assert verdict(row(contents.CLUSTERS, fleet="*", cluster="*", **grades))[0] == word
+    assert verdict(row(contents.CLUSTERS, fleet="*", cluster="*", **grades), is_out=False)[0] == word
+
+
+def test_a_lake_whose_only_set_is_out_of_service_was_ok() -> None:
+    """Nobody could be elected, so no failover and no loss was on record."""
+    whole = row(contents.CLUSTERS, fleet="*", cluster="*", sets=1)
+    out = row(
+        questions.INCIDENTS, cluster="c", broker_set="a", kind="nobody-elected", master_epoch=4, cause=None, is_open=True,
+        open_incidents=1, outage_ms=3 * 86_400_000, ended_at=None,
+    )  # fmt: skip
+    found = Contents(rows={"clusters": [whole], "incidents": [out]}, lake="/l", lake_version=1, made_at_ms=0)
+    now = page(found).partition('id="now"')[2].partition("</div>")[0]
+
+    assert verdict(whole, is_out=True) == ("OUT OF SERVICE", "alarm")
+    assert '<span class="verdict alarm">OUT OF SERVICE</span>' in page(found)
+    assert "c/a: the master was lost, and nobody was elected" in now
+    assert "(3 d)" in now
+    assert "<code>rollcall history c/a</code>" in now
+    assert "1 incident goes on." in now
 
 
 def test_the_terminal_gives_the_verdict_of_the_page_and_obeys_no_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +143,7 @@ def test_the_terminal_gives_the_verdict_of_the_page_and_obeys_no_name(capsys: py
     print_summary(summary_of(found))
 
     told = capsys.readouterr().out
-    assert told.startswith("LOSS POSSIBLE  1 failovers of 1 sets")
+    assert told.startswith("LOSS POSSIBLE  1 failover of 1 set,")
     assert "\x1b" not in told
     assert r"c/s\x1b[2J" in told
 
@@ -132,16 +156,34 @@ def test_an_empty_lake_is_a_page_too() -> None:
     assert Reader(text).open == []
 
 
-def test_pictures_without_rows_say_why() -> None:
-    """A lake without a failover has all its parts."""
+def test_sections_that_had_nothing_to_tell_filled_five_screens() -> None:
+    """They are one line, which names them; what is asked first says in words that there is nothing."""
     whole = row(contents.CLUSTERS, fleet="*", cluster="*", sets=1)
-    bare = Contents(
-        rows={"clusters": [whole]}, lake="/l", lake_version=1, made_at_ms=0, why_no_what_if="Not answered: 3 s."
-    )
-    text = page(bare)
+    text = page(Contents(rows={"clusters": [whole]}, lake="/l", lake_version=1, made_at_ms=0))
+    line = text.partition("Nothing to tell of: ")[2].partition("</p>")[0]
 
-    for words in ("No failover was timed.", "There was no failover.", "No day was observed.", "Not answered: 3 s."):
-        assert words in text
+    assert re.findall(r'<section id="([\w-]+)"', text) == [*FIRST, "what-if", "clusters", "quality"]
+    assert line.startswith(
+        "phases of failovers; durations of failovers; planned changes of masters; needless failovers; "
+    )
+    assert "No set was without a master that takes writes." in text
+    assert "No set was out of service." in text
+    assert set(re.findall(r'href="#([\w-]+)"', text)) <= set(Reader(text).ids)
+
+
+FIRST = ["incidents", "budgets", "trend"]
+
+
+def test_nothing_was_said_to_be_unknown_where_hours_are_missing() -> None:
+    """A hole and a fleet that ends earlier are told; without them, and everything else, nothing is unknown."""
+    base = story(days=3, sets=2)
+    unknown = [row(questions.UNKNOWNS, name=name, count=1, ms=None) for name in ("holes", "ended")]
+    told = page(replace(base, rows={**base.rows, "unknowns": unknown}))
+
+    assert "holes in the record of a set, which may hide outages and losses: 1" in told
+    assert "fleets that are counted up to an earlier time than others: 1" in told
+    assert "Nothing is not known" not in told
+    assert "Nothing is not known" in page(replace(base, rows={**base.rows, "unknowns": []}))
 
 
 def test_names_cannot_break_the_page() -> None:
@@ -150,14 +192,14 @@ def test_names_cannot_break_the_page() -> None:
     base = story(days=3, sets=2)
     text = page(replace(base, rows={**base.rows, "failovers": [nasty]}))
 
-    assert "<script" not in text
+    assert text.count("<script") == 1
     assert Reader(text).open == []
 
 
 def test_no_text_of_any_table_is_markup() -> None:
     """Every text that a lake can hold, in every picture and table at once: the page has the same tags as with others."""
     found = story(days=3, sets=2)
-    fixed = ("*", "total", "detected")
+    fixed = ("*", "total", "detected", "all", "month", "week", "f1", "f2")
 
     def page_with(text: str) -> str:
         def of(name: str, value: object) -> object:
@@ -194,10 +236,11 @@ def test_tables_beside_the_page_are_the_rows(tmp_path: Path) -> None:
 
 
 def test_figures_of_the_head_are_those_of_the_lake() -> None:
-    """The tiles repeat the row of all clusters."""
-    found = story(days=10, sets=4)
-    whole = found.of(contents.CLUSTERS)[0]
-    text = page(found)
+    """The tiles repeat the row of all fleets and the whole time, with the newest months beside it."""
+    found = story(days=40, sets=4)
+    whole = next(row for row in found.of(contents.PERIODS) if (row["fleet"], row["unit"]) == ("*", "all"))
+    tiles = page(found).partition('data-in="all:all">')[2].partition("<div data-in")[0]
 
-    assert f"<b>{whole['failovers']:,}</b>" in text
-    assert share(whole["availability_ppm"]) in text
+    assert f"<b>{whole['failovers']:,}</b>" in tiles
+    assert f"<b>{share(whole['availability_ppm'])}</b>" in tiles
+    assert tiles.index("<small>February 2026: ") < tiles.index("<small>January 2026: ")

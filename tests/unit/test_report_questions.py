@@ -34,8 +34,6 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
-    SILVER_SILENCES,
-    SILVER_STOPS,
     SILVER_TENURES,
 )
 from tests.support.report_rows import instant, row
@@ -43,8 +41,6 @@ from tests.support.report_rows import instant, row
 DOCS = Path(__file__).resolve().parents[2] / "docs/analytics.md"
 HOUR_MS = 3_600_000
 SET = {"cluster": "c", "fleet": "f", "broker_set": "a"}
-NUMBERS = {"a": 1, "gone": 2, "back": 3}
-"""``set_id`` of a set."""
 MACRO = re.search(r"CREATE MACRO .*", (DOCS.parents[1] / "docs/data-dictionary.md").read_text()).group()  # type: ignore[union-attr]
 
 
@@ -89,7 +85,7 @@ def test_an_empty_lake_has_an_answer(question: LakeView) -> None:
 
 
 def test_what_is_not_known_is_counted() -> None:
-    """Each kind on its own; a set that was cleaned away is not deserted."""
+    """Each kind on its own; what goes on is known, and an incident."""
     lost = {"from_master": 1, "outage_ms": 0}
     failovers = [
         failover(total_us_max=4_500_000),
@@ -98,35 +94,14 @@ def test_what_is_not_known_is_counted() -> None:
         failover(total_us=None, total_us_max=None, is_open=True, outage_ms=70_000, grade="unknown"),
         failover(**lost),
     ]
-    tenures = [
-        row(
-            SILVER_TENURES,
-            **{**SET, "broker_set": name},
-            set_id=NUMBERS[name],
-            broker_id=1,
-            elected_seq=seq,
-            ended_at=None,
-        )
-        for name, seq in (("a", 10), ("gone", 20), ("back", 30))
-    ]
-    silences = [
-        row(SILVER_SILENCES, set_id=NUMBERS[name], broker_id=1, seq=seq, returned_seq=returned)
-        for name, seq, returned in (
-            ("a", 9, None),
-            ("a", 11, None),
-            ("a", 12, None),
-            ("gone", 21, None),
-            ("back", 31, 32),
-        )
-    ]
     answer = asked(
         questions.UNKNOWNS,
         (GOLD_FAILOVERS, failovers),
-        (SILVER_TENURES, tenures),
-        (SILVER_SILENCES, silences),
-        (SILVER_CLEANINGS, [row(SILVER_CLEANINGS, set_id=NUMBERS["gone"], seq=22)]),
         (GOLD_HOLES, [row(GOLD_HOLES)]),
-        (SILVER_STOPS, [row(SILVER_STOPS, ended_seq=None), row(SILVER_STOPS, ended_seq=4)]),
+        (
+            GOLD_COUNTED_UNTIL,
+            [row(GOLD_COUNTED_UNTIL, fleet=str(n), last_at=instant(0), until_at=instant(n * HOUR_MS)) for n in (1, 3, 3)],
+        ),
         (GOLD_QUALITY, [row(GOLD_QUALITY, name=n, count=7) for n in ("rejected:hole", "rejected:torn", "orphans", "lines")]),
     )  # fmt: skip
     found = {one["name"]: (one["count"], one["ms"]) for one in answer if one["count"]}
@@ -135,10 +110,9 @@ def test_what_is_not_known_is_counted() -> None:
         "unbounded": (1, None),
         "untimed": (1, None),
         "incomplete": (1, None),
-        "open": (1, 70_000),
-        "deserted": (1, None),
         "holes": (1, None),
-        "stopped": (1, None),
+        "ended": (1, None),
+        "untold": (2, 6 * HOUR_MS),
         "ungraded": (2, None),
         "rejected": (14, None),
         "orphans": (7, None),
@@ -146,9 +120,9 @@ def test_what_is_not_known_is_counted() -> None:
     assert set(found) <= set(questions.UNKNOWN_WORDS)
     words = said(questions.UNKNOWNS, answer)
     assert words.startswith(
-        "not known: holes in the record of a set, which may hide outages and losses: 1; outages known by two bounds only, as the fault was not seen: 1 (up to 1.5 s in all); "
+        "not known: holes in the record of a set, which may hide outages and losses: 1; fleets that are counted up to an earlier time than others: 1; "
     )
-    assert "failovers without a serving master yet: 1 (1.17 min in all)" in words
+    assert "fleets without an event in the last hour and more that is counted: 2 (6 h in all)" in words
 
 
 @pytest.mark.slow
