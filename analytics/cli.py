@@ -22,13 +22,11 @@ import typer
 
 from rollcall_ha.analytics.checks.alerts import Limits
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.node.terminal import keep_printing
 
 LAKE = Path("lake")
 CANNOT_RUN = 2
 INTERRUPTED = 130
-NO_PRESET = "none"
 
 app = typer.Typer(
     name="analytics",
@@ -38,9 +36,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-CleanPolicy = Literal["preference-first@1", "data-first@1", "data-first@2"]
-"""``CLEAN_POLICIES``, written out so that no ``rollcall`` command pays for importing the core."""
 
 Journals = Annotated[
     list[Path],
@@ -59,9 +54,6 @@ Full = Annotated[bool, typer.Option("--full", help="Compute everything again.")]
 Master = Annotated[str, typer.Option("--master", help="Spark master, e.g. spark://host:7077.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")]
 Answer = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="How to print the answer.")]
-RealPreset = Annotated[
-    Preset, typer.Option(help="The preset that was in force. A record that contradicts it is refused.")
-]
 LOCAL = "local[*]"
 _LIMITS = Limits()
 _DAY_MS = 86_400_000
@@ -253,8 +245,6 @@ def report(
     lake: Annotated[Path, typer.Argument(help="Folder of the tables, made by: rollcall analytics run.")],
     *,
     out: Annotated[Path | None, typer.Option(help="Folder of the report.", show_default="LAKE/report")] = None,
-    what_if: Annotated[str, typer.Option(help=f"Presets to ask about, or {NO_PRESET}.")] = "fast,safe",
-    real_preset: RealPreset = Preset.NORMAL,
     master: Master = LOCAL,
     quiet: Quiet = False,
 ) -> None:
@@ -267,22 +257,10 @@ def report(
 
     Exit codes: 0 written; 2 no lake, wrong use, no Spark, or a folder that cannot be written.
     """
-    presets = presets_of(what_if)
     with _job("report", refused=OSError):
         from rollcall_ha.analytics.jobs import report as job
 
-        job.run(lake, out=out, presets=presets, real_preset=real_preset, master=master, is_quiet=quiet)
-
-
-def presets_of(text: str) -> tuple[Preset, ...]:
-    """``fast,safe``, or ``none``. Raises ``BadParameter``."""
-    if text == NO_PRESET:
-        return ()
-    try:
-        return tuple(dict.fromkeys(Preset(name) for name in text.split(",")))
-    except ValueError as error:
-        known = ", ".join(Preset)
-        raise typer.BadParameter(f"--what-if {text!r}: presets are {known}; or {NO_PRESET}") from error
+        job.run(lake, out=out, master=master, is_quiet=quiet)
 
 
 @app.command()
@@ -302,53 +280,6 @@ def verify(
         from rollcall_ha.analytics.jobs import verify as job
 
         raise typer.Exit(job.run(paths or (), lake=lake, master=master, is_json=output == "json"))
-
-
-@app.command("what-if")
-def what_if(
-    paths: JournalsOrLake = None,
-    *,
-    lake: LakeFolder = LAKE,
-    preset: Annotated[Preset | None, typer.Option(help="Ask about this preset; by default the real one.")] = None,
-    timeout_ms: Annotated[
-        int | None, typer.Option(min=1, max=_DAY_MS, help="Ask about this heartbeat timeout.")
-    ] = None,
-    policy: Annotated[
-        CleanPolicy | None, typer.Option(help="Ask about this policy; by default the recorded ones.")
-    ] = None,
-    real_preset: RealPreset = Preset.NORMAL,
-    real_timeout_ms: Annotated[
-        int | None,
-        typer.Option(min=1, max=_DAY_MS, help="The heartbeat timeout that was in force, if not the preset's."),
-    ] = None,
-    gaps: Annotated[
-        Path | None, typer.Option(help="Parquet of heartbeat gaps: columns as in docs/analytics.md.")
-    ] = None,
-    rows: Annotated[Path | None, typer.Option(help="A new folder for the rows behind the answer, as Parquet.")] = None,
-    master: Master = LOCAL,
-    output: Answer = "table",
-) -> None:
-    """
-    The recorded failovers under other timeouts or policies.
-
-    Which would have been faster or slower, which false ones would not have happened, which would have come on top, and
-    which replica would have won. The limits of a replay are printed with every answer.
-
-    Exit codes: 0 answered; 1 the record holds no failover; 2 nothing to read, settings that contradict the record, or
-    no Spark.
-    """
-    with _job("what-if"):
-        from rollcall_ha.analytics.jobs import what_if as job
-
-        question = job.Question(
-            preset=preset,
-            timeout_ms=timeout_ms,
-            policy=policy,
-            real_preset=real_preset,
-            real_timeout_ms=real_timeout_ms,
-            gaps=gaps,
-        )
-        raise typer.Exit(job.run(paths or (), question, lake=lake, rows=rows, master=master, is_json=output == "json"))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """
-Recorded decisions under other rules: the other decision, and the limits of such a replay.
+A recorded election under another policy, by the real core: for whoever asks it of a line of ``bronze.events``.
 
-Here: one election under another policy, by the real core; settings, and the sentences that limit a replay. Not here:
-times under another timeout, which are columns (``checks.what_if``).
-Rule 1: at the real settings every replay gives history back exactly (S83).
+Not here: times under another timeout (``checks.what_if``).
+Rule 1: at the recorded policy every replay gives history back exactly (S83).
 Rule 2: a replay changes one decision and nothing after it: the further history of the set under another master is not
 known, and not claimed.
 """
@@ -15,8 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
-from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, DATA_FIRST_THEN_WARM, POLICIES, PREFERENCE_FIRST
 from rollcall_ha.controller.core.ranking import elect
@@ -24,30 +21,9 @@ from rollcall_ha.controller.core.ranking import elect
 CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name, DATA_FIRST_THEN_WARM.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""
 
-MAY_NOT_CLAIM = (
-    "Each decision is replayed alone, on its recorded evidence: the further history under another master is not known.",
-    "Earlier detection would have met other evidence: the winners are shown for the recorded evidence.",
-    "A later timeout is compared with when the replica was heard again; the clients' work meanwhile is not on record.",
-    "No silence shorter than the timeout that was in force is on record: false failovers on top come from --gaps.",
-    "Without --gaps no false failover on top is claimed, and that is not a zero.",
-)
-
 _CLEAN_KINDS = (ElectionKind.FAILOVER, ElectionKind.HANDOVER, ElectionKind.REQUESTED, ElectionKind.SWITCHOVER)
 
 _decode = msgspec.json.Decoder(EventRecord).decode
-
-
-class Settings(Frozen):
-    """Timeout and scan interval of the leading controller."""
-
-    timeout_us: int
-    scan_us: int
-
-    @classmethod
-    def of(cls, timing: Timing, *, timeout_ms: int | None = None) -> Settings:
-        """A preset's, with another timeout if one is given."""
-        wanted_ms = timing.heartbeat_timeout_ms if timeout_ms is None else timeout_ms
-        return cls(timeout_us=wanted_ms * 1_000, scan_us=timing.scan_interval_ms * 1_000)
 
 
 class Replayed(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
+from rollcall_ha.analytics.checks.what_if import WHAT_IF
 from rollcall_ha.analytics.gold.tables import (
     AVAILABILITY,
     GOLD_CLUSTERS,
@@ -34,7 +35,6 @@ from rollcall_ha.controller.contract.values import Frozen
 
 HEAT_MAP_SETS_MAX = 40
 HEAT_MAP_COLUMNS_MAX = 48
-WHAT_IF_PRESETS_MAX = 3
 
 
 def _first(table: LakeTable, name: str, meaning: str, select: str) -> LakeView:
@@ -290,32 +290,6 @@ FROM failovers_daily GROUP BY cause ORDER BY failovers DESC, cause LIMIT 12
 """,
 )
 
-WHAT_IF = table(
-    "report/what_if",
-    "Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
-    "preset",
-    """
-preset string the preset that is asked about
-timeout_ms bigint its heartbeat timeout
-real_preset string the one that was in force
-real_timeout_ms bigint its heartbeat timeout
-failovers bigint recorded ones
-same bigint would have taken as long
-faster bigint would have been found sooner
-slower bigint would have been found later
-avoided bigint false ones that would not have happened
-unknown bigint when the last heartbeat came is not on record
-p50_ms bigint RTO as recorded, interpolated, of failovers whose change is known, rounded down
-p95_ms bigint
-p99_ms bigint
-other_p50_ms bigint RTO under the preset, of the same without the avoided ones
-other_p95_ms bigint
-other_p99_ms bigint
-availability_ppm bigint of all clusters, as recorded, in millionths
-other_availability_ppm bigint under the preset, without false failovers on top; failovers of unknown change as recorded
-""",
-)
-
 CALLERS = view(
     "report/callers",
     "What people and programs ordered, the newest first.",
@@ -368,9 +342,6 @@ TABLES = (
     *QUESTIONS,
 )
 
-GATHERED = tuple(table for table in TABLES if table is not WHAT_IF)
-"""What the lake has an answer to by itself."""
-
 
 class Contents(Frozen):
     """The input of a report: rows by the name of their table, and the lake that they come from."""
@@ -379,10 +350,6 @@ class Contents(Frozen):
     lake: str
     lake_version: int
     made_at_ms: int
-    why_no_what_if: str = "Nobody asked what another timeout would have done."
-    """Said where ``what_if`` has no rows."""
-    what_if_doubt: str = ""
-    """Why the settings that are said to have been in force may not have been; empty = nothing speaks against them."""
 
     @property
     def made_at(self) -> datetime:

@@ -31,7 +31,7 @@ def gather(
     progress: Progress,
     *,
     made_at_ms: int,
-    tables: Sequence[LakeTable] = contents.GATHERED,
+    tables: Sequence[LakeTable] = contents.TABLES,
 ) -> Contents:
     """
     Tables of a report, from one version of the lake.

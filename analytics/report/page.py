@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rollcall_ha.analytics.bronze.lines import file_of
-from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
+from rollcall_ha.analytics.checks import what_if
 from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import contents, phases, pictures, scales, service
 from rollcall_ha.analytics.report.contents import TABLES, Contents
@@ -36,6 +36,7 @@ def page(found: Contents) -> str:
     rows = {table.name: found.of(table) for table in TABLES}
     whole = next((row for row in rows["clusters"] if row["cluster"] == ALL), None)
     going_on = [row for row in rows["incidents"] if row["is_open"]]
+    rows["what_if"], in_force = what_if.answer(rows["what_if"])
     told = {key: words for key, (words, _, wanted) in SECTIONS.items() if _tells(rows, wanted)}
     return (
         templates()
@@ -54,7 +55,8 @@ def page(found: Contents) -> str:
             told=told,
             silent=[words for key, (_, words, _) in SECTIONS.items() if key not in told],
             quality=list(_quality(found.of(contents.QUALITY))),
-            may_not_claim=MAY_NOT_CLAIM,
+            in_force=in_force,
+            limits=what_if.LIMITS,
             script=SCRIPT,
             script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
         )
@@ -77,7 +79,7 @@ SECTIONS = {
     ),
     "controllers": ("controllers", "costs of another leading controller", "controller_changes.failovers"),
     "callers": ("who did what", "orders of people and reports of brokers", "callers reports"),
-    "what-if": ("what if", "other timeouts", "clusters"),
+    "what-if": ("what if", "other timeouts", "what_if"),
 }
 """
 A section's id -> its words in the list of sections, its words where it has nothing to tell, and what it tells: tables

@@ -1,7 +1,7 @@
 """
 Questions about the failovers of a lake: each one SELECT over silver and gold, and what its answer says.
 
-Here: the SELECTs, their columns, one sentence each. Not here: drawing (the page), other timeouts (``asking``).
+Here: the SELECTs, their columns, one sentence each. Not here: drawing (the page), other timeouts (``checks.what_if``).
 
 Rule 1: a SELECT is in the SQL that Spark and DuckDB share, and docs/analytics.md shows it as it is here: who asks the
 lake without Rollcall gets the same rows.
@@ -26,7 +26,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_RTO_DAILY,
 )
 from rollcall_ha.analytics.lake.tables import view
-from rollcall_ha.analytics.report.scales import count, duration, share, when, whole_ms
+from rollcall_ha.analytics.report.scales import count, duration, when, whole_ms
 from rollcall_ha.analytics.silver.tables import (
     SILVER_BROKER_SETS,
     SILVER_CLEANINGS,
@@ -323,7 +323,7 @@ QUESTIONS = (UNKNOWNS, INCIDENTS, REPLICA_COSTS, LONGEST_PHASES, NEEDLESS, CONTR
 
 
 def sentences(answers: Mapping[str, Rows]) -> dict[str, str]:
-    """A line for each answer that has something to say, by its table; ``report.what_if`` may be among them."""
+    """A line for each answer that has something to say, by its table."""
     told = {name: (title, words(answers[name])) for name, (title, words) in _SENTENCES.items() if answers.get(name)}
     return {name: f"{title}: {line}" for name, (title, line) in told.items() if line}
 
@@ -421,15 +421,6 @@ def _planned(rows: Rows) -> str:
     )
 
 
-def _what_if(rows: Rows) -> str:
-    """The limit belongs to the figure: journals hold no silence that was shorter than the timeout in force."""
-    parts = []
-    for row in rows:
-        most = "at most " if row["timeout_ms"] < row["real_timeout_ms"] else ""
-        parts.append(f"{row['preset']} {most}{share(row['other_availability_ppm'])} available")
-    return f"{'; '.join(parts)}; it was {share(rows[0]['availability_ppm'])}. False alarms on top are not counted"
-
-
 _SENTENCES: Mapping[str, tuple[str, Callable[[Rows], str]]] = {
     INCIDENTS.name: ("incidents", _incidents),
     UNKNOWNS.name: ("not known", lambda rows: "; ".join(unknowns(rows))),
@@ -439,6 +430,5 @@ _SENTENCES: Mapping[str, tuple[str, Callable[[Rows], str]]] = {
     NEEDLESS.name: ("needless failovers", _needless),
     CONTROLLER_CHANGES.name: ("changes of the leading controller", _changes),
     PLANNED.name: ("planned changes of masters", _planned),
-    "what_if": ("with another preset", _what_if),
 }
 """Name of a table -> what its sentence begins with, and the rest of it."""

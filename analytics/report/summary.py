@@ -29,7 +29,6 @@ from rollcall_ha.node.terminal import harmless
 WORST_ROWS = 5
 NAME_CHARACTERS = 60
 """A name may have 255 characters; in whole it stands in the report."""
-ANSWERS = (*QUESTIONS, contents.WHAT_IF)
 TABLES = (
     contents.AS_OF,
     contents.PERIODS,
@@ -40,7 +39,7 @@ TABLES = (
     contents.REJECTED,
     *QUESTIONS,
 )
-"""What a summary is made of; the answer to what-if may be there, too."""
+"""What a summary is made of."""
 LINES = ("total", *PHASES, "waited", "unattributed")
 READ = frozenset({"lines", "pieces", "copies", "events"})
 
@@ -57,7 +56,7 @@ def summary_of(found: Contents) -> dict[str, Any]:
         "rto": found.of(contents.RTO),
         "worst": [row for row in found.of(contents.WORST_SETS) if row["outage_ms"] > 0][:WORST_ROWS],
         "quality": {row["name"]: row["count"] for row in found.of(contents.QUALITY)},
-        "answers": {table.name: found.of(table) for table in ANSWERS},
+        "answers": {table.name: found.of(table) for table in QUESTIONS},
         "rejected": found.of(contents.REJECTED),
     }
 

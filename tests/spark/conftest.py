@@ -19,7 +19,6 @@ from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
-from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
 QUICK_START = {"spark.driver.memory": "1g"}
@@ -77,8 +76,7 @@ def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
 
 @pytest.fixture(scope="session")
 def found(spark: Any, batch: Lake) -> Contents:
-    """The tables of a report of the story with three failovers, as ``--what-if none`` shows them."""
-    from rollcall_ha.analytics.jobs import report
+    """The tables of a report of the story with three failovers."""
+    from rollcall_ha.analytics.report.gather import gather
 
-    quiet = Progress(spark, is_quiet=True)
-    return report.contents_of(spark, batch, quiet, presets=(), real_preset=Preset.NORMAL)
+    return gather(spark, batch, Progress(spark, is_quiet=True), made_at_ms=0)

@@ -86,12 +86,14 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
         contents.WHAT_IF.name: [
             row(
                 contents.WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000,
+                real_scan_ms=250, earliest_us=3_010_000,
                 failovers=1_119, same=700, faster=402, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=126, other_p95_ms=1_380, other_p99_ms=1_610,
                 availability_ppm=999_912, other_availability_ppm=999_951,
             ),
             row(
                 contents.WHAT_IF, preset="safe", timeout_ms=10_000, real_preset="normal", real_timeout_ms=3_000,
+                real_scan_ms=250, earliest_us=3_010_000,
                 failovers=1_119, same=700, slower=320, avoided=82, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=129, other_p95_ms=10_470, other_p99_ms=10_980,
                 availability_ppm=999_912, other_availability_ppm=999_730,

@@ -5,16 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import rollcall_ha.analytics.cli as cli
-from rollcall_ha.analytics.checks.counterfactual import CLEAN_POLICIES
-from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_cli import code_of
 
-VERBS = ("run", "ingest", "silver", "gold", "stream", "report", "verify", "what-if")
+VERBS = ("run", "ingest", "silver", "gold", "stream", "report", "verify")
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
 
 
@@ -52,9 +49,7 @@ def test_without_spark_a_verb_says_what_to_install(
     [
         ["run"],
         ["no-such-verb"],
-        ["report", "lake", "--what-if", "fast,never"],
-        ["report", "lake", "--real-preset", "never"],
-        ["what-if", "--policy", "unclean@1"],
+        ["report", "lake", "--what-if", "fast"],
         ["verify", ".", "-o", "yaml"],
         ["run", ".", "--until", "tomorrow"],
         ["silver", "--until", "now"],
@@ -83,14 +78,3 @@ def test_an_interrupted_job_says_so_and_a_stream_has_no_other_end(
 
     assert code_of(arguments) == code
     assert ("interrupted" in capsys.readouterr().err) == bool(code)
-
-
-def test_presets_are_asked_once_each() -> None:
-    """In the order in which they were named; none of them if told so."""
-    assert cli.presets_of("safe,fast,safe") == (Preset.SAFE, Preset.FAST)
-    assert cli.presets_of("none") == ()
-
-
-def test_the_policies_of_the_what_if_are_those_of_the_core() -> None:
-    """They are written out in ``cli`` because importing the core is slow."""
-    assert get_args(cli.CleanPolicy) == CLEAN_POLICIES

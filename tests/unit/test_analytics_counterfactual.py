@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, replay
+from rollcall_ha.analytics.checks.counterfactual import replay
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, PREFERENCE_FIRST
@@ -68,9 +68,3 @@ def test_what_is_no_election_is_not_replayed() -> None:
 
 def _may(record: EventRecord) -> bool:
     return verdict_of(record).verdict.kind is ElectionKind.FAILOVER
-
-
-def test_the_answer_says_what_it_may_not_claim() -> None:
-    """Whoever reads a number reads its limits beside it."""
-    assert len(MAY_NOT_CLAIM) >= 4
-    assert any("--gaps" in line for line in MAY_NOT_CLAIM)

@@ -114,7 +114,7 @@ def test_analytics_verbs_are_listed_and_only_then_imported() -> None:
     assert done.returncode == 0, done.stderr
     assert "analytics" in done.stdout.split("Usage: ")[1]
     assert verbs <= set(done.stdout.split("Usage: ")[2].split())
-    assert {"run", "report", "stream", "verify", "what-if"} <= verbs
+    assert {"run", "report", "stream", "verify"} <= verbs
 
 
 def test_analytics_verb_has_its_own_help(rollcall: Run) -> None:

@@ -305,19 +305,6 @@ def test_planned_changes_stand_apart() -> None:
     )
 
 
-def test_another_preset_is_told_with_its_limit() -> None:
-    """A shorter timeout may have found silences that no journal holds: its availability is a greatest one."""
-    asked_presets = [("fast", 1_000, 999_951), ("safe", 10_000, 999_730)]
-    rows = [
-        {"preset": preset, "timeout_ms": ms, "real_timeout_ms": 3_000, "availability_ppm": 999_912, "other_availability_ppm": ppm}
-        for preset, ms, ppm in asked_presets
-    ]  # fmt: skip
-    assert sentences({"what_if": rows})["what_if"] == (
-        "with another preset: fast at most 99.9951 % available; safe 99.9730 % available; it was 99.9912 %. "
-        "False alarms on top are not counted"
-    )
-
-
 def test_the_shown_failovers_are_the_typical_the_slowest_and_the_newest() -> None:
     """Of a cause the nearest to its median, and of these one with all its phases; each failover once, the newest first."""
     spans = [3_000, 3_100, 3_090, 9_000, 3_300, 3_400, 3_500, 3_600, 3_700]
