@@ -24,11 +24,12 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_QUIET_DAILY,
     GOLD_RTO,
     GOLD_RTO_DAILY,
+    GOLD_SET_DAYS,
     GOLD_SETS,
     GOLD_SETS_DAILY,
     GOLD_SETS_MONTHLY,
 )
-from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, table, view
+from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, view
 from rollcall_ha.analytics.report.questions import QUESTIONS, Rows
 from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_CALLERS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.controller.contract.values import Frozen
@@ -260,9 +261,11 @@ SELECT * FROM days ORDER BY day
 """,
 )
 
-HEAT_MAP = table(
+_NUMBER = "extract(DAY FROM CAST(day AS timestamp) - TIMESTAMP '1970-01-01 00:00:00') AS number"
+
+HEAT_MAP = view(
     "report/heat_map",
-    "The sets with most time without a master, in columns of as many days as fit.",
+    "The sets with most time without a master, in the fewest days a column with which the columns hold the whole time.",
     "rank from_day",
     """
 rank bigint 1 = most time without a master
@@ -274,6 +277,22 @@ days bigint days of a column
 outage_ms bigint without a serving master
 exposed_ms bigint with a SyncStateSet of one member
 failovers bigint elected in these days
+""",
+    of=(GOLD_SETS, GOLD_SET_DAYS, GOLD_SETS_DAILY, GOLD_QUIET_DAILY),
+    select=f"""
+WITH ranked AS (
+  SELECT cluster, fleet, broker_set, row_number() OVER (
+           ORDER BY outage_ms DESC, exposed_ms DESC, cluster, fleet, broker_set) AS rank FROM sets),
+span AS (
+  SELECT min(number) AS first_number, ceil((max(number) - min(number) + 1) / {HEAT_MAP_COLUMNS_MAX}.0) AS days
+  FROM (SELECT {_NUMBER} FROM (SELECT day FROM sets_daily UNION SELECT day FROM quiet_daily) AS known) AS numbered),
+told AS (
+  SELECT rank, cluster, fleet, broker_set, {_NUMBER}, outage_ms, exposed_ms, failovers
+  FROM set_days JOIN ranked USING (cluster, fleet, broker_set) WHERE rank <= {HEAT_MAP_SETS_MAX})
+SELECT rank, cluster, fleet, broker_set,
+       DATE '1970-01-01' + CAST(first_number + floor((number - first_number) / days) * days AS int) AS from_day, days,
+       sum(outage_ms) AS outage_ms, sum(exposed_ms) AS exposed_ms, sum(failovers) AS failovers
+FROM told CROSS JOIN span GROUP BY rank, cluster, fleet, broker_set, 5, days ORDER BY rank, from_day
 """,
 )
 

@@ -101,8 +101,9 @@ def incidents(rows: Rows, of: Sequence[Fleet], to_choose: Sequence[dt.date]) -> 
 def budgets(rows: Rows, of: Sequence[Fleet], to_choose: Sequence[dt.date]) -> list[Placed]:
     """Sets with least of their budget left in each month; the whole time shows the newest one."""
     by_key: dict[str, dt.date | None] = {f"{day:%Y-%m}": day for day in to_choose}
-    newest = {WHOLE: to_choose[0]} if to_choose else {}
-    return _first(rows, of, newest | by_key, lambda row: row["month"])
+    if to_choose:
+        by_key[WHOLE] = to_choose[0]
+    return _first(rows, of, by_key, lambda row: row["month"])
 
 
 def _began_in(row: Row) -> dt.date:
@@ -125,6 +126,13 @@ def _first(
             for _, number in zip(range(ROWS_MAX), fits, strict=False):
                 places[number].append(f"{fleet.key}:{key}")
     return [(row, " ".join(told)) for row, told in zip(rows, places, strict=True) if told]
+
+
+def without(placed: Sequence[Placed], of: Sequence[Fleet], to_choose: Sequence[dt.date]) -> str:
+    """The places in which no row is shown: there it says so."""
+    shown = {place for _, places in placed for place in places.split()}
+    every = (f"{fleet.key}:{period}" for fleet in of for period in (WHOLE, *(f"{day:%Y-%m}" for day in to_choose)))
+    return " ".join(place for place in every if place not in shown)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -201,7 +209,7 @@ def what(row: Row) -> str:
     cause = (row["cause"] or "").replace("-", " ")
     words = WHAT.get(row["kind"])
     if words is None:
-        return f"unclean, {cause}" if row["kind"] == "unclean" and cause != "unclean" else cause or row["kind"]
+        return ", ".join(dict.fromkeys(filter(None, [row["kind"].replace("failover", ""), cause]))) or row["kind"]
     return f"{words}: {cause}" if cause else words
 
 

@@ -2,7 +2,8 @@
 The pictures of the manual, made of a living fleet: the console in Chromium, and the command line at three widths.
 
 ``python -m tests.docs.pictures`` (``make pictures``) founds a fleet, kills a master, and writes all of them anew. Here: what each
-picture shows. Not here: where they stand on pages, and that each has a maker (``test_pictures``).
+picture shows. Not here: those of the report (``report_pictures``), where they stand on pages, and that each has a maker
+(``test_pictures``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.text import Text
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
+from tests.docs import report_pictures
 from tests.support.fleet_story import load, rollcall, running
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -194,6 +196,7 @@ def main() -> None:
             fleet.wait_redundant(key)
             for name in AGAIN_WHOLE:
                 MAKERS[name](studio, DOCS / name)
+            report_pictures.main(browser)
             browser.close()
         screens(fleet, DOCS)
 

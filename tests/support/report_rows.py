@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from rollcall_ha.analytics.checks.what_if import WHAT_IF
 from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report import contents, questions
 from rollcall_ha.analytics.report.contents import Contents
@@ -83,16 +84,16 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
             failover(6, "goodbye", (0.1, 3, 9, 2, 18, 4, 0.1), shown_as="typical", to_master=2),
             failover(5, "replaced", (1, 340, 12, 2, 28, 7, 0.1), broker_set="a-set-with-a-very-long-name-indeed"),
         ],
-        contents.WHAT_IF.name: [
+        WHAT_IF.name: [
             row(
-                contents.WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000,
+                WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000,
                 real_scan_ms=250, earliest_us=3_010_000,
                 failovers=1_119, same=700, faster=402, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=126, other_p95_ms=1_380, other_p99_ms=1_610,
                 availability_ppm=999_912, other_availability_ppm=999_951,
             ),
             row(
-                contents.WHAT_IF, preset="safe", timeout_ms=10_000, real_preset="normal", real_timeout_ms=3_000,
+                WHAT_IF, preset="safe", timeout_ms=10_000, real_preset="normal", real_timeout_ms=3_000,
                 real_scan_ms=250, earliest_us=3_010_000,
                 failovers=1_119, same=700, slower=320, avoided=82, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
                 other_p50_ms=129, other_p95_ms=10_470, other_p99_ms=10_980,
@@ -132,7 +133,7 @@ def _service(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[s
         )
         for fleet in ("*", "f1", "f2")
         for unit, day in spans
-        for n in (draw.choice((0, 1, 7, 240)),)
+        for n in (240 if unit == "all" else draw.choice((0, 1, 7, 240)),)
     ]  # fmt: skip
     kinds = ["failover", "failover", "unclean", "handover", "writes-stopped", "nobody-elected"]
     incidents = [

@@ -93,7 +93,7 @@ def rows_of(earliest_us: int | None) -> list[dict[str, Any]]:
     [
         (3_001_000, "normal", "3,001.0 ms, so the preset normal is taken to have been in force."),
         (2_999_999, "normal", "so the preset normal is taken to have been in force."),
-        (1_200_000, "fast", "so the preset fast is taken to have been in force."),
+        (1_050_000, "fast", "so the preset fast is taken to have been in force."),
         (7_000_000, "normal", "in force: that is late for it, and another timeout may have been."),
         (400_000, None, "so the timeout that was in force was that of no preset."),
         (None, None, "no timeout would have changed any."),

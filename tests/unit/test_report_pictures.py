@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: the analytics extra is optional")
 
+from rollcall_ha.analytics.checks.what_if import WHAT_IF
 from rollcall_ha.analytics.report import contents, pictures
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.page import page, templates
@@ -225,7 +226,7 @@ def test_worst_sets_share_one_scale() -> None:
 def test_what_if_shows_both_sides() -> None:
     """Outcomes add up to the bar; what is not known has no bar and says so."""
     one = row(
-        contents.WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000, failovers=10,
+        WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000, failovers=10,
         faster=5, same=5, p50_ms=3_000, other_p50_ms=1_000, other_p99_ms=None,
     )  # fmt: skip
     picture = drawn("what_if", [one])

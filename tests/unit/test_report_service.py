@@ -222,6 +222,8 @@ def test_a_choice_shows_its_ten_longest() -> None:
     assert places("all:2026-01") == list(range(57, 27, -3))
     assert places("f1:2026-01") == [57, 51, 45, 39, 33, 27, 21, 15, 9, 3]
     assert service.fleets(clusters[:2])[1:] == []
+    assert service.without(shown, of, months) == ""
+    assert service.without(shown[:1], of, months) == "all:2026-01 f0:all f0:2026-02 f0:2026-01 f1:2026-01"
 
 
 def test_a_month_stands_beside_the_one_before() -> None:
