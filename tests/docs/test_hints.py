@@ -222,10 +222,14 @@ def settings() -> frozenset[str]:
     return frozenset(names | set(KEYS))
 
 
+BETWEEN = re.compile(r"\n\n|\n(?=- )")
+"""Between paragraphs, and between the items of a list: in one of them keys of a file and columns of a table are named."""
+
+
 def test_every_setting_that_is_named_is_a_key_of_the_fleet_file() -> None:
     """``key = value``, ``key of [section]`` and ``[section]`` in messages and pages about the fleet file."""
     named = set()
-    paragraphs = ((name, part) for name, text in texts() if name[:6] != "tests/" for part in text.split("\n\n"))
+    paragraphs = ((name, part) for name, text in texts() if name[:6] != "tests/" for part in BETWEEN.split(text))
     for name, text in paragraphs:
         flat = re.sub(r"\s+", " ", text)
         named |= {(name, key) for key in re.findall(r"\[([a-z][a-z_]+)\](?![(\w])", flat)}

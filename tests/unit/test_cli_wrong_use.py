@@ -115,8 +115,8 @@ def test_a_time_that_can_not_be_was_told_without_its_option(rollcall: Run, found
         (("topics", "create", "T", "--permission", "all"), "--permission is 'all' and takes "),
         (("wait", "a", "--until", "insync"), "--until is 'insync' and takes serving, in-sync"),
         (
-            ("analytics", "report", "lake", "--real-preset", "never"),
-            "--real-preset is 'never' and takes fast, normal, ",
+            ("analytics", "verify", "lake", "--output", "xml"),
+            "--output is 'xml' and takes table, json",
         ),
         (("swichover", "a"), "'swichover'. Did you mean 'switchover'? See: rollcall --help"),
         (("controllers", "ad"), "'ad'. Did you mean 'add'? See: rollcall controllers --help"),
