@@ -64,7 +64,7 @@ LATE_FROM = 15
 
 
 def test_every_table_has_rows_and_unique_keys(expected: dict[str, list[Any]], lines: list[str]) -> None:
-    """Events are there once, though three journals hold them, one with a line of two records. No day was quiet, no epoch is missing, and nobody ordered anything."""
+    """Events are there once, though three journals hold them, one with a line of two records. No day was quiet, no epoch is missing, nobody ordered anything, and no probe watched."""
     assert len(expected["bronze/events"]) == len(lines)
     assert [path for path, rows in expected.items() if not rows] == [
         "silver/restores",
@@ -76,6 +76,7 @@ def test_every_table_has_rows_and_unique_keys(expected: dict[str, list[Any]], li
         *(view.path for view in ORDERS),
         "gold/quiet_daily",
         "gold/holes",
+        "gold/felt",
     ]
 
 

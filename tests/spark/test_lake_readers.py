@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/analytics.md"
 DICTIONARY = ROOT / "docs/data-dictionary.md"
-SHOWN = 11 + len(QUESTIONS)
+SHOWN = 12 + len(QUESTIONS)
 
 
 def shown(lake: Lake, table: LakeTable) -> DeltaTable:
