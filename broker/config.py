@@ -29,7 +29,6 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import Frozen, ReplicaDescription, SetConfiguration, made_from
 from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.node.config import (
-    SEGMENT_BYTES_MAX,
     BrokerSection,
     ConfigError,
     FleetFile,
@@ -39,8 +38,8 @@ from rollcall_ha.node.config import (
     refuse_unreachable,
     split_address,
 )
+from rollcall_ha.node.segments import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 
-SEGMENT_BYTES_MIN = 4 * 1024
 QUARANTINE_BYTES_MAX = 1 << 50
 
 

@@ -39,7 +39,7 @@ class Panel(StrEnum):
 
 @contextmanager
 def _one_line(group: Any) -> Iterator[None]:
-    """What typer refuses within ends the command (2) by rule 3; ``group``: the context of the verb's group, or None."""
+    """A refusal of typer within ends the command (2) by rule 3; ``group``: the context of the verb's group, or None."""
     try:
         yield
     except typer.TyperException as error:

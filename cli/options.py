@@ -26,8 +26,10 @@ from rollcall_ha.controller.contract.commands import (
     SWITCHOVER_LAG_BYTES,
 )
 from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
+from rollcall_ha.controller.contract.settings import RETENTION_HOURS_MAX
 from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.epoch.codec import NUMBER_MAX
+from rollcall_ha.node.segments import FOUNDED_BYTES_MIN, SEGMENT_BYTES_MAX
 
 FLEET_FILE = Path("rollcall.toml")
 
@@ -113,11 +115,13 @@ class Founding(Frozen):
     min_in_sync: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="0 = half of the replicas, rounded up.")] = 0
     flush: Annotated[str, typer.Option(help="async or sync.")] = "async"
     segment_bytes: Annotated[
-        int, typer.Option(min=64 * 1024, max=1024 * 1024 * 1024, help="Size of a segment of the log.")
+        int, typer.Option(min=FOUNDED_BYTES_MIN, max=SEGMENT_BYTES_MAX, help="Size of a segment of the log.")
     ] = 64 * 1024 * 1024
     retention_hours: Annotated[
         int,
-        typer.Option(min=0, max=87_600, help="Messages are kept so long, or while the disk has room; 0 = for ever."),
+        typer.Option(
+            min=0, max=RETENTION_HOURS_MAX, help="Messages are kept so long, or while the disk has room; 0 = for ever."
+        ),
     ] = 72
     name_service: Annotated[bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")] = (
         False

@@ -185,7 +185,7 @@ class FeltTold(Told):
     is_over: bool
     reason: str
     limit_ms: int
-    """``probe_gap_ms``."""
+    """Gaps as long as this are told (``probe_gap_ms`` of ``hooks.toml``)."""
 
 
 class GapTold(Told):

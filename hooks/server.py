@@ -382,7 +382,7 @@ class HooksProcess(msgspec.Struct):
             await _pause(stop, PROBE_INTERVAL_MS)
 
     async def _tell_felt(self, folder: Path, fleet: FleetIncarnation) -> None:
-        """Raises ``OSError``."""
+        """Read on in the journal, and store what is to be told. Raises ``OSError``: the next turn reads it again."""
         known = await self.courier.on_store(self.store.probed)
         if known is None:
             # As with the record: what was felt before the first start is told to nobody.

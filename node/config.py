@@ -149,10 +149,6 @@ class ControllerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Where an address that others are told is not one of this machine: behind a translation, or in a container."""
 
 
-SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
-"""Of a broker's log: with more in the fleet file it does not start."""
-
-
 class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     set: str
     listen: str

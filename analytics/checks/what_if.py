@@ -1,5 +1,5 @@
 """
-What if another timeout had been in force: every recorded failover under each preset, counted.
+The recorded failovers as they would have been under each preset, counted.
 
 Here: a row for each pair of presets, which of them was in force, the limits of the answer. Not here: one election under
 another policy (``counterfactual``), drawing (``report``).

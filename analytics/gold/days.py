@@ -46,7 +46,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def ms_of(at: dt.datetime) -> int:
-    """Milliseconds since 1970."""
+    """An instant as milliseconds since 1970, rounded down."""
     return (at - EPOCH) // dt.timedelta(milliseconds=1)
 
 

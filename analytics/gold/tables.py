@@ -532,8 +532,8 @@ SELECT *, {AVAILABILITY} AS availability_ppm FROM summed
 GOLD_FELT = view(
     "gold/felt",
     "What probes felt beside the record: a row per gap, and per fleet if several have outages of that set then. An "
-    "outage belongs to a gap that it meets, give or take a second. What only the probe knows has outages 0 and fleet "
-    "'': stops below stall_ms, and stops of writes of RocketMQ's brokers.",
+    "outage belongs to a gap that it meets, give or take a second. A gap that the probe alone knows has outages 0 and "
+    "fleet '': stops below stall_ms, and stops of writes of RocketMQ's brokers.",
     "cluster broker_set from_at felt_ms fleet",
     f"""
 {BRONZE_GAPS.lines("cluster broker_set day from_at felt_ms stalled_ms sends_failed is_over reason")}

@@ -120,16 +120,16 @@ AS_OF = view(
 fleets bigint how many
 until_at timestamp of the fleet that is counted longest
 sets bigint sets that were not taken away
-exposed bigint of these with one member in sync, that have had more
+exposed bigint of these with fewer members in the SyncStateSet than the set needs (members_needed)
 """,
     of=(GOLD_COUNTED_UNTIL, SILVER_BROKER_SETS, SILVER_SYNC_STATE_SETS),
     select="""
-WITH sizes AS (
-  SELECT set_id, max(set_size) AS most, max(CASE WHEN ended_at IS NULL THEN set_size END) AS now
-  FROM sync_state_sets GROUP BY set_id),
+WITH lacking AS (
+  SELECT set_id FROM sync_state_sets
+  WHERE ended_at IS NULL AND set_size > 0 AND set_size < coalesce(members_needed, 2)),
 here AS (
-  SELECT count(*) AS sets, count(CASE WHEN now = 1 AND most > 1 THEN 1 END) AS exposed
-  FROM broker_sets LEFT JOIN sizes USING (set_id) WHERE cleaned_at IS NULL)
+  SELECT count(*) AS sets, count(lacking.set_id) AS exposed
+  FROM broker_sets LEFT JOIN lacking USING (set_id) WHERE cleaned_at IS NULL)
 SELECT fleets, until_at, sets, exposed
 FROM (SELECT count(*) AS fleets, max(until_at) AS until_at FROM counted_until) AS known CROSS JOIN here
 """,
@@ -152,7 +152,7 @@ first_day date first day of it on which a set was observed
 last_day date last one
 observed_ms bigint of all sets
 outage_ms bigint without a master that takes writes
-exposed_ms bigint with a SyncStateSet of one member
+exposed_ms bigint with fewer members in the SyncStateSet than the set needs
 availability_ppm bigint in millionths, rounded down
 failovers bigint elected in it
 false_positives bigint of these false alarms
@@ -247,7 +247,7 @@ CALENDAR = view(
     """
 day date UTC date
 sets bigint sets that were observed
-exposed_ms bigint with a SyncStateSet of one member
+exposed_ms bigint with fewer members in the SyncStateSet than the set needs
 outage_ms bigint without a serving master
 failovers bigint elected on the day
 """,
@@ -275,7 +275,7 @@ broker_set string name of the set
 from_day date first day of the column
 days bigint days of a column
 outage_ms bigint without a serving master
-exposed_ms bigint with a SyncStateSet of one member
+exposed_ms bigint with fewer members in the SyncStateSet than the set needs
 failovers bigint elected in these days
 """,
     of=(GOLD_SETS, GOLD_SET_DAYS, GOLD_SETS_DAILY, GOLD_QUIET_DAILY),

@@ -71,7 +71,7 @@ SECTIONS = {
     "planned": ("planned", "planned changes of masters", "planned"),
     "needless": ("needless", "needless failovers", "needless.needless"),
     "loss": ("losses", "losses", "grades"),
-    "exposure": ("exposure", "time with one member in sync", "calendar.exposed_ms"),
+    "exposure": ("exposure", "time with fewer members in sync than a set needs", "calendar.exposed_ms"),
     "sets": ("fleet", "time without a master by set", "heat_map.outage_ms"),
     "worst": (
         *("worst offenders", "worst offenders"),

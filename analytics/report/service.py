@@ -1,5 +1,5 @@
 """
-What a manager asks first: which rows of months, incidents and budgets belong to a choice of fleet and period.
+The first questions of a manager: which rows of months, incidents and budgets belong to a choice of fleet and period.
 
 Here: the choices, and the rows of each. Not here: the SELECTs (``contents``, ``questions``), hiding and showing
 (``filter.js``), words of the page (``service.html.jinja``).
@@ -67,7 +67,7 @@ def months(periods: Rows) -> list[dt.date]:
 
 
 def month(day: dt.date) -> str:
-    """``November 2026``."""
+    """As a person writes a month: ``November 2026``."""
     return f"{day:%B %Y}"
 
 
@@ -165,7 +165,7 @@ def _available(row: Row) -> Figure:
 
 
 def _exposed(row: Row) -> Figure:
-    return duration(row["exposed_ms"]), "with one member in sync, all sets together"
+    return duration(row["exposed_ms"]), "with fewer members in sync than needed, all sets together"
 
 
 def rto(row: Row) -> Figure:
@@ -181,7 +181,7 @@ def rto(row: Row) -> Figure:
 
 
 def loss(row: Row) -> Figure:
-    """What is proven of a period's failovers."""
+    """The failovers of a period that are proven to have lost nothing, and those that lost."""
     many, proven = row["failovers"], row["proven"]
     if not many:
         return "-", "no failover could lose anything"
@@ -224,7 +224,7 @@ def lasted(row: Row) -> str:
 
 
 def lost(row: Row) -> str:
-    """What an incident may have cost of acknowledged messages."""
+    """Whether an incident cost acknowledged messages, as far as it is graded."""
     if row["kind"] in ("writes-stopped", "nobody-elected"):
         return "no change of master"
     if row["grade"] == "proven":
@@ -233,7 +233,7 @@ def lost(row: Row) -> str:
 
 
 def command(row: Row) -> str:
-    """What tells more of an incident, typed at the fleet."""
+    """The command that tells more of an incident, typed at the fleet."""
     name = shlex.quote(f"{row['cluster']}/{row['broker_set']}")
     if row["kind"] in ("writes-stopped", "nobody-elected"):
         return f"rollcall history {name}"

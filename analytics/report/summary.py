@@ -39,7 +39,7 @@ TABLES = (
     contents.REJECTED,
     *QUESTIONS,
 )
-"""What a summary is made of."""
+"""The tables of which a summary is made."""
 LINES = ("total", *PHASES, "waited", "unattributed")
 READ = frozenset({"lines", "pieces", "copies", "events"})
 
@@ -90,7 +90,7 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"    proof: {grades or 'none'}{ungraded}"
     without = f"{duration(whole['outage_ms'])} without service"
     stopped = f" ({duration(whole['stopped_ms'])} of it with a master, but no writes)" if whole["stopped_ms"] else ""
-    exposed = f"{duration(whole['exposed_ms'])} with one member in sync"
+    exposed = f"{duration(whole['exposed_ms'])} with fewer in sync than needed"
     yield f"    available {share(whole['availability_ppm'])}, {without}{stopped}, {exposed}"
     noted = [
         count(whole["false_positives"], "false alarm"),

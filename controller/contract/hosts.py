@@ -1,5 +1,5 @@
 """
-Who could take over a set's master, and what is left of the set without one host.
+Heirs of a set's master, and the rest of the set without one host.
 
 Here: pure functions of a set as the leader shows it, for the command line and for REST. Not here: plans of moves
 (``cli.plans``), who is elected (``controller.core.ranking``), the failure budget (``controller.core.views``).
@@ -47,7 +47,7 @@ def spare_of(status: SetStatus) -> int:
 
 
 def host_shares(status: SetStatus) -> tuple[HostShare, ...]:
-    """What each host has of the set, in the order of its replicas."""
+    """The share that each host has of the set, in the order of its replicas."""
     whole, able = (
         [host_of(one.address) for one in those] for those in (filter(_is_whole, status.replicas), heirs(status))
     )

@@ -25,6 +25,8 @@ from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Frozen, Value
 
 _HOUR_MS = 3_600_000
+RETENTION_HOURS_MAX = 87_600
+"""Ten years."""
 
 
 class Key(Frozen):
@@ -252,7 +254,7 @@ class Settings(Value, rename=None):
             meaning="A segment of a log is deleted when its newest record is so old; 0: none by its age.",
             unit="h",
             least=1,
-            most=87_600,
+            most=RETENTION_HOURS_MAX,
             is_off_at_zero=True,
             rocketmq="fileReservedTime",
             read_by="brokers",

@@ -27,7 +27,7 @@ from rollcall_ha.controller.contract.problems import ProblemCode
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.timing import NS_PER_MS
 from rollcall_ha.controller.contract.values import ElectionPause, Frozen, Maintenance
-from rollcall_ha.controller.contract.views import Freshness, Overview, SetLine, SetStatus
+from rollcall_ha.controller.contract.views import Freshness, HostShare, Overview, SetLine, SetStatus
 from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import Published
@@ -70,8 +70,9 @@ class _Kept(msgspec.Struct):
     pause: ElectionPause | None
     maintenances: object
     made_ns: int
-    status: SetStatus
     line: SetLine
+    hosts: tuple[HostShare, ...]
+    """Beside the line, which is sent as it is kept; few ask for them."""
 
 
 class Lines:
@@ -118,7 +119,8 @@ class Lines:
             if kept is not None and _is_good(kept, state, set_state, now_ns):
                 continue
             if (status := self._status_of(key)) is not None:
-                self._kept[key] = _Kept(set_state, status.pause, state.maintenances, now_ns, status, line_of(status))
+                line, hosts = line_of(status), host_shares(status)
+                self._kept[key] = _Kept(set_state, status.pause, state.maintenances, now_ns, line, hosts)
             made += 1
             if made % LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -130,7 +132,7 @@ class Lines:
         first = place_after(matching, question)
         page = matching[first : first + question.limit]
         if question.has_hosts:
-            page = [replace(line, hosts=host_shares(self._kept[line.set_key].status)) for line in page]
+            page = [replace(line, hosts=self._kept[line.set_key].hosts) for line in page]
         return Overview(
             freshness=self._freshness(published),
             fleet_name=self._fleet_name,

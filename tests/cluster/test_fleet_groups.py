@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from rollcall_ha.broker.client.consumer import Consumer, Start
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.credentials import client_name, credentials_of, of_ports
-from tests.support.fleet_story import heal, only_set, plain, rollcall
+from tests.support.fleet_story import heal, only_set, plain, rollcall, shell
 from tests.support.fleet_trials import kill_master
 
 pytestmark = pytest.mark.cluster
@@ -34,19 +33,6 @@ def lag(fleet: Fleet) -> int:
     (line,) = told(fleet, "groups", "show", GROUP, "--topic", TOPIC)["groups"]
     found: int = line["lag"]
     return found
-
-
-def shell(fleet: Fleet, *words: str, given: str = "") -> None:
-    done = subprocess.run(
-        fleet.command(*words),
-        input=given,
-        env=fleet.commands_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_topic_is_made_a_group_lags_and_is_reset_by_the_command_line(fleet: Fleet) -> None:

@@ -56,7 +56,7 @@ def draw(browser: Any, page: Path, name: str) -> None:
 
 
 def main(browser: Any) -> None:
-    """Make all pictures."""
+    """Make the pictures of each plan. Raises ``RuntimeError`` if a page is wider than its window."""
     (DOCS / "report").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         for name, plan in PLANS.items():

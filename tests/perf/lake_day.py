@@ -60,7 +60,7 @@ class Meter:
     """CPU seconds of one session, layer by layer."""
 
     def __init__(self, memory: str) -> None:
-        """Starts Spark."""
+        """Starts Spark with a heap of ``memory``, as ``2g``."""
         self.spark = spark_session(app="days", settings={"spark.driver.memory": memory})
         gateway = self.spark.sparkContext._gateway
         assert gateway is not None
@@ -94,7 +94,7 @@ def shown(what: str, events: int, costs: Sequence[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure, and print a row after each run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("sets", 1_200), ("days", 102), ("failovers", 4_080)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -216,7 +216,7 @@ class Story:
         self.right.append(("failovers", {"broker_set": name, "master_epoch": epoch}, columns))
 
     def whole(self, name: str = "a", **columns: Any) -> None:
-        """Of ``gold/sets``."""
+        """The whole time of a set, as ``gold/sets`` has it."""
         self.right.append(("sets", {"broker_set": name}, columns))
 
     def day(self, number: int, name: str = "a", **columns: Any) -> None:

@@ -84,6 +84,20 @@ def heal(fleet: Fleet) -> SetStatus:
     )
 
 
+def shell(fleet: Fleet, *words: str, given: str = "") -> None:
+    """A command as somebody types it, with ``given`` on its standard input; it ends with 0."""
+    done = subprocess.run(
+        fleet.command(*words),
+        input=given,
+        env=fleet.commands_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def only_set(fleet: Fleet) -> SetKey:
     """The set of a fleet that has one."""
     (key,) = fleet.set_keys()

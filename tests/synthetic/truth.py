@@ -58,7 +58,7 @@ class ReignTruth:
 
 @dataclass(slots=True, kw_only=True)
 class ExposureTruth:
-    """A time in which the SyncStateSet had one member: one more fault and nobody could be elected."""
+    """A time in which the SyncStateSet had fewer members than the set needs."""
 
     cluster: str
     broker_set: str

@@ -17,7 +17,7 @@ from tests.support.cli import CliRunner, Ran, Run, scripted
 NUMBERS = (int, float)
 WRONG = ("-5", "9" * 26, "soon", "nan")
 TIMES = {"TIME", "[=2s]"}
-"""Metavars of durations."""
+"""So a help calls the value of an option that takes a duration."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def typed(words: tuple[str, ...], wrong: Any, value: str) -> list[str]:
 
 
 def refused(ran: Ran) -> str:
-    """The one line."""
+    """The only line that a refusal prints."""
     assert (ran.code, ran.out, ran.err.count("\n")) == (int(CommandExit.WRONG_USE), "", 1), ran
     assert ran.err.startswith("rollcall: "), ran.err
     return ran.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.deploy.local.fleet import Fleet
 from tests.support.console import LIMIT_MS, MARKUP, Console, answer_of, named
-from tests.support.fleet_story import heal, only_set, rollcall, wait_row
+from tests.support.fleet_story import heal, only_set, rollcall, shell, wait_row
 
 pytestmark = pytest.mark.cluster
 
@@ -214,16 +213,7 @@ def test_a_viewer_is_told_which_role_an_order_needs(fleet: Fleet, consoles: Any)
 
 
 def test_a_topic_and_a_group_are_shown_with_what_the_command_line_says(fleet: Fleet, consoles: Any) -> None:
-    given = subprocess.run(
-        fleet.command("produce", "shown"),
-        input="\n".join(map(str, range(40))),
-        env=fleet.commands_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert given.returncode == 0, given.stderr
+    shell(fleet, "produce", "shown", given="\n".join(map(str, range(40))))
     assert rollcall(fleet, "consume", "shown", "--group", "late", "--from", "first", "--count", "10").returncode == 0
     console = consoles("viewer")
     console.open("topics")
@@ -277,16 +267,7 @@ def test_topics_and_groups_are_ordered_by_preview_and_confirmation_and_not_by_vi
     console.open("topics/made")
     assert "before: 2 queues, read-write" in order("Change…", queues="4", permission="read-write")
     console.wait("td[data-title=Queues]:text-is('4')")
-    given = subprocess.run(
-        fleet.command("produce", "made"),
-        input="1\n2\n3",
-        env=fleet.commands_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert given.returncode == 0, given.stderr
+    shell(fleet, "produce", "made", given="1\n2\n3")
     assert rollcall(fleet, "consume", "made", "--group", "ordered", "--from", "first", "--count", "3").returncode == 0
     console.open("groups/ordered")
     console.wait("td[data-title=Retries]")
@@ -315,16 +296,7 @@ def test_orders_about_topics_and_groups_could_not_be_copied_as_commands(fleet: F
     key, page = only_set(fleet), (console := consoles("operator")).page
     status = heal(fleet)
     slave = named(fleet, next(one.broker_id for one in status.replicas if not one.is_master))
-    given = subprocess.run(
-        fleet.command("produce", "typed"),
-        input="1\n2\n3",
-        env=fleet.commands_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert given.returncode == 0, given.stderr
+    shell(fleet, "produce", "typed", given="1\n2\n3")
     assert rollcall(fleet, "consume", "typed", "--group", "typing", "--from", "first", "--count", "3").returncode == 0
     typed = []
 
