@@ -174,12 +174,15 @@ def test_budgets_are_those_of_the_sets_that_used_most() -> None:
 
 
 def test_now_counts_the_sets_that_are_there() -> None:
-    """One that was taken away is not; one that never had a second member is not exposed, it is as it was made."""
+    """A set that was taken away is not there; a set of one replica needs one member, and is not exposed."""
     sets = [row(SILVER_BROKER_SETS, set_id=n, cleaned_at=instant(1) if n == 4 else None) for n in (1, 2, 3, 4)]
     sizes = [
-        row(SILVER_SYNC_STATE_SETS, set_id=n, set_size=size, ended_at=None if is_last else instant(1))
+        row(
+            SILVER_SYNC_STATE_SETS, set_id=n, set_size=size, members_needed=1 if n == 2 else 2,
+            ended_at=None if is_last else instant(1),
+        )
         for n, size, is_last in ((1, 3, False), (1, 1, True), (2, 1, True), (3, 1, False), (3, 3, True), (4, 1, True))
-    ]
+    ]  # fmt: skip
     until = [row(GOLD_COUNTED_UNTIL, fleet=str(n), until_at=instant(n)) for n in (5, 9)]
     (now,) = asked(
         contents.AS_OF, (SILVER_BROKER_SETS, sets), (SILVER_SYNC_STATE_SETS, sizes), (GOLD_COUNTED_UNTIL, until)
