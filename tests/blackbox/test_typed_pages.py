@@ -33,8 +33,8 @@ TYPED = re.compile(r'(?:eval "\$\()?rollcall\b(?! init| analytics)')
 ELSEWHERE = ("rollcall certs issue c4",)
 """First lines of blocks that need a fourth machine: tests/cluster/test_controller_members.py."""
 OTHERWISE = {
-    # Addresses of the page, and of this fleet; the host that is worked on is that of replica 2.
-    r"m1:9200,m2:9200,m3:9200|s1:9200": "$CONTROLLERS",
+    # Addresses of the page, and of this fleet; the host that is worked on is that of broker-a-2.
+    r"m1:9200,m2:9200,m3:9200|s1:9200|10\.0\.0\.1:9200": "$CONTROLLERS",
     r"10\.0\.0\.5": "$HOST",
     r"(?<=retry )ID": "--all",
     # The number in the name of a file of events is that of its first entry.
@@ -42,8 +42,19 @@ OTHERWISE = {
     # A shell that need not be here, and a pager.
     r'eval "\$\((rollcall completion zsh)\)"': r"\1 > zsh.txt",
     r"&& man rollcall-elect": "&& test -s ~/.local/share/man/man1/rollcall-elect.1",
-    # It runs until it is stopped; then it ends well.
+    # They run until they are stopped; then they end well.
     r"^rollcall hooks run": "{ rollcall hooks run & until ls hooks-data/hooks.sqlite3; do sleep 0.1; done; kill $!; wait $!; }",
+    r"^(rollcall probe) --directory \S+ (.*)": r"{ \1 --directory probes \2 & until ls probes/*; do sleep 0.1; done; kill $!; wait $!; }",
+    # The set of the pages about names; a topic is called like it.
+    r"\b(switchover|clean|begin) (?:demo/)?orders\b": rf"\1 {SET}",
+    r"\borders-(?=\d)": f"{SET}-",
+    r"(?<=--expect-epoch )\d+": "$EPOCH",
+    # It is the third of three, and the only replica that its set can spare; the replica lives, and nobody is here to ask.
+    r"(maintenance begin \S+ --for 30m)$": r"\1 --spend-last",
+    r"^rollcall clean .*": r"\g<0> --unclean --dry-run",
+    r"^rollcall groups delete .*": r"\g<0> --yes",
+    # A supervisor of this computer.
+    r"ssh \{host\} systemctl kill -s KILL rollcall-broker@": "./killed.sh ",
 }
 BEFORE = {
     "rollcall backup fleet-0300.backup --with-history": "rm fleet-0300.backup",
@@ -57,10 +68,28 @@ BEFORE = {
     "rollcall controllers transfer --to": "rollcall controllers transfer --to c1 || true",
     "rollcall certs issue hooks": "cp -r ../authority .",
     "rollcall hooks check": 'printf "$HOOKS" > hooks.toml',
+    # An order that says who is master and in which epoch, as it is then.
+    f"rollcall switchover {SET} --to": f"rollcall wait {SET} --until in-sync --timeout 50; "
+    f"rollcall switchover {SET} --to {SET}-3 --yes || true; "
+    f"rollcall wait {SET} --until in-sync --timeout 50; EPOCH=$(rollcall sets -o json | grep -om1 '\"masterEpoch\": [0-9]*' | grep -o '[0-9]*$')",
+    f"rollcall clean {SET}": f"rollcall maintenance end {SET}:{SET}-2",
+    "rollcall drill": f"rollcall wait {SET} --until in-sync --timeout 50",
     # Its master is on that host then, and may be elected.
-    "rollcall drain $HOST --at-a-time": "rollcall maintenance end broker-a:2; rollcall switchover broker-a --to 2 --yes || true",
+    "rollcall drain $HOST --at-a-time": f"rollcall maintenance end {SET}:{SET}-2; rollcall switchover {SET} --to {SET}-2 --yes || true",
 }
 """By the beginning of a line."""
+KILLED = """
+import sys
+from pathlib import Path
+from rollcall_ha.deploy.local.processes import Processes, python_module
+
+name, directory = sys.argv[1], Path("{directory}")
+processes = Processes(directory)
+processes.kill(name)
+file = directory / "machines" / f"m{{name[-1]}}" / "rollcall.toml"
+processes.start(name, python_module("rollcall_ha.broker.server", "--config", str(file), "--name", name))
+"""
+"""A supervisor: a broker that was killed is started again."""
 
 
 def typed_here() -> list[Block]:
@@ -87,9 +116,8 @@ class Desk:
             line = re.sub(pattern, mine, line)
         before = next((text for begins, text in BEFORE.items() if line.startswith(begins)), "true")
         return subprocess.run(
-            ["bash", "-o", "pipefail", "-c", f"{{ {before}; }} > /dev/null && {line}"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=self.folder,
-            env=self.environment, timeout=LINE_SECONDS_MAX,
+            ["timeout", f"{LINE_SECONDS_MAX}", "bash", "-o", "pipefail", "-c", f"{{ {before}; }} > /dev/null && {line}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment,
         )  # fmt: skip
 
 
@@ -106,6 +134,9 @@ def founded(directory: Path) -> Iterator[Desk]:
     (directory / "new" / "data").mkdir(parents=True)
     subprocess.run(["cp", "-r", "rollcall.toml", "tls", "../../new"], check=True, cwd=directory / "machines" / "m1")
     desk = Desk(folder=directory / "operator", environment=environment(directory, hosts))
+    killed = desk.folder / "killed.sh"
+    killed.write_text(f"#!{sys.executable} -P\n{KILLED.format(directory=directory)}")
+    killed.chmod(0o755)
     processes, started = Processes(directory), list[str]()
     try:
         for kind, module in (("c", "rollcall_ha.api.server"), (f"{SET}-", "rollcall_ha.broker.server")):
@@ -115,10 +146,6 @@ def founded(directory: Path) -> Iterator[Desk]:
                 processes.start(started[-1], python_module(module, "--config", str(file), "--name", started[-1]))
         told = desk.type(f"rollcall wait {SET} --until in-sync --timeout 50")
         assert told.returncode == 0, told.stderr
-        # Ids are given in the order in which brokers come: the host of the pages is that of replica 2.
-        found = re.search(rf"^{SET} .* 2 +([\d.]+):", desk.type("rollcall status").stdout, re.MULTILINE)
-        assert found is not None
-        desk.environment["HOST"] = found[1]
         yield desk
     finally:
         for name in reversed(started):
@@ -136,7 +163,7 @@ def environment(directory: Path, hosts: list[str]) -> dict[str, str]:
     rest = [f"{host}:9200" for host in hosts]
     trust = f'controllers = ["{rest[0]}"]\nauthority = "tls/ca.pem"\nidentity = "tls/hooks.pem"\n'
     hooks = f"version = 1\n[fleet]\n{trust}{hook_files.command('pager', '/bin/cat')}"
-    ours = {"CONTROLLERS": ",".join(rest), "HOOKS": hooks}
+    ours = {"CONTROLLERS": ",".join(rest), "HOOKS": hooks, "HOST": hosts[1]}
     return kept | ours | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home)}
 
 
