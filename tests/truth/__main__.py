@@ -410,6 +410,7 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool, with_probe: b
             with side as stage:
                 found = run_side(stage, rows, only, with_spark=with_spark, with_probe=with_probe)
         except SkipError as error:
+            say(f"skip   {error}")
             skipped.append(str(error))
             continue
         lines, skipped = lines + found[0], skipped + found[1]
