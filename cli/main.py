@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from rollcall_ha import __version__
 from rollcall_ha.cli import context, messages, orders, probe, reads, run, waiting
+from rollcall_ha.cli.entry import VERSION_LINE
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
@@ -57,7 +57,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"rollcall {__version__}")
+        typer.echo(VERSION_LINE)
         raise typer.Exit
 
 

@@ -219,6 +219,13 @@ def test_the_command_names_the_extra_that_is_missing() -> None:
 
 
 @pytest.mark.slow
+def test_the_version_took_the_whole_command_line_and_was_refused_by_the_base_alone() -> None:
+    done = run_with(modules_of(["base"]), f"from {entry.__name__} import main\nsys.argv[1:] = ['--version']\nmain()")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{entry.VERSION_LINE}\n", "")
+
+
+@pytest.mark.slow
 def test_servers_and_commands_need_the_extra_server_alone() -> None:
     """Every module outside of analytics can be imported without Spark, pandas and what only tests use."""
     modules = [
