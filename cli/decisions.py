@@ -36,7 +36,8 @@ def candidate_table(verdict: Verdict, names: Names) -> Table:
         verdict.candidates,
         key=lambda found: (found.rank is None, found.rank or 0, order.index(found.outcome), found.broker_id),
     )
-    return Table(columns=_CANDIDATE_COLUMNS, rows=tuple(_candidate_row(found, names) for found in ranked))
+    rows = tuple(_candidate_row(found, names) for found in ranked)
+    return Table(columns=_CANDIDATE_COLUMNS, rows=rows, leaving=("PRIO", "HEARD"))
 
 
 def _candidate_row(found: CandidateVerdict, names: Names) -> tuple[str, ...]:

@@ -385,7 +385,8 @@ def _certificates_table(certificates: Sequence[CertificateFacts]) -> Table:
         (one.name or output.UNKNOWN, one.serial, output.utc(one.expires_at_ms), f"{one.expires_in_ms / 86_400_000:.1f}")
         for one in certificates
     )
-    return Table(columns=columns("CERTIFICATE", "SERIAL", "EXPIRES", ">DAYS LEFT"), rows=rows)
+    titles = columns("CERTIFICATE", "SERIAL", "EXPIRES", ">DAYS LEFT")
+    return Table(columns=titles, rows=rows, leaving=("SERIAL",))
 
 
 def _disks_table(disks: Sequence[DiskFacts]) -> Table:

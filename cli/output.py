@@ -154,23 +154,29 @@ class Table:
             max([_places(column.title), *(_places(row[number]) for row in self.rows)])
             for number, column in enumerate(self.columns)
         ]
-        kept = dict(enumerate(places))
-        titles, least = [column.title for column in self.columns], WRAPPED_MIN if self.wrapped else CUT_MIN
-        at = titles.index(self.cut or self.wrapped) if self.cut or self.wrapped else None
-        if at is not None:
-            kept[at] = min(places[at], least)
+        titles, narrowed = [column.title for column in self.columns], self.cut or self.wrapped
+        # Words stay whole as long as there is room for them.
+        kept, whole, least = (dict(enumerate(places)) for _ in range(3))
+        for number, column in enumerate(self.columns):
+            if column.title == narrowed:
+                whole[number] = least[number] = min(places[number], WRAPPED_MIN if self.wrapped else CUT_MIN)
+            elif not narrowed and not column.is_right:
+                longest = max((_places(word) for row in self.rows for word in row[number].split()), default=0)
+                least[number] = min(places[number], WORD_MIN)
+                whole[number] = max(least[number], min(longest, WORD_MAX))
+
+        def over(rooms: Mapping[int, int]) -> int:
+            return sum(rooms[number] for number in kept) + len(GAP) * (len(kept) - 1) - width
+
         for title in self.leaving:
-            if sum(kept.values()) + len(GAP) * (len(kept) - 1) <= width:
+            if over(whole) <= 0:
                 break
-            kept = {number: room for number, room in kept.items() if self.columns[number].title != title}
-        left = width - sum(kept.values()) - len(GAP) * (len(kept) - 1)
-        if at is not None:
-            kept[at] += max(0, left)
-        texts = [number for number in kept if at is None and not self.columns[number].is_right]
-        while left < 0 and texts and kept[widest := max(texts, key=kept.__getitem__)] > WORD_MIN:
-            kept[widest] -= 1
-            left += 1
-        rows = chain.from_iterable(_in_rooms(row, kept, cut=at if self.cut else None) for row in self.rows)
+            kept = {number: room for number, room in kept.items() if titles[number] != title}
+        for floors in (whole, least):
+            while over(kept) > 0 and (wide := [number for number in kept if kept[number] > floors[number]]):
+                kept[max(wide, key=kept.__getitem__)] -= 1
+        at = titles.index(self.cut) if self.cut else None
+        rows = chain.from_iterable(_in_rooms(row, kept, cut=at) for row in self.rows)
         return replace(self, rows=tuple(rows)).with_columns(kept)
 
     def with_columns(self, numbers: Iterable[int]) -> Table:
@@ -214,7 +220,9 @@ CUT_MIN = 16
 WRAPPED_MIN = 40
 """Of one that is wrapped: a sentence takes two or three lines."""
 WORD_MIN = 14
-"""Of any other text, so that names and words stay whole."""
+"""Of any other text."""
+WORD_MAX = 32
+"""Of a word for which a column leaves, so that it stays whole."""
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
@@ -282,10 +290,15 @@ def render_text(report: Report, *, has_colour: bool = False, width: int | None =
 
 
 def _flowing(text: str, width: int | None) -> list[str]:
-    """Between words, and not a command: with an end of line in it, it could not be copied."""
-    if width is None or _places(text) <= width or "rollcall " in text:
+    """Between words, but not in a command, which may go beyond: with an end of line in it, it could not be copied."""
+    if width is None or _places(text) <= width:
         return [text]
-    return textwrap.wrap(text, width, subsequent_indent=GAP, break_on_hyphens=False, break_long_words=False)
+    told, begins, rest = text.partition("rollcall ")
+    lines = textwrap.wrap(told, width, subsequent_indent=GAP, break_on_hyphens=False, break_long_words=False)
+    if begins:
+        last = lines.pop() + " " if lines else ""
+        lines += [last + begins + rest] if _places(last + begins + rest) <= width else [last, GAP + begins + rest]
+    return [line for line in lines if line.strip()]
 
 
 def _coloured(verdict: str, mood: Mood, *, has_colour: bool) -> str:

@@ -161,7 +161,7 @@ def history_report(answer: SettingsAnswer) -> Report:
         verdict=verdict,
         mood=Mood.GOOD,
         read=read_line(answer.freshness),
-        parts=(Table(columns=columns, rows=rows),) if rows else (),
+        parts=(Table(columns=columns, rows=rows, leaving=("WORST CASE MS", "BY")),) if rows else (),
         names=tuple(row[0] for row in rows),
     )
 

@@ -313,6 +313,27 @@ def test_a_table_that_says_nothing_of_its_width_was_soup_on_a_narrow_terminal() 
     assert output.render_text(Report(document=None, parts=(table,)), width=200).count("\n") == 2
 
 
+def test_words_and_instants_were_broken_where_a_whole_column_could_leave() -> None:
+    """``config history`` had "2026-11-28T19:" above "06:05Z", in 83 of 80 places; of all columns one is not shown."""
+    changed = "heartbeat_timeout_ms 3000 -> 2000, handover_writes_stopped_ms 0 -> 8000"
+    table = Table(
+        columns=output.columns(">VERSION", "APPLIED", "BY", "CHANGED", "REASON?"),
+        rows=(("2", "2026-11-28T19:06:05Z", "admin:admin", changed, "faster failovers"),),
+        leaving=("SHOWN BY NOBODY", "BY"),
+    )
+
+    text = output.render_text(Report(document=None, parts=(table,)), width=80)
+
+    assert text == (
+        "VERSION  APPLIED               CHANGED                          REASON\n"
+        "      2  2026-11-28T19:06:05Z  heartbeat_timeout_ms 3000 ->     faster failovers\n"
+        "                               2000,\n"
+        "                               handover_writes_stopped_ms 0 ->\n"
+        "                               8000\n"
+        "(1 more column: -o wide)\n"
+    )
+
+
 def test_a_verdict_and_its_age_went_round_in_the_middle_of_a_word() -> None:
     """A command stays whole: it is copied."""
     command = "What to do: " + "rollcall elect broker-a " * 4
@@ -325,7 +346,8 @@ def test_a_verdict_and_its_age_went_round_in_the_middle_of_a_word() -> None:
         "  word word word word end",
         "read at index 7",
         ("ab " * 20).rstrip(),
-        command.rstrip(),
+        "What to do:",
+        "  " + command.removeprefix("What to do: ").rstrip(),
     ]
     assert output.render_text(report, width=102).splitlines()[0].endswith("end     read at index 7")
 
