@@ -1,8 +1,9 @@
 """
 The commands of the manual, as an operator types them: line by line on one fleet, page after page.
 
-Here: blocks whose every line is a command ``rollcall``. Not here: those that play on machines of their own
-(tests/machines/test_three_machines.py), README's demo (``test_play``), and what needs Java or engines of containers.
+Here: blocks whose every line is a command ``rollcall``; then how wide each read prints. Not here: those that play on
+machines of their own (tests/machines/test_three_machines.py), README's demo (``test_play``), and what needs Java or
+engines of containers.
 
 The fleet is laid out as docs/machines.md has it, its three machines being addresses of loopback. A line is typed in the
 operator's folder, as printed but for ``OTHERWISE``; what its page takes for granted is in ``BEFORE``.
@@ -54,7 +55,7 @@ OTHERWISE = {
     r"^rollcall clean .*": r"\g<0> --unclean --dry-run",
     r"^rollcall groups delete .*": r"\g<0> --yes",
     # A supervisor of this computer.
-    r"ssh \{host\} systemctl kill -s KILL rollcall-broker@": "./killed.sh ",
+    r"ssh \{host\} systemctl kill -s KILL rollcall-broker@": "./killed ",
 }
 BEFORE = {
     "rollcall backup fleet-0300.backup --with-history": "rm fleet-0300.backup",
@@ -78,6 +79,14 @@ BEFORE = {
     "rollcall drain $HOST --at-a-time": f"rollcall maintenance end {SET}:{SET}-2; rollcall switchover {SET} --to {SET}-2 --yes || true",
 }
 """By the beginning of a line."""
+WIDTHS = (80, 120, 200)
+READS = (
+    "--help", "status", "sets", f"history {SET}", f"explain {SET}", "events", "doctor", "topics list",
+    "topics show orders", "groups list", "maintenance list", "controllers", "config show", "config history", "config diff 1 3",
+    "certs list", "tokens list", "context list", "drain $HOST --dry-run", "switchover " + SET + " --dry-run",
+    "config apply heartbeat_timeout_ms=2500 --dry-run",
+)  # fmt: skip
+"""What prints tables and sentences, and changes nothing. Only a line that is a command or a path may be longer: it is copied."""
 KILLED = """
 import sys
 from pathlib import Path
@@ -134,7 +143,7 @@ def founded(directory: Path) -> Iterator[Desk]:
     (directory / "new" / "data").mkdir(parents=True)
     subprocess.run(["cp", "-r", "rollcall.toml", "tls", "../../new"], check=True, cwd=directory / "machines" / "m1")
     desk = Desk(folder=directory / "operator", environment=environment(directory, hosts))
-    killed = desk.folder / "killed.sh"
+    killed = desk.folder / "killed"
     killed.write_text(f"#!{sys.executable} -P\n{KILLED.format(directory=directory)}")
     killed.chmod(0o755)
     processes, started = Processes(directory), list[str]()
@@ -167,6 +176,20 @@ def environment(directory: Path, hosts: list[str]) -> dict[str, str]:
     return kept | ours | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home)}
 
 
+def too_wide(desk: Desk) -> list[str]:
+    """Each read that has a line beyond its terminal."""
+    found = []
+    for width in WIDTHS:
+        desk.environment["COLUMNS"] = str(width)
+        for read in READS:
+            printed = desk.type(f"rollcall {read}").stdout.splitlines()
+            flowing = [line for line in printed if not line.lstrip().startswith(("rollcall ", "/"))]
+            longest = max(flowing, key=len, default="")
+            if not printed or len(longest) > width:
+                found.append(f"{width} columns: rollcall {read}: {len(longest)} characters: {longest}")
+    return found
+
+
 def test_every_line_does_what_its_page_says(tmp_path: Path) -> None:
     """
     One named a file that no fleet has, one a folder that the settings beside it do not; three replicas refused a maintenance.
@@ -183,6 +206,10 @@ def test_every_line_does_what_its_page_says(tmp_path: Path) -> None:
                 if done.returncode:
                     told = done.stdout[-500:] + done.stderr[-500:]
                     refused.append(f"{block.page}:{block.line}: {line}\n  {done.returncode}: {told}")
-    print("COUNTED", {"blocks": len(typed_here()), "lines": lines, "seconds": round(time.monotonic() - began, 1)})
+        # Of what all those lines have left: elections of each kind, settings, groups, maintenances.
+        wide = too_wide(desk)
+    counted = {"blocks": len(typed_here()), "lines": lines, "reads": len(READS) * len(WIDTHS)}
+    print("COUNTED", counted | {"seconds": round(time.monotonic() - began, 1)})
     assert not refused, "\n".join(refused)
+    assert not wide, "\n".join(wide)
     assert lines >= 50
