@@ -7,17 +7,14 @@ Apart from ``main``, because that one imports typer, which ``pip install rollcal
 from __future__ import annotations
 
 import sys
-from typing import Final
 
-from rollcall_ha import __version__
-
-VERSION_LINE: Final = f"rollcall {__version__}"
+from rollcall_ha import VERSION_LINE
 
 
 def main() -> None:
     """Run the command line; exit with 2 and the remedy on stderr where only the client is installed."""
     if sys.argv[1:] == ["--version"]:
-        # The command line would answer the same, after three times as long: it imports itself and typer first.
+        # The command line would answer the same, but imports itself and typer first.
         print(VERSION_LINE)  # noqa: T201 (without a standard output it is silent)
         return
     try:

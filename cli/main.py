@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
+from rollcall_ha import VERSION_LINE
 from rollcall_ha.cli import context, messages, orders, probe, reads, run, waiting
-from rollcall_ha.cli.entry import VERSION_LINE
 from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,

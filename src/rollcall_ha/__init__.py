@@ -6,3 +6,4 @@ links in a checkout, real folders in the wheel. No name of ours is a top-level o
 """
 
 __version__ = "0.2.0"
+VERSION_LINE = f"rollcall {__version__}"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from rollcall_ha import VERSION_LINE
 from rollcall_ha.cli import entry
 from rollcall_ha.deploy import lock
 
@@ -222,7 +223,7 @@ def test_the_command_names_the_extra_that_is_missing() -> None:
 def test_the_version_took_the_whole_command_line_and_was_refused_by_the_base_alone() -> None:
     done = run_with(modules_of(["base"]), f"from {entry.__name__} import main\nsys.argv[1:] = ['--version']\nmain()")
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{entry.VERSION_LINE}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION_LINE}\n", "")
 
 
 @pytest.mark.slow
