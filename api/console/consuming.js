@@ -1,7 +1,7 @@
 // Topics and groups of consumers, as the masters of the sets tell them: lists, one topic, one group with who is stuck.
 
 import { get, mayOrder } from "./api.js";
-import { GROUP_ORDERS, makeTopic, TOPIC_ORDERS } from "./consuming_orders.js";
+import { GROUP_ORDERS, makeGroup, makeTopic, TOPIC_ORDERS } from "./consuming_orders.js";
 import { cells, h, put, svg, table } from "./dom.js";
 import { isSilent } from "./known.js";
 import { paced } from "./live.js";
@@ -43,7 +43,8 @@ function shown(main, kind, title, name, query, signal, draw) {
   const order = (words, work) => h("button", { type: "button", onclick: () => work(name, last) }, words);
   const offers = (found) => {
     if (!mayOrder() || (name && !found[kind].length) || found.topics?.some((row) => row.isOwn && row.topic === name)) return null;
-    return name ? (kind === "topics" ? TOPIC_ORDERS : GROUP_ORDERS).map((one) => order(...one)) : kind === "topics" ? order("Make a topic…", makeTopic) : null;
+    const [make, change] = kind === "topics" ? [["Make a topic…", makeTopic], TOPIC_ORDERS] : [["Make a group…", makeGroup], GROUP_ORDERS];
+    return (name ? change : [make]).map((one) => order(...one));
   };
   async function load() {
     const mine = ++turn;

@@ -11,7 +11,7 @@ const label = (id, words, field) => [h("label", { for: id }, words), field];
 const input = (id, properties) => h("input", { id, type: "text", autocomplete: "off", spellcheck: "false", ...properties });
 const whole = (id, min, max, more) => input(id, { type: "number", min, max, step: "1", ...more });
 const choice = (id, options) => h("select", { id }, options.map(([value, words]) => h("option", { value }, words)));
-const kept = (id) => choice(id, [["", "as it is"], ["yes", "yes"], ["no", "no"]]);
+const unless = (id, rest) => choice(id, [["", rest], ["yes", "yes"], ["no", "no"]]);
 const flag = (field) => (field.value ? field.value === "yes" : null);
 const count = (field) => (field.value === "" ? null : Number(field.value));
 
@@ -48,14 +48,22 @@ function changeTopic(name, found) {
 const deleteTopic = (name, found) => give("topics", () => name, "delete", { title: `Delete topic ${name}`, rows: found.topics, body: () => ({}), done: "the topic is deleted",
   words: `Nobody sends to ${name} or reads it any more. Its messages stay until their age, and an order alone makes it again.` });
 
-function changeGroup(name, found) {
-  const retries = whole("retries", 0, RETRIES_MAX, { placeholder: "as it is" }), consume = kept("consume"), broadcast = kept("broadcast"), ordered = kept("ordered");
-  give("groups", () => name, "change", { title: `Settings of group ${name}`, rows: found.groups,
-    words: "A message that is refused once more than its retries is a dead letter. A group that may not consume is given nothing.",
-    fields: [label("retries", "Retries", retries), label("consume", "May consume", consume), label("broadcast", "May broadcast", broadcast), label("ordered", "Ordered", ordered)],
-    body: () => ({ retriesMax: count(retries), mayConsume: flag(consume), mayBroadcast: flag(broadcast), isOrdered: flag(ordered) }), done: "the settings hold",
-    typed: () => [...typedAs("--retries", retries), ...flagAs("consume", consume), ...flagAs("broadcast", broadcast), ...flagAs("ordered", ordered)] });
+// Settings of a group, which `rest` says of where none is given.
+function groupSettings(rest) {
+  const retries = whole("retries", 0, RETRIES_MAX, { placeholder: rest }), [consume, broadcast, ordered] = ["consume", "broadcast", "ordered"].map((id) => unless(id, rest));
+  return { fields: [label("retries", "Retries", retries), label("consume", "May consume", consume), label("broadcast", "May broadcast", broadcast), label("ordered", "Ordered", ordered)],
+    body: () => ({ retriesMax: count(retries), mayConsume: flag(consume), mayBroadcast: flag(broadcast), isOrdered: flag(ordered) }),
+    typed: () => [...typedAs("--retries", retries), ...flagAs("consume", consume), ...flagAs("broadcast", broadcast), ...flagAs("ordered", ordered)] };
 }
+
+export function makeGroup() {
+  const name = input("name", { required: true, maxlength: 255 }), settings = groupSettings("as usual");
+  give("groups", () => name.value.trim(), "create", { ...settings, title: "Make a group", words: "It is made in every set, before its first member; a set that has it refuses.", rows: [],
+    fields: [label("name", "Name", name), settings.fields], done: "the group is there" });
+}
+
+const changeGroup = (name, found) => give("groups", () => name, "change", { ...groupSettings("as it is"), title: `Settings of group ${name}`, rows: found.groups,
+  words: "A message that is refused once more than its retries is a dead letter. A group that may not consume is given nothing.", done: "the settings hold" });
 
 function resetGroup(name, found) {
   const topics = [...new Set(found.queues.map((row) => row.topic))].sort();

@@ -269,6 +269,10 @@ def test_topics_and_groups_are_ordered_by_preview_and_confirmation_and_not_by_vi
     console.wait("td[data-title=Queues]:text-is('4')")
     shell(fleet, "produce", "made", given="1\n2\n3")
     assert rollcall(fleet, "consume", "made", "--group", "ordered", "--from", "first", "--count", "3").returncode == 0
+    console.open("groups")
+    order("Make a group…", name="founded", retries="3", ordered="yes")
+    told = answer_of(fleet, "groups", "show", "founded")["settings"]
+    assert [(one["retriesMax"], one["mayConsume"], one["isOrdered"]) for one in told] == [(3, True, True)]
     console.open("groups/ordered")
     console.wait("td[data-title=Retries]")
     order("Settings…", retries="7", broadcast="no")
@@ -331,6 +335,9 @@ def test_orders_about_topics_and_groups_could_not_be_copied_as_commands(fleet: F
     check("Change…", queues="4", permission="none")
     check("Change…", queues="4")
     check("Delete…")
+    console.open("groups")
+    check("Make a group…", name="new-group", retries="3", ordered="yes")
+    check("Make a group…", name="typing")
     console.open("groups/typing")
     check("Settings…", retries="7", consume="yes", broadcast="no")
     check("Reset…", topic="typed", to="time", at="2026-11-28T10:00:05")
@@ -346,6 +353,8 @@ def test_orders_about_topics_and_groups_could_not_be_copied_as_commands(fleet: F
         "topics change typed --queues 4 --permission none",
         "topics change typed --queues 4",
         "topics delete typed",
+        "groups create new-group --retries 3 --ordered",
+        "groups create typing",
         "groups change typing --retries 7 --consume --no-broadcast",
         "groups reset typing typed --to 2026-11-28T10:00:05Z",
         "groups reset typing typed --to first",
