@@ -230,7 +230,8 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
         wall_ms = (time.time_ns() - time.monotonic_ns()) / 1e6
         gap = probe.meeting(gaps, outage, wall_ms=wall_ms, coarse=stage.coarse)
         line.gap, line.probed = gap, "-" if gap is None else f"{gap.felt_ms:,} ms"
-        line.complaints += probe.complaints(gap, outage, coarse=stage.coarse)
+        longest_ms = probe.longest_ms(watch.events(), outage, coarse=stage.coarse)
+        line.complaints += probe.complaints(gap, outage, longest_ms=longest_ms, coarse=stage.coarse)
     return line
 
 
