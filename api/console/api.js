@@ -6,6 +6,7 @@ import { learn } from "./names.js";
 
 const KEY = "rollcall.token";
 const READ_MS = 10000; // a hanging process refuses no connection: without a limit its page would wait, and stay green
+const READ_SILENT_MS = 2000; // of a controller that is silent already: a view asks three questions one after the other, and has what they were answered before
 let token = sessionStorage.getItem(KEY) ?? "";
 let role = "";
 
@@ -53,7 +54,7 @@ const noConnection = () => new Problem({ code: "NO_CONNECTION", detail: "this co
 
 // Of a controller that does not answer, what it answered before: the page says how old that is (known.js).
 export async function get(path, signal) {
-  const limit = AbortSignal.timeout(READ_MS);
+  const limit = AbortSignal.timeout(isSilent() ? READ_SILENT_MS : READ_MS);
   try {
     const body = await ask(path, { headers: headers(), signal: signal ? AbortSignal.any([signal, limit]) : limit });
     keep(path, body);
