@@ -233,11 +233,12 @@ def play(
     *,
     names: tuple[ControllerName, ...] = NAMES[:1],
     is_insecure: bool = True,
+    propose_ms: int = PROPOSE_MS,
 ) -> None:
     """A scenario on a loop of its own, on a group that nobody leads yet."""
 
     async def main() -> None:
-        async with running_group(directory, names, is_insecure=is_insecure) as group:
+        async with running_group(directory, names, is_insecure=is_insecure, propose_ms=propose_ms) as group:
             await scenario(group)
 
     asyncio.run(main())

@@ -27,7 +27,7 @@ from tests.support.runtime_controller import (
 
 
 @pytest.mark.slow
-@played()
+@played(propose_ms=3_000)
 async def test_outcome_unknown_names_the_request_id(group: Group) -> None:
     """S51: 504 with the id, so that somebody can find out."""
     leader = await group.elect("c1")
