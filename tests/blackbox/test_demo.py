@@ -78,8 +78,22 @@ def read_set(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Path) -> None:
+def run_the_program_of_the_readme(demo: Path) -> None:
+    """It had the port of another checkout, and was silent for 30 s."""
+    found = re.search(
+        r"^```python\n(import asyncio\n.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    (demo / "program.py").write_text(found[1])
+    done = run(demo, "program.py")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("SendResult(")
+
+
+def test_readmes_program_runs_as_printed_and_a_killed_master_is_replaced(demo: Path) -> None:
     """By pid file and HTTP alone: masterEpoch + 1 and another master; then ledger and disks agree."""
+    run_the_program_of_the_readme(demo)
     before = read_set(demo)
     fleet = tomllib.loads((demo / ".demo" / "rollcall.toml").read_text())
     members = {member["brokerId"]: member["description"]["address"] for member in before["members"]}
@@ -105,19 +119,6 @@ def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Pa
     found = json.loads(audit.stdout)
     assert found["acked"] > 0
     assert found["duplicated"] == 0
-
-
-def test_the_program_of_the_readme_runs_as_printed(demo: Path) -> None:
-    """It had the port of another checkout, and was silent for 30 s."""
-    found = re.search(
-        r"^```python\n(import asyncio\n.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert found is not None
-    (demo / "program.py").write_text(found[1])
-    done = run(demo, "program.py")
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("SendResult(")
 
 
 @pytest.mark.prove
