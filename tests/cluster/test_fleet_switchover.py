@@ -44,6 +44,7 @@ def test_switchovers_under_load_fail_no_send_and_lose_nothing(fleet: Fleet) -> N
     assert all(row.requested_by.startswith("admin") for row in rows)
 
 
+@pytest.mark.prove
 def test_orders_that_cannot_be_carried_out_leave_the_old_master_serving_and_say_why(fleet: Fleet) -> None:
     """Target hangs, target dies, leader dies, deadline; and the links cut, where that can be done."""
     result = Result()

@@ -109,6 +109,7 @@ def _ended(rest: Endpoint) -> dict[str, float]:
     return {name.split('"')[3]: value for name, value in found.items() if value}
 
 
+@pytest.mark.prove
 def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) -> None:
     """2,000 of them, handshakes, heads and bodies: every status asked meanwhile is 200, each half one is closed and counted."""
     (name,) = fleet.controllers

@@ -84,6 +84,7 @@ def test_a_rule_that_is_switched_off_is_noticed(mutation: Mutation) -> None:
         assert way.failure is not None, f"{mutation.name} survived {way.kind} {way.name}: {mutation.what}"
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_test_notices_a_mutant_by_an_assertion_and_passes_without() -> None:
     """A child process that applies no mutant, or a test that cannot be imported, would look like a guard."""
