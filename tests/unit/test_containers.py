@@ -113,13 +113,16 @@ def test_a_service_is_a_node_with_its_own_key_and_no_right_but_that() -> None:
         assert service["cap_drop"] == ["ALL"]
         assert service["healthcheck"]["test"][1:] == ["rollcall", "health"]
         pair = (f"{name}.pem", f"{name}.key")
-        assert [secret["source"] for secret in service["secrets"]] == ["authority", *pair]
-        for secret in service["secrets"]:
-            source, file = compose()["secrets"][secret["source"]]["file"], Path(secret["target"]).name
-            assert source == "${FLEET}/tls/" + file
-            assert file in ("ca.pem", *pair)
-        (volume,) = service["volumes"]
-        source, _, target = volume.partition(":")
+        *given, own = service["volumes"]
+        read_only = [volume.removesuffix(":ro").rpartition(":") for volume in given if volume.endswith(":ro")]
+        assert sorted(source.partition("}/")[2] for source, _, _ in read_only) == sorted(
+            ["rollcall.toml", "tls/ca.pem", *(f"tls/{file}" for file in pair)]
+        )
+        for source, _, target in read_only:
+            assert source.startswith("${FLEET")
+            assert target == "/var/lib/rollcall/" + source.partition("}/")[2]
+        assert len(given) == len(read_only), "what a node reads, it must not be able to change"
+        source, _, target = own.partition(":")
         assert source.rpartition("/")[2] == name
         assert target.startswith("/var/lib/rollcall/data")
         published = [port.rpartition(":") for port in service.get("ports", [])]
