@@ -61,7 +61,8 @@ def test_a_group_reads_on_at_the_new_master_where_it_was(fleet: Fleet) -> None:
                 seen[queue_id], end = follow(link, queue_id, 0)
                 assert link.commit(TOPIC, queue_id, end).code == 0
                 offsets[queue_id] = end
-        trial = kill_master(fleet)
+            # With the link open: a member that closes it leaves the group, and the log hears of that within a second.
+            trial = kill_master(fleet)
         work.wait_more()
         with ConsumerLink(fleet, fleet.master(key), client="two") as link:
             # Before any heartbeat: by the subscription that the log remembers.

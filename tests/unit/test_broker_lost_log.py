@@ -176,14 +176,14 @@ def test_a_confirm_beyond_half_a_record_accuses_nobody(tmp_path: Path) -> None:
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
-def start_once(directory: Path) -> tuple[int, str | None]:
-    """One start of the real server on ``directory``, stopped at once; its exit code, and the store's id afterwards."""
+def start_once(directory: Path, *, stop_after_s: float = 0.3) -> tuple[int, str | None]:
+    """One start of the real server on ``directory``, soon stopped; its exit code, and the store's id afterwards."""
     config = replace(config_of(directory), listen=("127.0.0.1", free_port()), segment_bytes=16 * 1024)
 
     async def story() -> int:
         claimed = DataDirectory.claim(directory, kind=server.DIRECTORY_KIND, version=server.DIRECTORY_VERSION)
         stop = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.3, stop.set)
+        asyncio.get_running_loop().call_later(stop_after_s, stop.set)
         try:
             return await server.serve(config, claimed, stop)
         finally:
@@ -278,7 +278,8 @@ def test_a_sync_that_fails_at_a_promotion_disowns_the_store(
 
     monkeypatch.setattr(Replica, "start", start)
 
-    code, after = start_once(tmp_path)
+    # It ends by itself, at the failure: stopped after 0.3 s, a busy machine had not come to the sync.
+    code, after = start_once(tmp_path, stop_after_s=30)
 
     assert [len(failed) for failed in failing] == [1]
     assert (code, after) == (ExitCode.STORAGE, None)
