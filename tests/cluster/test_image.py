@@ -11,8 +11,9 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ PODMAN = shutil.which("podman") or ""
 COMPOSE = shutil.which("podman-compose") or ""
 BASE = os.environ.get("ROLLCALL_IMAGE_BASE", "")
 BUILD = re.compile(r"^podman (build .* -t) \S+ \.$", re.MULTILINE)
-FOUND = re.compile(r"^rollcall (init .*?[^\\])$", re.MULTILINE | re.DOTALL)
+FOUND = re.compile(r"^rollcall\s(init .*?[^\\])$", re.MULTILINE | re.DOTALL)
 IMAGE = "localhost/rollcall:of-a-test"
 PAGE = ROOT / "docs/containers.md"
 CONTROLLERS = ("c1", "c2", "c3")
@@ -42,9 +43,11 @@ pytestmark = [
 ]
 
 
-def run(*words: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str, timeout_s: float = 120, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     # The tests give the command no home for its settings; the engine has its own there.
-    variables = {key: value for key, value in os.environ.items() if key != "XDG_CONFIG_HOME"} | environment
+    variables = {key: value for key, value in os.environ.items() if key != "XDG_CONFIG_HOME"} | dict(environment)
     done = subprocess.run(
         words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=timeout_s, env=variables
     )
@@ -94,10 +97,10 @@ def compose(image: str, tmp_path: Path) -> Iterator[None]:
     environment = {"FLEET": str(tmp_path / "fleet"), "ROLLCALL_IMAGE": image}
     words = (COMPOSE, "-f", "deploy/compose.yaml")
     try:
-        run(*words, "up", "-d", **environment)
+        run(*words, "up", "-d", environment=environment)
         yield
     finally:
-        run(*words, "down", "--volumes", **environment)
+        run(*words, "down", "--volumes", environment=environment)
 
 
 def logged(nodes: Sequence[str], event: str) -> list[dict[str, Any]]:
