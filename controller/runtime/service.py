@@ -515,7 +515,7 @@ class ControllerService:
         # Pushed BEFORE the actions are done, each of which costs a task: the winner hears first.
         push_views(entry.records, view_of=self.view_of, duties=self.duties, port=self._broker_port, now_ns=self.now_ns)
         self.do(actions)
-        log_decisions(self._logger, entry.records)
+        log_decisions(self._logger, entry.records, entry.state)
 
     def _note_leadership(self, event: LeadershipTaken) -> None:
         leadership = self._log.leadership
