@@ -66,6 +66,8 @@ class _Run(msgspec.Struct, eq=False):
     """The pushes of one set for one masterEpoch: a task for each broker that is still to be told."""
 
     view: SetView
+    was_entered: bool
+    """Before these pushes began: a new leader tells the master of a reign that it did not begin."""
     tasks: dict[BrokerId, asyncio.Task[None]] = msgspec.field(default_factory=dict)
     master_tried: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Slaves need not wait for their master any more: it has answered, or was not reached."""
@@ -112,7 +114,7 @@ class RocketmqPushes:
             self._end(run)
             run = None
         if run is None:
-            run = self._runs[view.set_key] = _Run(view)
+            run = self._runs[view.set_key] = _Run(view, view.has_entered)
         elif run.view.master_epoch == view.master_epoch:
             run.view = view
         # The master's task also asks it for the HA address, which the slaves need: it runs for each of them.
@@ -221,7 +223,10 @@ class RocketmqPushes:
         told, memory = (master.incarnation, view.master_epoch), self._memory[view.set_key]
         if memory.links.get(master.broker_id) != told:
             memory.links[master.broker_id] = told
-            await self._record(view, master, elapsed_us=(self._service.now_ns() - began_ns) // NS_PER_US)
+            # Told again by the next leader, it would be on record a second time, with the time that the second telling
+            # took: 73 ms in the place of 926.
+            if not run.was_entered:
+                await self._record(view, master, elapsed_us=(self._service.now_ns() - began_ns) // NS_PER_US)
         return True
 
     async def _tell_slave(
