@@ -385,7 +385,11 @@ class ControllerService:
             self.ports.diverged(reason)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.live.timing.scan_interval_ms * NS_PER_MS
-            self.do(self.duties.tick(now_ns))
+            # Without a majority brokers are refused, and look for another leader: each would be found silent by our own
+            # doing, and a leader that is elected again would have that on record from before its master's end. The gap
+            # between two ticks is the grace that they have to come back (rule 2 of sessions).
+            if self.authority().is_held:
+                self.do(self.duties.tick(now_ns))
         if now_ns >= self._next_mark_ns:
             self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
             if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:

@@ -7,8 +7,8 @@ the refusal for a broker whose session is not the current one. Not here: electio
 
 Rule 1 (S33): a fact belongs to one (replica, incarnation, ordinal) and one connection; the late close of a connection
 that the session has left means nothing.
-Rule 2 (S39, S41, S42): after taking the lead, and after a gap between two ticks above ``stall_ms``, nobody is found
-silent for one full timeout. Wall clocks are never read.
+Rule 2 (S39, S41, S42): after taking the lead, and after a gap between two ticks above ``stall_ms`` (a standstill, or no
+majority), nobody is found silent for one full timeout. Wall clocks are never read.
 Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
 once; RocketMQ brokers report no links: there it is session closed and probe refused twice. A probe answered by another
 incarnation makes any replica replaced at once. The grace does not delay these.

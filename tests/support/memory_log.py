@@ -187,6 +187,11 @@ class MemoryGroup(Generic[S]):
         """No majority answers the leader any more: its authority ages, nothing commits until the next ``elect``."""
         self._cut_off_at_ns = self._clock_ns()
 
+    def rejoin_leader(self) -> None:
+        """A majority answers it again, in the same term."""
+        self._cut_off_at_ns = None
+        self.pump()
+
     def pump(self) -> int:
         """Commit and apply everything that waits, what that proposes included; returns how many entries."""
         count = 0

@@ -14,6 +14,7 @@ from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, 
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.core.actions import Action
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, Overloaded
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime import broker_requests, service
@@ -147,6 +148,43 @@ def test_a_request_that_was_done_is_answered_by_its_id_and_not_decided_anew(tmp_
                 msgspec.structs.replace(second, view=msgspec.structs.replace(second.view, index=first.view.index))
                 == first
             )
+
+    asyncio.run(story())
+
+
+def test_a_leader_without_a_majority_found_every_broker_silent_that_it_had_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elected again, it put the silence on record from before the master's end: 7.9 s of outage, of which 5.3 were felt."""
+
+    async def story() -> None:
+        async with running_group(tmp_path) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader)
+            service, ticks = leader.service, 0
+            tick = service.duties.tick
+
+            def counted(now_ns: int) -> list[Action]:
+                nonlocal ticks
+                ticks += 1
+                return tick(now_ns)
+
+            async def scans(count: int) -> None:
+                """Return when it was time for ``count`` further looks at the sessions."""
+                for _ in range(count):
+                    due_ns = service._next_scan_ns
+                    await until(lambda: service._next_scan_ns > due_ns)  # noqa: B023 - awaited here
+
+            monkeypatch.setattr(service.duties, "tick", counted)
+            group.memory.cut_off_leader()
+            await until(lambda: not service.authority().is_held)
+            before, graces = ticks, service.duties.sessions.graces
+            # Longer than the gap between two looks that is a standstill.
+            await scans(2 + service.live.timing.stall_ms // service.live.timing.scan_interval_ms)
+            assert ticks == before
+            group.memory.rejoin_leader()
+            await until(lambda: ticks > before)
+            assert service.duties.sessions.graces > graces, "its brokers have a whole timeout to come back"
 
     asyncio.run(story())
 
