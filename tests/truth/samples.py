@@ -122,12 +122,14 @@ class Sampler:
         return None, None
 
     def _readyz(self, found: Any) -> str | None:
-        """``serving`` if the master's own /readyz is 200; None if nobody is named master, or it does not answer."""
+        """``serving`` if the master's own /readyz says so; None if nobody is named master, or it does not answer."""
         for replica in found["replicas"]:
             # Controllers that have lost their memory do not know whether the master still serves (R7).
             if replica["isMaster"] and found["view"]["condition"] != "waiting-for-reports":
-                status, _ = get(self._health[replica["address"]], "/readyz")
-                return None if status == 0 else ("serving" if status == 200 else "")
+                status, body = get(self._health[replica["address"]], "/readyz")
+                # Ready slaves are 200, too: who is master by controllers of before the last reign may be one by now.
+                is_serving = status == 200 and body.startswith(b"master")
+                return None if status == 0 else ("serving" if is_serving else "")
         return None
 
 
