@@ -26,6 +26,7 @@ from rollcall_ha.analytics.silver.tables import (
     NOBODY,
     PAUSED,
     SILVER_BROKER_SETS,
+    SILVER_CHAINS,
     SILVER_CLEANINGS,
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
@@ -317,22 +318,26 @@ GOLD_HOLES = view(
 {GOLD_FAILOVERS.lines("fleet")}
 cluster string cluster of the set; null = all of the fleet
 broker_set string name of the set; null = all of the fleet
-what string elections: the next election of the set follows an epoch of which nothing is known; restore: controllers \
-were lost and put back
+what string elections: the next election of the set follows an epoch of which nothing is known; chain: the event does \
+not continue the hash chain of the one before; restore: controllers were lost and put back
 may_hide string what may have happened between from_at and to_at
-seq bigint of the event behind the hole, as in silver
+seq bigint of the event behind the hole, as in silver: its Raft index is floor(seq / {ORDINALS_PER_INDEX}), less \
+{1 << (GENERATION_BITS - 20)} for each restore before it
+from_seq bigint of the event that from_at is of; null = none is known
 from_at timestamp stamp of the last election of the set, or event of the fleet, that is known before it; null = none is
 to_at timestamp stamp of the event behind it
 master_epoch bigint epoch of the election behind the hole; null = no epoch is missing
 known_epoch bigint the last epoch before it that is on record
 previous_epoch bigint the epoch that it followed; its election is missing
 """,
-    of=(SILVER_REIGNS, SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_RESTORES, SILVER_HORIZONS),
+    of=(SILVER_REIGNS, SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_CHAINS, SILVER_RESTORES, SILVER_HORIZONS),
     # The first election on record is no sign of a hole: a set may have come from another fleet with its epochs. Nor is
-    # the first one after a cleaning, which begins an epoch itself.
+    # the first one after a cleaning, which begins an epoch itself. By ``||`` the first run of a fleet continues
+    # nothing, and is no hole; DuckDB's concat would take it for one that continues an empty hash.
     select=f"""
 SELECT fleet, cluster, broker_set, 'elections' AS what, 'failovers of this set, with their outages and losses'
-           AS may_hide, elected_seq AS seq, from_at, elected_at AS to_at, master_epoch, known_epoch, previous_epoch
+           AS may_hide, elected_seq AS seq, from_seq, from_at, elected_at AS to_at, master_epoch, known_epoch,
+       previous_epoch
 FROM (SELECT set_id, master_epoch, previous_epoch, elected_at, elected_seq,
              lag(elected_seq) OVER (PARTITION BY set_id ORDER BY master_epoch) AS from_seq,
              lag(master_epoch) OVER (PARTITION BY set_id ORDER BY master_epoch) AS known_epoch,
@@ -340,9 +345,16 @@ FROM (SELECT set_id, master_epoch, previous_epoch, elected_at, elected_seq,
 JOIN broker_sets USING (set_id) WHERE previous_epoch > known_epoch AND NOT EXISTS (
   SELECT 1 FROM cleanings c WHERE c.set_id = held.set_id AND c.seq > held.from_seq AND c.seq < held.elected_seq)
 UNION ALL
+SELECT fleet, NULL, NULL, 'chain', 'anything in any set: events between are missing, or that one was changed',
+       first_seq, from_seq, from_at, first_at, NULL, NULL, NULL
+FROM (SELECT *, lag(last_seq) OVER (PARTITION BY fleet, generation ORDER BY first_seq) AS from_seq,
+             lag(last_at) OVER (PARTITION BY fleet, generation ORDER BY first_seq) AS from_at,
+             lag(last_chain) OVER (PARTITION BY fleet, generation ORDER BY first_seq) AS from_chain FROM chains) AS runs
+WHERE from_chain = '' OR sha2(from_chain || first_text, 256) <> first_chain
+UNION ALL
 SELECT origin, NULL, NULL, 'restore', 'all that brokers did without controllers, and that the lost ones did behind the '
        || 'last event here', r.generation * {1 << GENERATION_BITS} + (backup_index + 1) * {ORDINALS_PER_INDEX},
-       max_by(h.last_at, h.last_seq), restored_at, NULL, NULL, NULL
+       max(h.last_seq), max_by(h.last_at, h.last_seq), restored_at, NULL, NULL, NULL
 FROM restores r LEFT JOIN horizons h ON h.fleet = r.origin AND h.generation < r.generation
 GROUP BY origin, r.generation, backup_index, restored_at
 """,
@@ -383,13 +395,20 @@ days AS (
   WHERE told.day IS NULL),
 -- Holes are few, and so are the days that they touch.
 begins AS (SELECT *, CAST({_DAY_NUMBER} AS bigint) * {_DAY_MS} AS begin_ms FROM days),
-hidden AS (
-  SELECT d.cluster, d.fleet, d.broker_set, d.day, sum(least(unix_millis(to_at), begin_ms + {_DAY_MS})
-           - greatest(unix_millis(from_at), begin_ms)) AS lasted_ms
+spans AS (
+  SELECT d.cluster, d.fleet, d.broker_set, d.day, greatest(unix_millis(from_at), begin_ms) AS since_ms,
+         least(unix_millis(to_at), begin_ms + {_DAY_MS}) AS until_ms
   FROM begins d JOIN holes h ON h.fleet = d.fleet AND unix_millis(from_at) < begin_ms + {_DAY_MS}
        AND unix_millis(to_at) > begin_ms
-       AND (h.broker_set IS NULL OR (h.broker_set = d.broker_set AND h.cluster = d.cluster))
-  GROUP BY d.cluster, d.fleet, d.broker_set, d.day)
+       AND (h.broker_set IS NULL OR (h.broker_set = d.broker_set AND h.cluster = d.cluster))),
+-- A missing hour breaks the chain, and hides elections: each of its moments counts once.
+apart AS (
+  SELECT *, greatest(since_ms, coalesce(max(until_ms) OVER (
+             PARTITION BY cluster, fleet, broker_set, day ORDER BY since_ms, until_ms
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since_ms)) AS from_ms FROM spans),
+hidden AS (
+  SELECT cluster, fleet, broker_set, day, sum(greatest(0, until_ms - from_ms)) AS lasted_ms
+  FROM apart GROUP BY cluster, fleet, broker_set, day)
 SELECT days.*, least(observed_ms, coalesce(lasted_ms, 0)) AS hidden_ms
 FROM days LEFT JOIN hidden ON hidden.cluster = days.cluster AND hidden.fleet = days.fleet
      AND hidden.broker_set = days.broker_set AND hidden.day = days.day

@@ -49,6 +49,7 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_BROKER_SETS,
     SILVER_CALLERS,
+    SILVER_CHAINS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
@@ -81,6 +82,7 @@ OF_DAYS: tuple[tuple[LakeTable, Make, tuple[str, ...]], ...] = (
     (SILVER_LEADERSHIPS, silver.leaderships, ("leadership-taken",)),
     (SILVER_CALLERS, silver.callers, (CALLED,)),
     (SILVER_HORIZONS, silver.horizons, ()),
+    (SILVER_CHAINS, silver.chains, ()),
 )
 """Small tables whose rows depend on the events of their own day only."""
 

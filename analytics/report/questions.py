@@ -69,7 +69,7 @@ UNION ALL SELECT name, count, NULL FROM quality WHERE name IN ('orphans', 'negat
 )
 
 UNKNOWN_WORDS = {
-    "holes": "holes in the record of a set, which may hide outages and losses",
+    "holes": "holes in the record, which may hide outages and losses",
     "ended": "fleets that are counted up to an earlier time than others",
     "untold": "fleets without an event in the last hour and more that is counted",
     "bounded": "outages known by two bounds only, as the fault was not seen",

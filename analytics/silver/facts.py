@@ -1,5 +1,5 @@
 """
-Silver, one row per occurrence: reigns with their stamps and their ends, cleanings, changes of leader, callers.
+Silver, one row per occurrence: reigns with their stamps and their ends, cleanings, changes of leader, callers, chains.
 
 Here: column expressions over bronze events. Not here: phases, which follow from stamps (``phases``), intervals
 (``intervals``), views (``tables``), publishing (``jobs.layers``).
@@ -27,6 +27,7 @@ from rollcall_ha.analytics.silver.tables import (
     PAUSED,
     SILVER_BROKER_SETS,
     SILVER_CALLERS,
+    SILVER_CHAINS,
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
@@ -36,9 +37,13 @@ from rollcall_ha.analytics.silver.tables import (
 from rollcall_ha.analytics.silver.turns import GENERATION_BITS
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.verification import CHAIN_FIELD, HASH_DIGITS
 
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
+
+CHAIN_RANGE_BITS = 38
+"""``seq`` without so many low bits: so long a range of Raft indexes, 2**18, is walked by one task, and ends a run."""
 
 _REIGN = ("set_id", "master_epoch")
 
@@ -292,3 +297,37 @@ def horizons(events: DataFrame) -> DataFrame:
         )
         .select(*SILVER_HORIZONS.of_ms())
     )
+
+
+def chains(events: DataFrame) -> DataFrame:
+    """``silver.chains``, of all events of some days."""
+    # As ``controller.core.verification.link_of``, in columns: handing each line to Python costs several times as much.
+    chained = CHAIN_FIELD.decode()
+    behind = f.substring_index("line", chained, -1)
+    is_hashed = (behind != f.col("line")) & (f.substring(behind, HASH_DIGITS + 1, 1) == '"')
+    chain = f.when(~is_hashed, "").otherwise(f.substring(behind, 1, HASH_DIGITS))
+    links = events.select("fleet", "day", "line", f.struct("seq", "stamped_at_ms", chain.alias("chain")).alias("own"))
+    # One window over lines: a second one, for the ends of runs, would sort and hold all of them again.
+    of_range = Window.partitionBy("fleet", "day", f.shiftright("own.seq", CHAIN_RANGE_BITS)).orderBy("own.seq")
+    beside = links.withColumns(
+        {"before": f.lag("own").over(of_range), "is_last": f.lead("own").over(of_range).isNull()}
+    ).withColumn("text", f.replace("line", f.concat(f.lit(chained), "own.chain"), f.lit(chained)))
+    # Anybody can write an event that continues one without a hash.
+    before = f.nullif(f.col("before.chain"), f.lit(""))
+    is_first = ~f.sha2(f.concat(before, "text"), 256).eqNullSafe(f.col("own.chain"))
+    ends = beside.withColumn("is_first", is_first).where("is_first or is_last").drop("line")
+    behind_it = {name: f.lead(name).over(of_range) for name in ("is_first", "before", "own")}
+    last = f.when(f.col("is_last"), f.col("own")).when(behind_it["is_first"], behind_it["before"])
+    runs = ends.withColumn("last", last.otherwise(behind_it["own"])).where("is_first")
+    columns = {
+        "generation": f.shiftright("own.seq", GENERATION_BITS),
+        "first_seq": f.col("own.seq"),
+        "first_at_ms": f.col("own.stamped_at_ms"),
+        "first_chain": f.col("own.chain"),
+        "first_text": f.col("text"),
+        "last_seq": f.col("last.seq"),
+        "last_at_ms": f.col("last.stamped_at_ms"),
+        "last_chain": f.col("last.chain"),
+    }
+    # Few rows of many lines: made one file without a shuffle they would be one task's.
+    return runs.withColumns(columns).repartition(1).select(*SILVER_CHAINS.of_ms())

@@ -353,6 +353,25 @@ last_seq bigint greatest seq of this day
 """,
 )
 
+SILVER_CHAINS = table(
+    "silver/chains",
+    "One row per run of a fleet's events, on one day, of which each continues the hash chain of the one before. A row "
+    "that does not continue the row before it stands behind a hole of the record (gold/holes).",
+    "fleet first_seq",
+    """
+fleet string fleet incarnation
+generation bigint how often it had been restored (restores)
+day date UTC date of its events, as in bronze
+first_seq bigint seq of the first event
+first_at timestamp its stamp
+first_chain string the hash that its line ends with
+first_text string its line without the hash, which is sha2(hash of the event before || first_text, 256)
+last_seq bigint seq of the last event
+last_at timestamp its stamp
+last_chain string its hash; empty = it has none, and what follows cannot be known to continue it
+""",
+)
+
 SILVER = (
     SILVER_RESTORES,
     SILVER_CLOCK_STEPS,
@@ -366,6 +385,7 @@ SILVER = (
     SILVER_LEADERSHIPS,
     SILVER_CALLERS,
     SILVER_HORIZONS,
+    SILVER_CHAINS,
 )
 
 SILVER_VIEWS = (SILVER_PHASES, SILVER_ELECTIONS, SILVER_TENURES, SILVER_TRUNCATIONS, *ORDERS)

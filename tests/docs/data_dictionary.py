@@ -25,13 +25,14 @@ HEAD = """# Data dictionary of the lake
 Every table and every column, as their comments say it too; made of `analytics/{bronze,silver,gold}/tables.py`. How to ask them:
 [analytics.md](analytics.md#any-program-can-ask). `_ms`, `_us` and `_ns` are milliseconds, microseconds, nanoseconds; `_at` is an
 instant in UTC, to the millisecond. A view stores nothing: Rollcall's own readers know it as a table, and others make it by its
-SELECT, in the SQL that Spark and DuckDB share. Four functions have other names in DuckDB, which has to be told first:
+SELECT, in the SQL that Spark and DuckDB share. Five functions have other names in DuckDB, which has to be told first:
 
 ```sql
 CREATE MACRO unix_millis(t) AS epoch_ms(t);
 CREATE MACRO timestamp_millis(ms) AS make_timestamptz(ms * 1000);
 CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path);
-CREATE MACRO conv(text, old, new) AS CAST('0x' || text AS BIGINT)
+CREATE MACRO conv(text, old, new) AS CAST('0x' || text AS BIGINT);
+CREATE MACRO sha2(text, bits) AS sha256(text)
 ```
 """
 

@@ -5,8 +5,8 @@
     python -m tests.perf.lake --events-m 1,1 --parts ingest     bronze from JSON: the first time in a Java, and once more
 
 JSON lines are made and ingested for the first size; all lakes that are measured are copies of that bronze as so many
-fleets, so that silver and gold are measured from Parquet. Copies have no ``line``, which neither layer reads. The scan
-reads every column that silver reads and writes nothing; DuckDB computes the reigns of the same files in memory, and its rows
+fleets, so that silver and gold are measured from Parquet. Copies have no ``line``, so that
+silver walks no hash chain; ``lake_day`` has journals with chains, and nothing else reads lines. The scan reads every column that silver reads and writes nothing; DuckDB computes the reigns of the same files in memory, and its rows
 are compared with Spark's. CPU is that of the Java process, of DuckDB that of this one: on a shared machine it says more than
 the clock. Jobs are Spark's, by its status tracker. Cold is the first time in a Java, warm are all others. The exit code is 0
 whatever is reached. With ``--keep`` the ingested events are there for the next run. On two cores 10 and 100 million take 25 minutes
@@ -199,7 +199,7 @@ class Bench:
             flapping = f.col("broker_set") == "broker-0"
             rows = rows.withColumn("broker_set", f.when(flapping, spread).otherwise(f.col("broker_set")))
         fleets = f.array(*(f.lit(f"{number:032d}") for number in range(times)))
-        copies = rows.withColumn("line", f.lit("")).withColumn("fleet", f.explode(fleets))
+        copies = rows.withColumn("line", f.lit(None).cast("string")).withColumn("fleet", f.explode(fleets))
         copies = copies.withColumn("set_id", set_id_of(f.col("fleet"), f.col("cluster"), f.col("broker_set")))
         # A task reads about a file, and all that it writes stays open: rows keep their order without a sort.
         for key, value in COPYING.items():

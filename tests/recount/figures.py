@@ -74,7 +74,8 @@ def day_of(at_ms: int) -> dt.date:
 def figures_of(fleet: FleetStory) -> Figures:
     """All that is counted of a fleet."""
     found = Figures(stamps={(fleet.name, cluster): span for cluster, span in fleet.stamps.items()})
-    of_fleet = [_restore_hole(fleet, event, known_ms) for event, known_ms in fleet.restores]
+    of_fleet = [_restore_hole(fleet, event, known) for event, known in fleet.restores]
+    of_fleet += [_break_hole(fleet, event, known) for known, event in fleet.breaks]
     found.rows["holes"] += of_fleet
     for (cluster, name), story in sorted(fleet.sets.items()):
         owner = {"cluster": cluster, "fleet": fleet.name, "broker_set": name}
@@ -205,15 +206,29 @@ def _is_hole(known: Reign, reign: Reign) -> bool:
 def _hole(known: Reign, reign: Reign) -> Row:
     epochs = {"known_epoch": known.epoch, "previous_epoch": reign.previous_epoch, "master_epoch": reign.epoch}
     row = epochs | {"what": "elections", "may_hide": "failovers of this set, with their outages and losses"}
-    return row | {"seq": _seq(reign.place), "from_at": _instant(known.at_ms), "to_at": _instant(reign.at_ms)}
+    return row | _between(known, reign.place, reign.at_ms)
 
 
-def _restore_hole(fleet: FleetStory, event: Event, known_at_ms: int | None) -> Row:
+def _between(known: Reign | Event | None, place: tuple[int, int], to_ms: int) -> Row:
+    since = (None, None) if known is None else (_seq(known.place), known.at_ms)
+    times = {"from_at": _instant(since[1]), "to_at": _instant(to_ms)}
+    return times | {"seq": _seq(place), "from_seq": since[0]}
+
+
+_NO_EPOCHS = dict.fromkeys(("cluster", "broker_set", "master_epoch", "known_epoch", "previous_epoch"))
+
+
+def _break_hole(fleet: FleetStory, event: Event, known: Event) -> Row:
+    hidden = "anything in any set: events between are missing, or that one was changed"
+    row = _NO_EPOCHS | {"fleet": fleet.name, "what": "chain", "may_hide": hidden}
+    return row | _between(known, event.place, event.at_ms)
+
+
+def _restore_hole(fleet: FleetStory, event: Event, known: Event | None) -> Row:
     """Between the last event of the lost controllers and the restore nobody wrote anything down."""
     hidden = "all that brokers did without controllers, and that the lost ones did behind the last event here"
-    nothing = dict.fromkeys(("cluster", "broker_set", "master_epoch", "known_epoch", "previous_epoch"))
-    times = {"from_at": _instant(known_at_ms), "to_at": _instant(event.stamped_ms)}
-    return nothing | times | {"fleet": fleet.name, "what": "restore", "may_hide": hidden, "seq": _seq(event.place)}
+    row = _NO_EPOCHS | {"fleet": fleet.name, "what": "restore", "may_hide": hidden}
+    return row | _between(known, event.place, event.stamped_ms)
 
 
 def _seq(place: tuple[int, int]) -> int:
@@ -221,12 +236,13 @@ def _seq(place: tuple[int, int]) -> int:
 
 
 def _hidden_ms(holes: Iterable[Row], day: int, observed_ms: int) -> int:
-    """How much of what was observed of a day lies in holes."""
-    begin = _instant(day * MS_PER_DAY)
-    end = _instant((day + 1) * MS_PER_DAY)
-    spans = [(max(hole["from_at"], begin), min(hole["to_at"], end)) for hole in holes if hole["from_at"] is not None]
-    lasted = sum(((to - since) for since, to in spans if since < to), dt.timedelta())
-    return min(observed_ms, lasted // dt.timedelta(milliseconds=1))
+    """How much of what was observed of a day lies in holes, each moment once."""
+    spans = [(_ms(hole["from_at"]), _ms(hole["to_at"])) for hole in holes if hole["from_at"] is not None]
+    return min(observed_ms, _by_day(_united(spans))[day])
+
+
+def _ms(at: dt.datetime) -> int:
+    return (at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
 def _count_failover(found: Figures, row: Row) -> None:
@@ -592,6 +608,7 @@ def _cases(fleet: FleetStory, found: Figures) -> Mapping[str, int]:
         "sets deleted and made again": sum(len(lives) > 1 for lives in observed),
         "idle days of sets": sum(numbers["sets"] for numbers in found.sums["quiet_daily"].values()),
         "holes": len(found.rows["holes"]),
+        "broken chains": len(fleet.breaks),
         "stamps that fall": fleet.falling_stamps,
         "stops of writes without election": sum(stop.ended_by != "master-elected" for stop in stops),
         "late routes": sum(row["is_route_late"] for row in found.rows["failovers"]),

@@ -6,6 +6,7 @@ Here: files, lines, copies. Not here: what the events mean (``sets``).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +36,22 @@ class Event(NamedTuple):
     body: Mapping[str, Any]
     asked: Mapping[str, Any] | None = None
     """Of an order: ``by``, ``proved``, ``request``, ``reason``, ``command`` if it was refused; None: no person asked."""
+    chain: str = ""
+    """Its hash."""
+    follows: str | None = None
+    """The hash of the event that it continues, if a file has that just before it."""
+    text: str = ""
+    """Its line without its hash, if no file has: a million lines would not fit into memory."""
+
+    def continues(self, before: Event) -> bool:
+        """Whether no event between both is missing, and this one is as it was written."""
+        if self.follows is not None:
+            return self.follows == before.chain
+        return bool(before.chain) and _hash(before.chain, self.text) == self.chain
+
+
+def _hash(before: str, text: str) -> str:
+    return hashlib.sha256((before + text).encode()).hexdigest()
 
 
 class Journals(NamedTuple):
@@ -54,19 +71,23 @@ def read(paths: Iterable[Path]) -> Journals:
     counted: Counter[str] = Counter()
     gaps: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for file in sorted(file for path in paths for file in _files(path)):
+        before = ""
         for line in _lines(file):
             counted["lines"] += 1
-            for record in _records(line):
+            for record, text in _records(line):
                 if not isinstance(record, dict) or "event" not in record:
                     counted["others"] += 1
                     if isinstance(record, dict) and record.get("kind") == "gap":
                         gaps[tuple(record[name] for name in ("cluster", "setName", "fromMs", "feltMs"))] = record
                     continue
-                event = _event(record)
+                event = _event(record, text, before)
+                before = event.chain
                 of_fleet = found.setdefault(_fleet(record), {})
                 known = of_fleet.setdefault((event.term, *event.place), event)
                 counted["copies"] += known is not event
-                if known != event:
+                if known.follows is None and event.follows is not None:
+                    of_fleet[(event.term, *event.place)] = event
+                if known._replace(follows=None, text="") != event._replace(follows=None, text=""):
                     raise ValueError(f"two copies of event {event.place} in {file} differ")
     fleets = {name: sorted(of.values(), key=lambda one: one.place) for name, of in found.items()}
     return Journals(fleets=fleets, read=counted, gaps=list(gaps.values()))
@@ -86,16 +107,16 @@ def _lines(file: Path) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _records(line: str) -> Iterator[Any]:
-    """The values on a line, one behind the other; a text that is none gives None."""
+def _records(line: str) -> Iterator[tuple[Any, str]]:
+    """The values on a line, one behind the other, each with its text; a text that is none gives None."""
     text = line.strip()
     while text:
         try:
             value, end = _decode(text)
         except ValueError:
-            yield None
+            yield None, text
             return
-        yield value
+        yield value, text[:end]
         text = text[end:].strip()
 
 
@@ -105,8 +126,10 @@ def _fleet(record: Mapping[str, Any]) -> str:
     return name
 
 
-def _event(record: Mapping[str, Any]) -> Event:
-    event, key = record["event"], record["setKey"]
+def _event(record: Mapping[str, Any], line: str, before: str) -> Event:
+    event, key, chain = record["event"], record["setKey"], record["chain"]
+    text = line.replace(f'"chain":"{chain}"', '"chain":""')
+    is_next = bool(before) and _hash(before, text) == chain
     slim = _SLIM.get(event["kind"], _nothing)
     return Event(
         term=record["term"],
@@ -117,6 +140,9 @@ def _event(record: Mapping[str, Any]) -> Event:
         kind=event["kind"],
         body=slim(event),
         asked=_asked(record),
+        chain=chain,
+        follows=before if is_next else None,
+        text="" if is_next else text,
     )
 
 

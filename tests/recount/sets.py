@@ -340,8 +340,10 @@ class FleetStory:
     first_at_ms: int = 1 << 62
     first_stamped_ms: int = 1 << 62
     last_at_ms: int = 0
-    restores: list[tuple[Event, int | None]] = field(default_factory=list)
-    """Each with the stamp of the last event before it, by one clock; None: the lost controllers' are not here."""
+    restores: list[tuple[Event, Event | None]] = field(default_factory=list)
+    """Each with the last event before it; None: the lost controllers' are not here."""
+    breaks: list[tuple[Event, Event]] = field(default_factory=list)
+    """Neighbours of which the second one does not continue the first one's hash chain."""
     orders: list[Event] = field(default_factory=list)
     """What persons ordered, and the ends of it."""
     falling_stamps: int = 0
@@ -354,9 +356,14 @@ def story_of(name: str, events: Iterable[Event], until_ms: int) -> FleetStory:
     ends: MutableMapping[tuple[int, int], Silence] = {}
     led_since_ms: int | None = None
     is_founded = False
+    before: Event | None = None
     for event in events:
+        # Restored controllers continue the chain of a backup, behind which the lost ones may have gone on.
+        if before and _generation(before.place) == _generation(event.place) and not event.continues(before):
+            fleet.breaks.append((before, event))
         if event.kind == "fleet-restored":
-            fleet.restores.append((event, fleet.last_at_ms or None))
+            fleet.restores.append((event, before))
+        before = event
         fleet.events += 1
         fleet.falling_stamps += event.at_ms < fleet.horizon_ms
         fleet.horizon_ms = fleet.last_at_ms = event.at_ms

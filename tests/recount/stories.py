@@ -427,8 +427,43 @@ def hidden() -> Story:
     story.end(10_000)
     hole = {"known_epoch": 2, "previous_epoch": 3, "from_at": at(100), "to_at": at(9_000)}
     story.total("holes", {"broker_set": "a", "master_epoch": 4}, **hole, what="elections")
+    # The last event before is the entry at 101: of both holes each moment counts once.
+    story.total("holes", {"cluster": None, "what": "chain"}, from_at=at(101), to_at=at(9_000))
     story.total("set_days", {"broker_set": "a"}, hidden_ms=8_900_000, observed_ms=9_999_000)
     story.total("sets_monthly", {"broker_set": "a"}, hidden_ms=8_900_000)
+    return story
+
+
+def broken() -> Story:
+    """
+    The journals of an hour are lost, in which the master took no writes for half an hour: no election, no index tells it.
+
+    Later somebody makes a small loss of a large one. Set b is there from the next day on.
+    """
+    story = Story("broken", missing=(3_600, 7_200))
+    story.serving("a")
+    story.at(3_500, "before").grant()
+    story.at(0, "a")
+    story.stopped(4_000, 1, age_s=0)
+    story.stopped(5_800, 1, age_s=1_800, stopped_s=1_800)
+    story.at(7_300, "behind").grant()
+    story.at(0, "a")
+    story.lost(8_002, 1)
+    story.elected(8_003)
+    story.at(8_004).enter(1_000, acked=1_000)
+    lost = story.fleet.index + 1
+    story.restarted(8_100, 1)
+    story.serving("b", DAY_S + 10)
+    story.end(DAY_S + 20)
+    story.forged.append(lambda record: replace(record, requested_by="nobody") if record.index == lost else record)
+    # From the grants before and behind.
+    missing = {"from_at": at(3_500), "to_at": at(7_300), "broker_set": None, "master_epoch": None}
+    story.total("holes", {"cluster": None, "what": "chain", "to_at": at(7_300)}, **missing)
+    # From the entry to the line that was changed.
+    story.total("holes", {"cluster": None, "what": "chain", "to_at": at(8_100)}, from_at=at(8_004))
+    # 3,800 s and 96 s; nobody knows of the half hour.
+    story.total("set_days", {"broker_set": "a", "day": date_of(0)}, hidden_ms=3_896_000, stopped_ms=0)
+    story.total("set_days", {"broker_set": "b"}, hidden_ms=0, observed_ms=10_000)
     return story
 
 
@@ -666,6 +701,7 @@ STORIES = (
     partial(one_name, "west", 9),
     died_before_it_entered,
     hidden,
+    broken,
     controllers_change,
     elections_by_hand,
     never_recovered,

@@ -41,7 +41,7 @@ from rollcall_ha.controller.contract.values import (
 from rollcall_ha.controller.core.backups import restored
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.probe.lines import GapLine
-from tests.support.core_builders import Fleet, positions
+from tests.support.core_builders import Fleet, positions, rechained
 
 BEGIN_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -77,6 +77,8 @@ class Story:
     """What a probe felt."""
     altered: list[Callable[[EventRecord], EventRecord]] = field(default_factory=list)
     """What records of an earlier version of the program have in other ways."""
+    forged: list[Callable[[EventRecord], EventRecord]] = field(default_factory=list)
+    """What somebody changed in the journals."""
 
     def __post_init__(self) -> None:
         self.cluster = self.cluster or self.name
@@ -234,10 +236,17 @@ class Story:
     def records(self) -> list[EventRecord]:
         """As journals have them."""
         begin_ms, end_ms = map(at_ms, self.missing)
-        found = [record for record in self.fleet.records if not begin_ms < record.stamped_at_ms < end_ms]
-        for alter in self.altered:
-            found = [alter(record) for record in found]
-        return found
+        found = self.fleet.records
+        if self.altered:
+            found = rechained(_changed(found, self.altered))
+        found = [record for record in found if not begin_ms < record.stamped_at_ms < end_ms]
+        return _changed(found, self.forged)
+
+
+def _changed(records: list[EventRecord], changes: Sequence[Callable[[EventRecord], EventRecord]]) -> list[EventRecord]:
+    for change in changes:
+        records = [change(record) for record in records]
+    return records
 
 
 def _writes(fleet: Fleet, seq: int, age_s: float, stopped_s: float | None) -> AnyCommand:

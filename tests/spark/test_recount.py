@@ -88,7 +88,7 @@ def test_a_stranger_gets_each_answer_by_one_select(spark: Any, made: Made) -> No
     assert {"paused", "nobody-eligible"}.isdisjoint(row["cause"] for row in answers[0])
     assert not any(row["ordered_by"].startswith(("controller:", "broker")) for row in answers[3])
     assert all(row["explained_by"].startswith("rollcall explain ") for row in answers[6])
-    assert {row["what"] for row in answers[7]} == {"elections", "restore"}
+    assert {row["what"] for row in answers[7]} == {"chain", "elections", "restore"}
     assert _one(answers[8], outcome="rolled-back")["told_end"] == "deadline"
     assert all(row["set_id"] == row["made"] for row in answers[10])
 

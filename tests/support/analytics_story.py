@@ -15,7 +15,7 @@ from rollcall_ha.controller.contract.commands import TakeLeadership
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, LogOffset
 from rollcall_ha.controller.contract.values import DetectionStamps, EventRef, Evidence, Milestone, Phase, SilenceCause
-from tests.support.core_builders import Fleet, positions
+from tests.support.core_builders import Fleet, positions, rechained
 
 BEGIN_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -129,13 +129,15 @@ def triggered(fleet: Fleet, evidence: Evidence) -> Evidence:
 
 def days_apart(records: Sequence[EventRecord]) -> list[EventRecord]:
     """The same history over several days."""
-    return [
-        msgspec.structs.replace(
-            record,
-            stamped_at_ms=BEGIN_MS + record.index * 1_000 + record.index // ENTRIES_PER_EPISODE * EPISODE_MS,
-        )
-        for record in records
-    ]
+    return rechained(
+        [
+            msgspec.structs.replace(
+                record,
+                stamped_at_ms=BEGIN_MS + record.index * 1_000 + record.index // ENTRIES_PER_EPISODE * EPISODE_MS,
+            )
+            for record in records
+        ]
+    )
 
 
 def lines_of(records: Sequence[EventRecord]) -> list[str]:

@@ -180,7 +180,7 @@ def test_nothing_was_said_to_be_unknown_where_hours_are_missing() -> None:
     unknown = [row(questions.UNKNOWNS, name=name, count=1, ms=None) for name in ("holes", "ended")]
     told = page(replace(base, rows={**base.rows, "unknowns": unknown}))
 
-    assert "holes in the record of a set, which may hide outages and losses: 1" in told
+    assert "holes in the record, which may hide outages and losses: 1" in told
     assert "fleets that are counted up to an earlier time than others: 1" in told
     assert "Nothing is not known" not in told
     assert "Nothing is not known" in page(replace(base, rows={**base.rows, "unknowns": []}))

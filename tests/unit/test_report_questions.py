@@ -120,7 +120,7 @@ def test_what_is_not_known_is_counted() -> None:
     assert set(found) <= set(questions.UNKNOWN_WORDS)
     words = said(questions.UNKNOWNS, answer)
     assert words.startswith(
-        "not known: holes in the record of a set, which may hide outages and losses: 1; fleets that are counted up to an earlier time than others: 1; "
+        "not known: holes in the record, which may hide outages and losses: 1; fleets that are counted up to an earlier time than others: 1; "
     )
     assert "fleets without an event in the last hour and more that is counted: 2 (6 h in all)" in words
 
