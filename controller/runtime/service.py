@@ -385,15 +385,18 @@ class ControllerService:
             self.ports.diverged(reason)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.live.timing.scan_interval_ms * NS_PER_MS
-            # Without a majority brokers are refused, and look for another leader: each would be found silent by our own
-            # doing, and a leader that is elected again would have that on record from before its master's end. The gap
-            # between two ticks is the grace that they have to come back (rule 2 of sessions).
-            if self.authority().is_held:
+            if self._may_judge():
                 self.do(self.duties.tick(now_ns))
         if now_ns >= self._next_mark_ns:
             self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
             if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:
                 self.do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
+
+    def _may_judge(self) -> bool:
+        """Whether who says nothing may be found silent (rule 2 of ``sessions``: they have a grace afterwards)."""
+        # Without a majority brokers are refused, and look for another leader: each would be found silent by our own
+        # doing, and a leader that is elected again would have that on record from before its master's end.
+        return self.authority().is_held
 
     def _tell(self) -> None:
         for watch in (self.revocations, self.live):

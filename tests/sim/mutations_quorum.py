@@ -206,6 +206,16 @@ QUORUM: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="finds-silent-whom-it-refused",
+        what="a leader that no majority answers finds the brokers silent that it refuses, and commits that when it leads again",
+        target="rollcall_ha.controller.runtime.service:ControllerService._may_judge",
+        mutate=constant(True),
+        tests=(
+            "tests/unit/test_runtime_service.py::test_a_leader_without_a_majority_found_every_broker_silent_that_it_had_refused",
+            "tests/unit/test_runtime_service.py::test_a_leader_that_was_cut_off_proposed_the_silence_of_the_brokers_that_it_refused",
+        ),
+    ),
+    Mutation(
         name="R5-forgets-a-pledge",
         what="the next process of a member votes while a leader counts on the pledge of the one before",
         target="rollcall_ha.controller.replication.raft.member:RaftMember._on_pledge",

@@ -200,13 +200,14 @@ async def running_group(
     make_port: Callable[[ControllerService], BrokerPort] = lambda _: SilentBrokers(),
     is_insecure: bool = True,
     propose_ms: int = PROPOSE_MS,
+    timing: Preset = Preset.NORMAL,
 ) -> AsyncIterator[Group]:
     """Controllers on one memory log; nobody leads yet."""
     memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
     apps = LateApps()
     members = {
         name: _start(
-            settings_of(name, names=names, is_insecure=is_insecure, propose_ms=propose_ms),
+            settings_of(name, names=names, is_insecure=is_insecure, propose_ms=propose_ms, timing=timing),
             memory.members[name],
             directory / name,
             make_port,

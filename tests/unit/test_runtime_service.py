@@ -10,11 +10,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation, ReportClockStep
+from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, MarkSilent, Operation, ReportClockStep
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
-from rollcall_ha.controller.core.actions import Action
+from rollcall_ha.controller.contract.timing import NS_PER_MS, Preset
+from rollcall_ha.controller.core.actions import Action, ProposeCommand
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, Overloaded
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime import broker_requests, service
@@ -185,6 +186,27 @@ def test_a_leader_without_a_majority_found_every_broker_silent_that_it_had_refus
             group.memory.rejoin_leader()
             await until(lambda: ticks > before)
             assert service.duties.sessions.graces > graces, "its brokers have a whole timeout to come back"
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_was_cut_off_proposed_the_silence_of_the_brokers_that_it_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its log it waits for a majority, and is committed when the cut ends, whoever was heard meanwhile."""
+
+    async def story() -> None:
+        async with running_group(tmp_path, timing=Preset.FAST) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader)
+            service, proposed = leader.service, list[Action]()
+            monkeypatch.setattr(service, "do", proposed.extend)
+            group.memory.cut_off_leader()
+            await until(lambda: not service.authority().is_held)
+            over_ns = service.now_ns() + 2 * service.live.timing.heartbeat_timeout_ms * NS_PER_MS
+            await until(lambda: service.now_ns() > over_ns)
+            commands = [action.command for action in proposed if isinstance(action, ProposeCommand)]
+            assert not any(isinstance(command, MarkSilent) for command in commands)
 
     asyncio.run(story())
 
