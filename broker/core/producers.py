@@ -8,13 +8,16 @@ Rule 1: folding a whole log gives the same table as folding only its records at 
 the table is rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by time.
 Rule 2: sequences of one (producer, producer epoch) are accepted without a gap, from 0; a duplicate is one of those in
 the window. A higher producer epoch starts again at 0 and ends the lower one.
+A batch is one run of sequences, one for each of its messages, and it is judged by its first.
 Rule 3: a sequence that the window has forgotten is neither accepted nor called a duplicate. The exception is sequence 0
 of a producer that the window does not know: it is a new one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -98,8 +101,21 @@ class ProducerTable:
             return SequenceVerdict.GAP
         return SequenceVerdict.DUPLICATE if stamp.sequence >= producer.firsts[0][1] else SequenceVerdict.OLD
 
-    def fold(self, stamp: ProducerStamp, offset: LogOffset) -> None:
-        """A record with ``stamp`` begins at ``offset``. Offsets rise from call to call; total: it judges nothing."""
+    def known_of(self, stamp: ProducerStamp, count: int) -> int:
+        """
+        How many of ``count`` sequences from a duplicate on are in the log: its first ones, because there is no gap.
+
+        A log that was cut inside of a batch has some of it. Taken for the whole, the others were lost although their
+        sender heard PUT_OK; for nothing, the first ones were there twice.
+        """
+        return min(count, self._producers[stamp.producer_id].last_sequence - stamp.sequence + 1)
+
+    def fold(self, stamp: ProducerStamp, offset: LogOffset, count: int = 1) -> None:
+        """
+        A record with ``stamp`` begins at ``offset``, and ``count - 1`` with the next sequences in the same bucket.
+
+        Offsets rise from call to call; total: it judges nothing.
+        """
         bucket = offset // BUCKET_BYTES
         if bucket != self._bucket:
             self._advance(bucket)
@@ -111,10 +127,20 @@ class ProducerTable:
         elif stamp.sequence != producer.last_sequence + 1:
             # The log of another writer may have a gap. A range from before it would call the missing ones duplicates.
             producer.firsts.clear()
-        producer.last_sequence = stamp.sequence
+        producer.last_sequence = stamp.sequence + count - 1
         if not producer.firsts or producer.firsts[-1][0] != bucket:
             producer.firsts.append((bucket, stamp.sequence))
             self._buckets.setdefault(bucket, set()).add(stamp.producer_id)
+
+    def fold_run(self, stamp: ProducerStamp, offsets: Sequence[int]) -> None:
+        """Records with ``stamp`` and the next sequences begin at ``offsets``, which rise."""
+        first = 0
+        while first < len(offsets):
+            following = (offsets[first] // BUCKET_BYTES + 1) * BUCKET_BYTES
+            end = bisect_left(offsets, following, first)
+            head = ProducerStamp(stamp.producer_id, stamp.producer_epoch, stamp.sequence + first)
+            self.fold(head, LogOffset(offsets[first]), end - first)
+            first = end
 
     def advance(self, end: LogOffset) -> None:
         """The log now ends at ``end``: forget the records that left the window (rule 1)."""

@@ -34,6 +34,7 @@ from rollcall_ha.broker.protocol.delays import DELAY, DELIVERED, SCHEDULE_TOPIC,
 from rollcall_ha.broker.protocol.properties import without
 from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError
 from rollcall_ha.broker.protocol.send import (
+    BatchItem,
     SendError,
     SendRequest,
     decode_batch,
@@ -42,7 +43,7 @@ from rollcall_ha.broker.protocol.send import (
     put_refused,
     put_unknown,
 )
-from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, StampError, find_stamp, stamp_lead
 from rollcall_ha.broker.protocol.topics import OWN, QUEUE_COUNT, RETRY_PREFIX, TopicRow
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.settings import KEYS
@@ -51,6 +52,7 @@ from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.frame import HeaderForm
 
 _OWN: Final = OWN.encode()
+_STAMP_NAMES: Final = (STAMP_PROPERTY.encode(),)
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _NOT_SERVED: Final = re.compile(rb"(?:\A|\x02)(%b|TRAN_MSG(?=\x01true)|POP_CK)\x01" % b"|".join(TIMER_NAMES))
 _VERDICT_REFUSALS: Final = {
@@ -96,6 +98,8 @@ class _Waiting(msgspec.Struct):
     sink: AnswerSink
     answers: list[bytes]
     opaques: list[int]
+    messages: int = 0
+    """For which they are: one answer is for all messages of a batch."""
     appended_us: int = 0
     """CLOCK_MONOTONIC when the last of them was appended."""
     waits_since_us: int | None = None
@@ -207,7 +211,7 @@ class PutPath:
         """The number of messages that these waiters stand for."""
         for waiting in waiters:
             self._write(waiting.sink, [put_unknown(answer, refusal, detail) for answer in waiting.answers])
-        told = sum(len(waiting.answers) for waiting in waiters)
+        told = sum(waiting.messages for waiting in waiters)
         self.counters.failed_unknown += told
         return told
 
@@ -227,7 +231,7 @@ class PutPath:
             return
         by_sink: dict[int, tuple[AnswerSink, list[bytes]]] = {}
         for waiting in released:
-            self.counters.released += len(waiting.opaques)
+            self.counters.released += waiting.messages
             known = by_sink.setdefault(id(waiting.sink), (waiting.sink, []))
             known[1].extend(waiting.answers)
         # Before the answers leave: the loss in a failover is judged by "released" (fact 4 of a proof). Noted behind
@@ -294,7 +298,7 @@ class PutPath:
         self.counters.appended += len(places)
         self._awaited_queues.difference_update((draft.topic, draft.queue_id) for draft in drafts)
         answer = put_ok(opaque, HeaderForm.JSON, queue_id=0, queue_offset=places[0][1], message_id=b"")
-        waiting = _Waiting(sink, [answer], [opaque], self._now_us())
+        waiting = _Waiting(sink, [answer], [opaque], len(places), self._now_us())
         acks.register(end, waiting, messages=len(places), size_bytes=length, now_us=waiting.appended_us)
         self._wake_links()
         return ""
@@ -330,9 +334,7 @@ class PutPath:
             waiting.appended_us = self._now_us()
             if self._is_first_ack:
                 waiting.waits_since_us = _waits_since_us(waiting, requests)
-            acks.register(
-                end, waiting, messages=len(waiting.opaques), size_bytes=end - start, now_us=waiting.appended_us
-            )
+            acks.register(end, waiting, messages=waiting.messages, size_bytes=end - start, now_us=waiting.appended_us)
         if at_once:
             self._write(sink, at_once)
         is_new = self.counters.appended != appended
@@ -427,6 +429,7 @@ class PutPath:
             if verdict is SequenceVerdict.DUPLICATE:
                 self.counters.duplicates += 1
                 if not header.is_one_way:
+                    waiting.messages += 1
                     waiting.answers.append(put_duplicate(header.opaque, request.form, queue_id=queue_id))
                 return None
             if verdict is not SequenceVerdict.ACCEPT:
@@ -444,6 +447,7 @@ class PutPath:
             self._awaited_queues.add(target)
         self.counters.appended += 1
         if not header.is_one_way:
+            waiting.messages += 1
             waiting.answers.append(
                 put_ok(
                     header.opaque,
@@ -459,27 +463,52 @@ class PutPath:
         """All messages in one segment, or none: one answer names them all."""
         header = request.header
         queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue(header.extFields.b)
-        drafts: list[Draft] = []
-        for item in decode_batch(request.body):
-            # One answer names all messages: "the third is a gap" has no place in it.
-            if find_stamp(item.properties) is not None:
-                return SendRefusal.ILLEGAL, "a batch cannot be idempotent: send its messages one by one"
-            if level_of(item.properties):
-                return SendRefusal.ILLEGAL, "a batch cannot be delayed: send its messages one by one"
-            draft = self._draft(request, item.body, cleaned("", item.properties), queue_id, None)
-            draft.flag = item.flag
-            drafts.append(draft)
-        # All sizes before the first append: one that fits nowhere must not leave the messages before it in the log,
-        # behind an answer that says "definitely not appended".
-        self._log.ensure_room(sum(record_bytes(draft, self._store_host) for draft in drafts))
-        places = [self._log.append(draft) for draft in drafts]
-        self.counters.appended += len(places)
+        items = decode_batch(request.body)
+        known, found = 0, find_stamp(items[0].properties)
+        if found is not None:
+            stamp = ProducerStamp(*found)
+            verdict = self._log.producers.judge(stamp)
+            if verdict is SequenceVerdict.DUPLICATE:
+                known = self._log.producers.known_of(stamp, len(items))
+                self.counters.duplicates += known
+            elif verdict is not SequenceVerdict.ACCEPT:
+                return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
+            items[0].properties = without(items[0].properties, _STAMP_NAMES)
+        ids, first_place = b"", 0
+        if known < len(items):
+            draft = self._draft(request, b"", b"", queue_id, None)
+            self._complete(items, draft, found)
+            following = None if found is None else ProducerStamp(found[0], found[1], found[2] + known)
+            places, first_place = self._log.append_run(draft, items[known:], following)
+            self.counters.appended += len(places)
+            ids = b",".join([self._message_id % offset for offset in places])
         if not header.is_one_way:
-            ids = b",".join(self._message_id % offset for offset, _ in places)
-            waiting.answers.append(
-                put_ok(header.opaque, request.form, queue_id=queue_id, queue_offset=places[0][1], message_id=ids)
+            waiting.messages += len(items)
+            # Of a part that an earlier master had taken the places are not remembered, and the rest may lie elsewhere.
+            answer = (
+                put_duplicate(header.opaque, request.form, queue_id=queue_id)
+                if known
+                else put_ok(header.opaque, request.form, queue_id=queue_id, queue_offset=first_place, message_id=ids)
             )
+            waiting.answers.append(answer)
         return None
+
+    def _complete(self, items: Sequence[BatchItem], draft: Draft, found: tuple[bytes, int, int] | None) -> None:
+        """Give each message of a batch the properties of its record; ``found`` is the stamp of the first."""
+        # Most messages of a batch have the same properties, and one look at them is enough.
+        seen: dict[bytes, bytes] = {}
+        lead, sequence = (b"", 0) if found is None else (stamp_lead(*found[:2]), found[2])
+        for number, item in enumerate(items, sequence):
+            completed = seen.get(item.properties)
+            if completed is None:
+                # One answer names all messages, and "the third is a gap" has no place in it.
+                if find_stamp(item.properties) is not None:
+                    raise SendError("a batch has one number, of its first message; send others one by one")
+                if level_of(item.properties):
+                    raise SendError("a batch cannot be delayed: send its messages one by one")
+                completed = _served(draft.sys_flag, cleaned("", item.properties)) + self._broker_properties
+                seen[item.properties] = completed
+            item.properties = b"%b%d\x02%b" % (lead, number, completed) if lead else completed
 
     def _draft(
         self,
@@ -490,15 +519,9 @@ class PutPath:
         stamp: ProducerStamp | None,
     ) -> Draft:
         fields = request.header.extFields
-        # Of two words about its time RocketMQ takes the level.
-        if b"TIMER_" in properties and level_of(properties):
-            properties = without(properties, TIMER_NAMES)
-        if reason := _why_not_served(fields.f, properties):
-            raise SendError(reason)
+        properties = _served(fields.f, properties)
         host = self._born_host
         topic = self._open_queues.get((fields.b, queue_id)) or self._topic_of(fields.b, queue_id)
-        if properties and not properties.endswith(b"\x02"):
-            properties += b"\x02"
         return Draft(
             topic=topic,
             queue_id=queue_id,
@@ -574,6 +597,16 @@ class PutPath:
     @staticmethod
     def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:
         sink.write_answers(b"".join(answers))
+
+
+def _served(sys_flag: int, properties: bytes) -> bytes:
+    """Properties of a message that this broker serves, ready for others behind them. Raises ``SendError``."""
+    # Of two words about its time RocketMQ takes the level.
+    if b"TIMER_" in properties and level_of(properties):
+        properties = without(properties, TIMER_NAMES)
+    if reason := _why_not_served(sys_flag, properties):
+        raise SendError(reason)
+    return properties + b"\x02" if properties and not properties.endswith(b"\x02") else properties
 
 
 def _why_not_served(sys_flag: int, properties: bytes) -> str:

@@ -2,8 +2,8 @@
 The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the index of both.
 
 Implements ``ha.ports.ReplicaLog``. Here: offsets, runs, segments in use, the work of the flush thread. Not here: bytes
-of a record (``record``), files (``segment``, ``checkpoint``), the next segment (``preallocation``), the steps of a cut
-(``cut``), the start (``recovery``).
+of a record (``record``, ``appending``), files (``segment``, ``checkpoint``), the next segment (``preallocation``), the
+steps of a cut (``cut``), the start (``recovery``).
 
 Four ends, each at or below the one before: ``max_offset`` (bytes), ``whole_offset`` (records), ``flushed_offset``
 (records on disk), ``confirm_offset`` (records on every required member).
@@ -21,12 +21,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from rollcall_ha.broker.core.producers import ProducerTable
+from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable
+from rollcall_ha.broker.log.appending import place_record, place_run
 from rollcall_ha.broker.log.checkpoint import (
     CLEAN_FILE_NAME,
     INDEX_FILE_NAME,
@@ -45,12 +46,13 @@ from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.reader import LogReader
-from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, pack, pack_blank, record_bytes, walk
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, pack_blank, record_bytes, run_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.soundness import find_damage, sound_end
 from rollcall_ha.broker.log.values import CutReason, CutRefusedError, IndexBehindError, RecoveryReport
 from rollcall_ha.broker.protocol.record import RecordError
+from rollcall_ha.broker.protocol.send import BatchItem
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
@@ -420,31 +422,28 @@ class CommitLog:
         # segment is in the newer one alone.
         segment = self._files.segments[-1]
         offset = self._max
-        queue_offset = self._index.queues.take(draft.topic, draft.queue_id) if draft.is_queued else 0
-        try:
-            pack(
-                segment.view,
-                offset - segment.base,
-                draft,
-                total_bytes=total,
-                physical_offset=offset,
-                queue_offset=queue_offset,
-                stored_at_ms=self._stored_at_ms,
-                store_host=self._store_host,
-            )
-        except RecordError:
-            # The head of the record may be in the map already. A shorter record that comes next would end in its
-            # middle, and its rest would be read as the next record.
-            segment.zero(offset - segment.base, offset - segment.base + total)
-            if draft.is_queued:
-                self._index.queues.give_back(draft.topic, draft.queue_id, queue_offset)
-            raise
-        # Only now: noted before a pack that fails, sequence 7 would be answered as a duplicate when it is sent again,
-        # and never be in the log.
-        if draft.stamp is not None:
-            self._index.producers.fold(draft.stamp, offset)
+        queue_offset = place_record(
+            segment, self._index, draft, offset,
+            total_bytes=total, stored_at_ms=self._stored_at_ms, store_host=self._store_host,
+        )  # fmt: skip
         self._max = LogOffset(offset + total)
         return offset, queue_offset
+
+    def append_run(
+        self, draft: Draft, messages: Sequence[BatchItem], stamp: ProducerStamp | None
+    ) -> tuple[list[int], int]:
+        """
+        Append messages of one queue, all in one segment: their physical offsets, and the queue offset of the first.
+
+        ``draft`` gives what they share, each message body, properties and flag; ``stamp`` is that of the first, and
+        each next message has the next sequence. Raises as ``append``, with nothing written.
+        """
+        self.ensure_room(run_bytes(draft, messages, self._store_host))
+        starts, queue_offset, self._max = place_run(
+            self._files.segments[-1], self._index, draft, messages, self._max,
+            stamp=stamp, stored_at_ms=self._stored_at_ms, store_host=self._store_host,
+        )  # fmt: skip
+        return starts, queue_offset
 
     def end_run(self) -> LogOffset:
         """Publish the run: returns the new ``max_offset``. Nothing is synced."""

@@ -19,7 +19,7 @@ from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.record import blank_bytes, index_fields, walk
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.log.told_queues import TOPIC, find_part
-from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.broker.protocol.stamp import StampError, find_stamp, stamp_lead
 from rollcall_ha.epoch.model import LogOffset
 
 BOUNDARY_STEP_BYTES = 256 * 1024
@@ -75,13 +75,16 @@ class LogIndex:
 
     def take_all(self, records: Iterable[Indexed], end: LogOffset) -> None:
         """All records of ``[offset, end)``, in order."""
+        boundaries, fold, stamps = self._boundaries, self.queues.fold, _StampRun(self.producers)
         for offset, topic, queue_id, queue_offset, properties, is_queued in records:
-            self.note_boundary(offset)
+            if offset - boundaries[-1] >= BOUNDARY_STEP_BYTES:
+                boundaries.append(offset)
             if is_queued:
-                self.queues.fold(topic, queue_id, queue_offset)
+                fold(topic, queue_id, queue_offset)
             if topic == TOPIC:
                 self._note_told(properties)
-            self._note_stamp(properties, offset)
+            stamps.note(properties, offset)
+        stamps.end()
         self.offset = end
         self.producers.advance(end)
 
@@ -113,10 +116,11 @@ class LogIndex:
         """Read the window that ends at ``offset``. Raises ``RecordError``."""
         self.producers.clear()
         start = self.boundary_at_or_below(window_start(self.offset))
-        lowest = window_start(self.offset)
+        lowest, stamps = window_start(self.offset), _StampRun(self.producers)
         for segment, at in _records(segments, start, self.offset):
             if segment.base + at >= lowest and blank_bytes(segment.view, at) is None:
-                self._note_stamp(index_fields(segment.view, at)[4], segment.base + at)
+                stamps.note(index_fields(segment.view, at)[4], segment.base + at)
+        stamps.end()
         self.producers.advance(self.offset)
 
     def saved(self) -> IndexSnapshot:
@@ -141,31 +145,67 @@ class LogIndex:
             for topic, queue_id, following in part.queues():
                 self.queues.tell(topic, queue_id, following)
 
-    def _note_stamp(self, properties: bytes, offset: int) -> None:
+
+class _StampRun:
+    """Stamps of records in order, folded by runs of one producer: most records of a batch differ by their number."""
+
+    def __init__(self, producers: ProducerTable) -> None:
+        self._producers = producers
+        self._lead = b"\0"
+        """What the properties of a next one begin with."""
+        self._first: ProducerStamp | None = None
+        self._next = 0
+        self._offsets: list[int] = []
+
+    def note(self, properties: bytes, offset: int) -> None:
+        """Of the record at ``offset``."""
+        if properties.startswith(self._lead):
+            at = len(self._lead)
+            number = properties[at : properties.find(b"\x02", at)]
+            if number == b"%d" % self._next:
+                self._next += 1
+                self._offsets.append(offset)
+                return
         try:
-            stamp = find_stamp(properties)
+            found = find_stamp(properties)
         except StampError:
             # Another writer's property of that name. It protects nothing, but the record is in the log of every
             # replica: an error here would stop each of them at this byte.
             return
-        if stamp is not None:
-            self.producers.fold(ProducerStamp(*stamp), LogOffset(offset))
+        if found is not None:
+            self.end()
+            self._first, self._lead, self._next = ProducerStamp(*found), stamp_lead(*found[:2]), found[2] + 1
+            self._offsets = [offset]
+
+    def end(self) -> None:
+        """Fold what is not folded yet."""
+        if self._first is not None:
+            self._producers.fold_run(self._first, self._offsets)
+            self._first, self._lead = None, b"\0"
 
 
 def _indexed(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[Indexed]:
-    for segment, at in _records(segments, start, end):
-        if blank_bytes(segment.view, at) is not None:
-            continue  # padding at a segment's end; read as a record it would be a queue of rubbish
-        topic, queue_id, queue_offset, is_queued, properties, _, _ = index_fields(segment.view, at)
-        yield segment.base + at, topic, queue_id, queue_offset, properties, is_queued
+    for segment, starts in _runs(segments, start, end):
+        view, base = segment.view, segment.base
+        # Padding at a segment's end, which it is the last of; read as a record it would be a queue of rubbish.
+        if starts and blank_bytes(view, starts[-1]) is not None:
+            starts.pop()
+        for at in starts:
+            topic, queue_id, queue_offset, is_queued, properties, _, _ = index_fields(view, at)
+            yield base + at, topic, queue_id, queue_offset, properties, is_queued
 
 
 def _records(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[tuple[LogSegment, int]]:
     """Every whole record or blank of ``[start, end)`` as its segment and its place in it."""
+    for segment, starts in _runs(segments, start, end):
+        for at in starts:
+            yield segment, at
+
+
+def _runs(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[tuple[LogSegment, list[int]]]:
     for segment in segments:
         if segment.end <= start or segment.base >= end:
             continue
         starts: list[int] = []
         walk(segment.view, max(start - segment.base, 0), min(end - segment.base, segment.size), starts)
-        for at in starts:
-            yield segment, at
+        yield segment, starts

@@ -26,18 +26,18 @@ class QueueOffsets:
         self._next: dict[QueueKey, int] = {}
         self._first: dict[QueueKey, int] = {}
 
-    def take(self, topic: bytes, queue_id: int) -> int:
-        """The offset of a record that is being appended; the next one is one higher."""
+    def take(self, topic: bytes, queue_id: int, count: int = 1) -> int:
+        """The offset of a record that is being appended, the first of ``count``; each next one is one higher."""
         key = (topic, queue_id)
         offset = self._next.get(key)
         if offset is None:
             offset = 0
             self._first[key] = 0
-        self._next[key] = offset + 1
+        self._next[key] = offset + count
         return offset
 
     def give_back(self, topic: bytes, queue_id: int, offset: int) -> None:
-        """The record that took ``offset``, the last one of its queue, is not in the log (rule 2)."""
+        """The record that took ``offset``, and what was taken behind it in its queue, is not in the log (rule 2)."""
         key = (topic, queue_id)
         # The only record of its queue: forgotten, not set to 0, or ``has`` would name a queue that no record has. One
         # that had records before the log's beginning keeps its number: a consumer stands there (R19).

@@ -17,6 +17,7 @@ tests, computes it by zlib.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -32,6 +33,7 @@ from rollcall_ha.broker.protocol.record import (
     RecordError,
     RecordView,
 )
+from rollcall_ha.broker.protocol.send import BatchItem
 from rollcall_ha.ha.errors import ReceivedDamaged
 
 MAGIC_COMMON: Final = b"\xda\xa3\x20"
@@ -55,6 +57,7 @@ _FIXED_IPV4 = struct.Struct(">IIIiiqqiq8sq8siqI")
 _HEAD = struct.Struct(">IIIiiqqiq")
 _TAIL = struct.Struct(">iqI")
 _INT64 = struct.Struct(">q")
+_FLAG_BORN = struct.Struct(">iq")
 _UINT16 = struct.Struct(">H")
 _INDEX_FIELDS = struct.Struct(">I8xi4xq8xI16xq20xI")
 """From byte 0: size, queue id, queue offset, system flag, and, with IPv4 hosts, store time and the body's length."""
@@ -186,6 +189,74 @@ def pack(
     else:
         tail = b"%b%b%b%b" % (_UINT16.pack(topic_bytes), topic, lengths, properties)
     view[end : end + len(tail)] = tail
+
+
+def run_bytes(draft: Draft, messages: Sequence[BatchItem], store_host: bytes) -> int:
+    """
+    Total size of the records that ``pack_run`` would write.
+
+    Raises ``RecordError``: the format, or rule 4, cannot carry one of them.
+    """
+    each = record_bytes(draft, store_host) - len(draft.properties) - len(draft.body)
+    for message in messages:
+        properties = message.properties
+        if len(properties) > PROPERTIES_BYTES_MAX or 0 in properties:
+            draft.properties = properties
+            record_bytes(draft, store_host)
+    return len(messages) * each + sum([len(message.body) + len(message.properties) for message in messages])
+
+
+def pack_run(
+    draft: Draft,
+    messages: Sequence[BatchItem],
+    *,
+    physical_offset: int,
+    queue_offset: int,
+    stored_at_ms: int,
+    store_host: bytes,
+) -> tuple[bytes, list[int]]:
+    """
+    Records of one queue, one behind the other, as ``pack`` writes each, and the place of each.
+
+    ``draft`` gives what they share, each message body, properties and flag. Raises ``RecordError`` as ``pack``.
+    """
+    topic, queue_id = draft.topic, draft.queue_id
+    magic = MAGIC_V1 if len(topic) <= 127 else MAGIC_V2
+    of_topic = (b"%c%b" if magic == MAGIC_V1 else b"\0%c%b") % (len(topic), topic)
+    sys_flag = draft.sys_flag & ~SYS_FLAG_STORE_IPV6 if len(store_host) == 8 else draft.sys_flag | SYS_FLAG_STORE_IPV6
+    parts: list[bytes] = []
+    starts: list[int] = []
+    at = physical_offset
+    try:
+        middle = b"".join(
+            (
+                _FLAG_BORN.pack(sys_flag, draft.born_at_ms),
+                draft.born_host,
+                _INT64.pack(stored_at_ms),
+                store_host,
+                _FLAG_BORN.pack(draft.reconsume_times, 0),
+            )
+        )
+        head = struct.Struct(f">IIIiiqq{len(middle)}sI")
+        rest_bytes = head.size + len(of_topic) + 2
+        pack_head, pack_length = head.pack, _UINT16.pack
+        for number, message in enumerate(messages, queue_offset):
+            body, properties = message.body, message.properties
+            body_bytes, properties_bytes = len(body), len(properties)
+            total = rest_bytes + body_bytes + properties_bytes
+            crc = crc32(body) & CRC_MASK
+            parts += (
+                pack_head(total, magic, crc, queue_id, message.flag, number, at, middle, body_bytes),
+                body,
+                of_topic,
+                pack_length(properties_bytes),
+                properties,
+            )
+            starts.append(at)
+            at += total
+    except struct.error as error:
+        raise RecordError(f"a number of this message does not fit its field: {error}") from error
+    return b"".join(parts), starts
 
 
 def pack_blank(view: memoryview, at: int, space_bytes: int) -> None:

@@ -1,7 +1,9 @@
 """
 The producer's stamp as a property of a message: ``ROLLCALL_SEQ`` = 32 hex digits ``:`` producer epoch ``:`` sequence.
 
-It travels in the send request's properties and stays in the record, so the dedupe table is a fold of the log (R18).
+It travels in the send request's properties and stays in the record, so the dedupe table is a fold of the log (R18). A
+batch has one, of its first message and among the properties of that: each next message has the next sequence. The
+broker writes it into each record, so that a log which ends inside of a batch tells what is there.
 Java producers do not set it, and Java readers see one more property.
 """
 
@@ -41,6 +43,11 @@ def find_stamp(properties: bytes) -> tuple[bytes, int, int] | None:
     raise StampError(
         f"{STAMP_PROPERTY} is not 32 hex digits, epoch and sequence with colons between: {properties[:99]!r}"
     )
+
+
+def stamp_lead(producer_id: bytes, producer_epoch: int) -> bytes:
+    """The property of any message of a producer's epoch, up to its sequence; 0x02 is behind that."""
+    return b"%b%b:%d:" % (_MARK, producer_id.hex().encode(), producer_epoch)
 
 
 def format_stamp(producer_id: bytes, producer_epoch: int, sequence: int) -> str:

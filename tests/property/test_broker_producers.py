@@ -80,6 +80,31 @@ def test_no_sequence_is_in_the_window_twice(steps: list[tuple[ProducerStamp, int
     assert len(set(map(repr, inside))) == len(inside)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from([100, BUCKET_BYTES // 2, WINDOW_BYTES // 3])), max_size=20),
+    st.integers(0, 12),
+    st.integers(1, 12),
+)
+def test_a_run_is_folded_as_its_records_are_and_judged_by_what_is_there(
+    runs: list[tuple[int, int]], asked: int, count: int
+) -> None:
+    """Also across the ends of buckets; of a run that was cut the first ones are known, and no more than there are."""
+    whole, single, end, sequence = ProducerTable(), ProducerTable(), 0, 0
+    for messages, size in runs:
+        offsets = [end + number * size for number in range(messages)]
+        whole.fold_run(ProducerStamp(b"a", 0, sequence), offsets)
+        for number, offset in enumerate(offsets):
+            single.fold(ProducerStamp(b"a", 0, sequence + number), LogOffset(offset))
+        sequence, end = sequence + messages, end + messages * size
+        for table in (whole, single):
+            table.advance(LogOffset(end))
+        assert whole.snapshot() == single.snapshot()
+    stamp = ProducerStamp(b"a", 0, asked)
+    if whole.judge(stamp) is SequenceVerdict.DUPLICATE:
+        known = [whole.judge(ProducerStamp(b"a", 0, asked + number)) for number in range(count)]
+        assert whole.known_of(stamp, count) == known.count(SequenceVerdict.DUPLICATE)
+
+
 @pytest.mark.slow
 @given(STEPS, st.integers(0, 60))
 def test_a_table_rebuilt_from_the_window_is_the_table_that_was_folded_all_along(

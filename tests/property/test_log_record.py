@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollcall_ha.broker.log.record import Draft, check, check_bodies, index_fields, pack, record_bytes, walk
+from rollcall_ha.broker.log.record import (
+    Draft,
+    check,
+    check_bodies,
+    index_fields,
+    pack,
+    pack_run,
+    record_bytes,
+    run_bytes,
+    walk,
+)
 from rollcall_ha.broker.protocol.record import SYS_FLAG_BORN_IPV6, RecordError, RecordView
 from rollcall_ha.broker.protocol.routes import RouteError, decode_route
-from rollcall_ha.broker.protocol.send import SendError, decode_batch, parse_frame
+from rollcall_ha.broker.protocol.send import BatchItem, SendError, decode_batch, parse_frame
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp, format_stamp
 from rollcall_ha.node.remoting.frame import FrameError
 
@@ -62,6 +73,43 @@ def test_what_was_packed_is_read_again_with_every_reader(draft: Draft, host: byt
     starts: list[int] = []
     assert walk(view, 0, len(view), starts) == len(view)
     assert starts == [0]
+
+
+ITEMS = st.builds(BatchItem, body=st.binary(max_size=60), properties=TEXT, flag=st.integers(-(1 << 31), (1 << 31) - 1))
+
+
+@given(DRAFTS, st.lists(ITEMS, min_size=1, max_size=5), HOSTS)
+def test_a_run_is_byte_for_byte_the_records_that_single_sends_would_be(
+    draft: Draft, items: list[BatchItem], host: bytes
+) -> None:
+    """One format, written by two loops."""
+    expected, starts = bytearray(), []
+    for number, item in enumerate(items):
+        alone = msgspec.structs.replace(draft, body=item.body, properties=item.properties, flag=item.flag)
+        starts.append(77 + len(expected))
+        expected += packed(alone, host, offset=starts[-1], queue_offset=5 + number)
+    run = pack_run(draft, items, physical_offset=77, queue_offset=5, stored_at_ms=9, store_host=host)
+    assert run == (bytes(expected), starts)
+    assert run_bytes(draft, items, host) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("properties", b"a\0b", "NUL"), ("properties", b"x" * 32_768, "32767 are possible"), ("flag", 1 << 31, "fit its")],
+)
+def test_one_message_that_the_format_cannot_carry_keeps_all_of_a_run_out(
+    field: str, value: object, message: str
+) -> None:
+    """Before the first byte is written."""
+    items = [BatchItem(b"a"), msgspec.structs.replace(BatchItem(b"b"), **{field: value})]
+
+    def run() -> None:
+        draft = Draft(topic=b"T", queue_id=0, body=b"")
+        run_bytes(draft, items, bytes(8))
+        pack_run(draft, items, physical_offset=0, queue_offset=0, stored_at_ms=0, store_host=bytes(8))
+
+    with pytest.raises(RecordError, match=message):
+        run()
 
 
 @given(st.binary(min_size=1, max_size=70), st.integers(0, 20_000), st.integers(0, 300), st.booleans())
