@@ -14,7 +14,7 @@ import msgspec
 from rollcall_ha.api.broker_port import port
 from rollcall_ha.api.rest import listening, requests
 from rollcall_ha.api.rest.roles import OPEN, ROLES
-from rollcall_ha.broker.client import producer
+from rollcall_ha.broker.client import packing, producer
 from rollcall_ha.broker.consuming import reading, waiting
 from rollcall_ha.broker.consuming.offsets_core import GROUPS_MAX, TOPICS_MAX
 from rollcall_ha.broker.handlers.put import PutLimits
@@ -96,6 +96,9 @@ def limits_table() -> str:
         ("queues of a broker, of a topic", f"{put.queues_max:,}, {QUEUES_PER_TOPIC_MAX}", fixed, "refused"),
         ("topics by order, groups", f"{TOPICS_MAX:,}, {GROUPS_MAX:,}", fixed, "refused"),
         ("a producer's sends without an answer", f"{producer.IN_FLIGHT_MAX:,}", "`in_flight_max`", "`send` waits"),
+        ("the same by size", _size(producer.WAITING_BYTES_MAX), "`waiting_bytes_max`", "`send` waits"),
+        ("messages that share a frame", f"{packing.PACK_MESSAGES_MAX:,}, {_size(packing.PACK_BYTES_MAX)}", "`PackLimits`", "the next frame begins"),
+        ("a message's wait for neighbours", f"{packing.PACK_DELAY_MS} ms", "`PackLimits`", "its frame leaves"),
         ("a producer's wait for one", f"{producer.SEND_TIMEOUT_MS // 1000} s", "`send_timeout_ms`", "`SendFailedError` with its outcome"),
         ("pause between a producer's attempts", f"{producer.RETRY_DELAY_MS_MIN} to {producer.RETRY_DELAY_MS_MAX} ms", fixed, "until the wait ends"),
         ("messages in an answer to a reader", f"{reading.MESSAGES_MAX}, {_size(reading.BYTES_MAX)}", fixed, "the reader asks again"),

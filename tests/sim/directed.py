@@ -549,6 +549,17 @@ def retry_of_a_send() -> None:
     must(table.judge(stamp) is SequenceVerdict.DUPLICATE, "R18: a retry is appended again")
 
 
+def retry_of_a_cut_batch() -> None:
+    """A log that ends inside of a batch knows the first ones of it, and the number behind them is next."""
+    table = ProducerTable()
+    stamp = ProducerStamp(b"p" * 16, 0, 0)
+    table.fold_run(stamp, [0, 300])
+    must(table.judge(stamp) is SequenceVerdict.DUPLICATE, "R18: the first ones of a batch are appended again")
+    must(table.known_of(stamp, 5) == 2, "R18: the rest of a batch is called a duplicate, and is nowhere")
+    rest = ProducerStamp(b"p" * 16, 0, 2)
+    must(table.judge(rest) is SequenceVerdict.ACCEPT, "R18: the rest of a batch is no next message")
+
+
 def empty_epochs() -> None:
     """A, then B, then A are masters without a byte; bytes of the last epoch carry it."""
     history = EpochHistory()
@@ -726,6 +737,7 @@ CASES: dict[str, Callable[[], None]] = {
     "entry-before-its-bytes": entry_before_its_bytes,
     "entry-beyond-the-end": entry_beyond_the_end,
     "retry-of-a-send": retry_of_a_send,
+    "retry-of-a-cut-batch": retry_of_a_cut_batch,
     "late-acks": late_acks,
     "data-after-the-close": data_after_the_close,
     "waiters-of-an-ended-epoch": waiters_of_an_ended_epoch,

@@ -210,6 +210,28 @@ REPLICAS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R18-half-a-batch",
+        what="a batch of which a failover left the first ones is answered as if all were there",
+        target="rollcall_ha.broker.core.producers:ProducerTable.known_of",
+        mutate=lambda _original: lambda _self, _stamp, count: count,
+        case="retry-of-a-cut-batch",
+        tests=(
+            "tests/unit/test_handlers_batches.py::test_r18_of_a_batch_that_a_failover_cut_the_rest_is_appended_and_nothing_twice",
+            "tests/unit/test_client_batches.py::test_a_batch_that_a_failover_cut_is_whole_and_once_at_the_next_master",
+        ),
+    ),
+    Mutation(
+        name="R18-one-number",
+        what="a batch counts as one message in the table of its producer",
+        target="rollcall_ha.broker.core.producers:ProducerTable.fold_run",
+        mutate=lambda _original: lambda self, stamp, offsets: self.fold(stamp, offsets[0]),
+        case="retry-of-a-cut-batch",
+        tests=(
+            "tests/unit/test_handlers_batches.py::test_a_batch_is_recognised_whole_and_each_record_has_its_own_number",
+            "tests/property/test_broker_producers.py::test_a_run_is_folded_as_its_records_are_and_judged_by_what_is_there",
+        ),
+    ),
+    Mutation(
         name="R19",
         what="a new master numbers messages before it knows the numbers of those it received",
         target="rollcall_ha.broker.log.commit_log:CommitLog.begin_run",

@@ -19,6 +19,7 @@ from rollcall_ha.broker.client import progress
 from rollcall_ha.broker.client.blocking import BlockingConsumer
 from rollcall_ha.broker.client.consumer import Consumer, ConsumerError, Start
 from rollcall_ha.broker.client.messages import Message
+from rollcall_ha.broker.client.packing import PackLimits
 from rollcall_ha.broker.client.producer import Producer
 from rollcall_ha.broker.client.progress import QueueProgress
 from rollcall_ha.broker.consuming import room
@@ -40,8 +41,9 @@ pytestmark = pytest.mark.slow
 
 
 async def send(broker: LogBroker, count: int, *, first: int = 0, **properties: str) -> list[bytes]:
+    """Each into the next queue: packed, they would be in one."""
     bodies = [b"%d" % number for number in range(first, first + count)]
-    async with Producer([broker.address]) as producer:
+    async with Producer([broker.address], pack=PackLimits(messages_max=1)) as producer:
         await asyncio.gather(*(producer.send("T", body, properties=properties) for body in bodies))
     return bodies
 
@@ -115,7 +117,7 @@ def test_members_of_a_group_share_the_queues_and_one_takes_over_those_of_another
                     await until(lambda: len(one._works) == len(two._works) == 4)
                     assert not one._works.keys() & two._works.keys()
                     await until(lambda: all(each.progress for each in (*one._works.values(), *two._works.values())))
-                    await send(broker, 80)
+                    await spread(broker, 80)
                     halves = await asyncio.gather(drain(one, 40), drain(two, 40))
                 await until(lambda: len(one._works) == 8)
                 await until(lambda: all(each.progress for each in one._works.values()))
