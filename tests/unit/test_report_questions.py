@@ -41,7 +41,7 @@ from tests.support.report_rows import instant, row
 DOCS = Path(__file__).resolve().parents[2] / "docs/analytics.md"
 HOUR_MS = 3_600_000
 SET = {"cluster": "c", "fleet": "f", "broker_set": "a"}
-MACRO = re.search(r"CREATE MACRO .*", (DOCS.parents[1] / "docs/data-dictionary.md").read_text()).group()  # type: ignore[union-attr]
+MACROS = ";".join(re.findall(r"CREATE MACRO [^;\n]*", (DOCS.parents[1] / "docs/data-dictionary.md").read_text()))
 
 
 def asked(question: LakeView, *found: tuple[LakeTable, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def asked(question: LakeView, *found: tuple[LakeTable, list[dict[str, Any]]]) ->
     with duckdb.connect() as database:
         for table in question.of:
             database.register(table.name, parquet.read_table(io.BytesIO(parquet_of(table, rows.get(table.name, [])))))
-        database.execute(MACRO)
+        database.execute(MACROS)
         answer = database.sql(question.statement())
         assert answer.columns == list(question.column_names)
         return [dict(zip(answer.columns, one, strict=True)) for one in answer.fetchall()]
