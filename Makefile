@@ -11,7 +11,7 @@ LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test prove parts record-truth interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers pictures spark judge-raft coverage demo machines demo-up demo-down bench analytics-demo man site clean
+.PHONY: help setup lock check test prove parts record-truth interop-clients test-pythons unit property sim cluster docs chaos-net cited-numbers pictures spark judge-raft coverage demo machines demo-up demo-down bench bench-field analytics-demo man site clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,10 @@ demo-down: $(SERVER)  ## stop it
 
 bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 	@$(BIN)/python -m tests.perf
+
+bench-field: $(STAMP)  ## failovers beside RocketMQ, Kafka, etcd, Redis Sentinel and Patroni, into docs/bench-field.md; an hour [ONLY=rollcall,etcd] [RUNS=3]
+	@deploy/setup.sh field $(VENV)
+	@$(BIN)/python -m tests.perf.field $(if $(ONLY),--only "$(ONLY)") $(if $(RUNS),--runs $(RUNS))
 
 analytics-demo: $(STAMP)  ## a fleet with five faults, its journals through Spark, a report; compared with history value by value
 	@$(BIN)/python -m rollcall_ha.deploy.local.analytics_demo --directory $(DEMO)-analytics

@@ -6,6 +6,7 @@
 #   deploy/setup.sh interop
 #   deploy/setup.sh browser
 #   deploy/setup.sh prometheus DIRECTORY
+#   deploy/setup.sh field DIRECTORY
 set -euo pipefail
 
 python="${PYTHON:-python3}"
@@ -124,6 +125,41 @@ see_to_prometheus() { # see_to_prometheus DIRECTORY
     rm -rf "$at"
 }
 
+# What `make bench-field` starts beside us: Patroni into the environment, servers out of Debian's packages into the cache, with
+# those packages that they need and this machine lacks. Installed, each would start a service of its own.
+see_to_field() { # see_to_field DIRECTORY
+    local directory="$1" cache="${XDG_CACHE_HOME:-$HOME/.cache}/rollcall/field" package
+    install_locked "$directory" --no-compile field -base -server ||
+        say "could not install Patroni; make bench-field skips it"
+    mkdir -p "$cache"
+    for package in etcd-server redis-server postgresql; do
+        [ -d "$cache/$package" ] || unpack_package "$package" "$cache" ||
+            say "could not have Debian's $package; make bench-field skips what needs it (run: apt-get update)"
+    done
+    see_to_interop
+}
+
+unpack_package() { # unpack_package NAME CACHE; the folder CACHE/NAME is whole or absent
+    local package="$1" cache="$2" at names status=0
+    command -v apt-get >/dev/null || return 1
+    names=$(missing_packages "$package") || {
+        [ "$(id -u)" = 0 ] && apt-get update >/dev/null 2>&1 && names=$(missing_packages "$package")
+    } || return 1
+    at=$(mktemp -d -p "$cache")
+    say "taking $package out of Debian's packages"
+    (cd "$at" && mkdir root && xargs -r apt-get download <<<"$names" &&
+        find . -name '*.deb' -exec dpkg-deb -x {} root \;) >/dev/null 2>&1 &&
+        chmod 755 "$at/root" && mv "$at/root" "$cache/$package" || status=$?
+    rm -rf "$at"
+    return "$status"
+}
+
+# A package and those that it needs, less what is installed here, newer or not.
+missing_packages() { # missing_packages NAME
+    LC_ALL=C apt-get --simulate --no-install-recommends install "$1" 2>/dev/null |
+        awk '/^Inst / && $3 !~ /^\[/ {print $2}'
+}
+
 case "${1:-}" in
     venv) make_venv "${@:2}" ;;
     java) see_to_java ;;
@@ -131,8 +167,9 @@ case "${1:-}" in
     interop) see_to_interop ;;
     browser) see_to_browser ;;
     prometheus) see_to_prometheus "${2:-.venv}" ;;
+    field) see_to_field "${2:-.venv}" ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop | browser | prometheus DIRECTORY" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop | browser | prometheus DIRECTORY | field DIRECTORY" >&2
         exit 2
         ;;
 esac

@@ -1,5 +1,6 @@
 """
-The tables of pages that are made of the contract: settings, orders, who may do what by REST (``threats``), and limits.
+The tables of pages that are made of the contract: settings, orders, who may do what by REST (``threats``), and limits;
+and that of ``make bench-field``, which is made of what it measured.
 
 ``python -m tests.docs.made_tables`` writes them into the pages.
 """
@@ -35,6 +36,7 @@ from rollcall_ha.node import standard_error
 from rollcall_ha.node.config import BrokerSection, FleetSection
 from rollcall_ha.node.remoting.links import LinkLimits
 from rollcall_ha.probe import journal as probe
+from tests.perf.field.published import published_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -134,6 +136,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "orders": orders_table,
     "threats": roles_table,
     "limits": limits_table,
+    "bench-field": published_table,
 }
 """By the name of the page, and of the marks around the table."""
 
@@ -148,7 +151,12 @@ def with_table(name: str, text: str) -> str:
     return f"{before}{begin}{TABLES[name]()}{end}{after}"
 
 
+def write(name: str) -> None:
+    """The page ``name`` has the table of today. Raises as ``with_table``."""
+    page = DOCS / f"{name}.md"
+    page.write_text(with_table(name, page.read_text()))
+
+
 if __name__ == "__main__":
     for one in TABLES:
-        page = DOCS / f"{one}.md"
-        page.write_text(with_table(one, page.read_text()))
+        write(one)

@@ -2,7 +2,7 @@
 Apache RocketMQ's published artifacts and our small Java clients, ready to run.
 
 Here: find Java and Maven (or have Debian's packages installed), copy the artifacts of one version into a cache, compile
-``src/``. Not here: starting anything (``fleet``), what is done with them (``tests.interop_java``).
+``src/``; artifacts of another system by a pom of its own (``obtain_jars``). Not here: starting anything (``fleet``), what is done with them (``tests.interop_java``).
 
 Rule 1: the cache lies outside the checkout: ``$XDG_CACHE_HOME/rollcall`` or ``~/.cache/rollcall``.
 Rule 2: a folder in the cache is whole or absent; several processes may ask at once.
@@ -68,13 +68,31 @@ def obtain(version: str = VERSION) -> RocketMq:
         if not jars.is_dir():
             if shutil.which("mvn") is None:
                 _install()
-            _copy_artifacts(version, jars)
+            _copy_artifacts("rocketmq", version, HERE / "pom.xml", jars, f"rocketmq-broker-{version}.jar")
         if version != VERSION:
             return RocketMq(version=version, jars=jars, classes=None)
         classes = cache / f"clients-{version}-{_digest_of_sources()}"
         if not classes.is_dir():
             _compile(jars, classes)
     return RocketMq(version=version, jars=jars, classes=classes)
+
+
+def obtain_jars(name: str, version: str, pom: Path, *, whole: str) -> Path:
+    """
+    The folder with the artifacts of ``pom`` in this version and all that they need, from the cache or from Maven's repositories.
+
+    ``pom`` names the version ``${NAME.version}``; ``whole`` is a jar without which the copy is none.
+    Raises ``JavaUnavailableError`` as ``obtain``.
+    """
+    if shutil.which("java") is None:
+        _install()
+    with _locked() as cache:
+        jars = cache / f"{name}-{version}"
+        if not jars.is_dir():
+            if shutil.which("mvn") is None:
+                _install()
+            _copy_artifacts(name, version, pom, jars, whole)
+    return jars
 
 
 def cache_directory() -> Path:
@@ -100,14 +118,14 @@ def _install() -> None:
         )
 
 
-def _copy_artifacts(version: str, jars: Path) -> None:
+def _copy_artifacts(name: str, version: str, pom: Path, jars: Path, whole: str) -> None:
     with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
         copied = Path(scratch) / "jars"
-        argv = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), f"-Drocketmq.version={version}"]
+        argv = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), f"-D{name}.version={version}"]
         argv += ["dependency:copy-dependencies", f"-DoutputDirectory={copied}"]
-        _run(argv, deadline_s=COPY_DEADLINE_S, what=f"copy the artifacts of RocketMQ {version} with Maven")
-        if not list(copied.glob(f"rocketmq-broker-{version}.jar")):
-            raise JavaUnavailableError(f"Maven ended well but copied no rocketmq-broker-{version}.jar")
+        _run(argv, deadline_s=COPY_DEADLINE_S, what=f"copy the artifacts of {name} {version} with Maven")
+        if not (copied / whole).exists():
+            raise JavaUnavailableError(f"Maven ended well but copied no {whole}")
         copied.rename(jars)
 
 

@@ -104,7 +104,7 @@ def test_what_is_declared_is_imported() -> None:
 def test_every_requirement_is_a_range_that_begins_where_the_tests_judged() -> None:
     """A bare name would take any release; a pin would fight with the host application's. PySyncObj alone is pinned."""
     pinned = []
-    for name in ("base", "server", "analytics", "otlp", "test", "dev", "build"):
+    for name in ("base", "server", "analytics", "otlp", "test", "dev", "field", "build"):
         for requirement in (Requirement(text) for text in TABLES[name] if not text.startswith("rollcall-ha[")):
             lower = [spec.version for spec in requirement.specifier if spec.operator in (">=", "==")]
             pinned += [requirement.name for spec in requirement.specifier if spec.operator == "=="]
@@ -117,7 +117,7 @@ def test_every_requirement_is_a_range_that_begins_where_the_tests_judged() -> No
 
 def test_the_lock_is_current() -> None:
     """Every requirement has its entry, and every entry is there for a requirement; if not: ``make lock``."""
-    wanted = lock.roots(TABLES, ["base", "client", "dev", "build"])
+    wanted = lock.roots(TABLES, ["base", "client", "dev", "field", "build"])
 
     assert wanted - set(ENTRIES) == set()
     assert set(ENTRIES) - lock.closure(ENTRIES, wanted) == set()
