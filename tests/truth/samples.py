@@ -21,10 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.deploy.local.endpoints import Endpoint
 
 PERIOD_S = 0.1
 LIMIT_S = 0.5
+UNREGISTERED = tuple(state.encode() for state in (BrokerState.BOOT, BrokerState.RECOVERING, BrokerState.REGISTERING))
+"""Of a process that has not registered; what its /readyz begins with."""
 CLI_EVERY = 20
 """Samples of an unhealthy set between two questions to the CLI: it takes a second of a core."""
 
@@ -122,14 +125,17 @@ class Sampler:
         return None, None
 
     def _readyz(self, found: Any) -> str | None:
-        """``serving`` if the master's own /readyz says so; None if nobody is named master, or it does not answer."""
+        """``serving`` if the master's own /readyz says so; None if nobody is named master, or it cannot be compared."""
         for replica in found["replicas"]:
             # Controllers that have lost their memory do not know whether the master still serves (R7).
             if replica["isMaster"] and found["view"]["condition"] != "waiting-for-reports":
                 status, body = get(self._health[replica["address"]], "/readyz")
+                # A master that is dead does not answer, and its next process has told nobody yet that it does not
+                # serve: that controllers take a while to find this out is the outage's time, which is judged elsewhere.
+                if status == 0 or body.startswith(UNREGISTERED):
+                    return None
                 # Ready slaves are 200, too: who is master by controllers of before the last reign may be one by now.
-                is_serving = status == 200 and body.startswith(b"master")
-                return None if status == 0 else ("serving" if is_serving else "")
+                return "serving" if status == 200 and body.startswith(b"master") else ""
         return None
 
 
