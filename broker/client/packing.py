@@ -1,5 +1,5 @@
 """
-What waits at a producer, and which of it leaves together: messages to frames under limits.
+Messages that wait at a producer, and which of them leave together: frames under limits.
 
 Here: packs, who is told of each message in them, and which packs may leave; pure. Not here: numbers, links and answers
 (``producer``), bytes of a frame (``broker.protocol.send``).
@@ -8,8 +8,8 @@ Rule 1: a message is in one pack, until it is told of or taken out; packs of a q
 messages.
 Rule 2: with nothing of its queue under way a pack leaves at once: nobody waits for neighbours that may not come. What
 gathers meanwhile leaves when it is full, when nothing is under way any more, or after ``PackLimits.delay_ms``.
-Rule 3: a pack has one topic and one queue, and says the same of all its messages but body and properties. What a batch
-cannot carry, or who asked for it, is alone in its pack.
+Rule 3: a pack has one topic and one queue, and says the same of all its messages but body and properties. A message
+that a batch cannot carry, or that was sent so (``may_pack``), is alone in its pack.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Key = tuple[str, int | None]
 
 
 class PackLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be in one frame."""
+    """Limits of one frame; ``ValueError`` for others than are possible."""
 
     messages_max: int = PACK_MESSAGES_MAX
     """1: nothing is packed."""
@@ -47,7 +47,6 @@ class PackLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a message waits for neighbours at most, while a frame of its queue is under way."""
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError``."""
         for name, value, lowest, highest in (
             ("messages_max", self.messages_max, 1, PACK_MESSAGES_MAX),
             ("bytes_max", self.bytes_max, 1, 1024 * 1024),
@@ -118,7 +117,7 @@ class Pack(msgspec.Struct, eq=False):
 
 
 class Packer:
-    """What waits to be sent. ``messages`` and ``size_bytes`` of it are limited by its owner."""
+    """Packs that wait to be sent. How many messages and bytes wait is limited by ``places``."""
 
     def __init__(self, limits: PackLimits) -> None:
         self._limits = limits
@@ -126,7 +125,7 @@ class Packer:
         """By rising age within a key; only the last one of each may be open."""
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
+        """True while a pack waits."""
         return bool(self._packs)
 
     def add(
@@ -191,11 +190,11 @@ class Packer:
         return None if oldest_us is None else oldest_us + self._limits.delay_ms * 1_000
 
     def all(self) -> list[Pack]:
-        """What waits, in no order between keys; it stays."""
+        """The packs that wait, in no order between keys; they stay."""
         return [pack for packs in self._packs.values() for pack in packs]
 
     def forget(self, calls: Collection[Call]) -> list[tuple[Part, int]]:
-        """Take out what waits of ``calls``: each part of it, with its bytes."""
+        """Take waiting messages of ``calls`` out: each part of them, with its bytes."""
         taken = [each for pack in self.all() for each in take_out(pack, calls)]
         for key, packs in list(self._packs.items()):
             if left := [pack for pack in packs if pack.bodies]:

@@ -1,7 +1,7 @@
 """
 Places for messages that wait for their answer: so many messages, and so many bytes.
 
-Rule 1: who waits for a place gets it in the order of asking; who came later does not overtake.
+Rule 1: callers get places in the order of asking; a later one does not overtake.
 Rule 2: a message enters while there is any room, so the bytes may pass their limit by those of one message: a message
 larger than the limit would else wait for ever.
 """
@@ -17,7 +17,7 @@ _Wanted = tuple[Sequence[int], int]
 
 
 class Places:
-    """On one loop."""
+    """The places of one producer, and the line before them; all on one loop."""
 
     def __init__(self, *, messages_max: int, bytes_max: int) -> None:
         self.messages = 0
@@ -51,7 +51,7 @@ class Places:
                 turn.set_result(self._enter(wanted))
 
     def close(self) -> None:
-        """Whoever waits for a place gets none."""
+        """Callers that wait for a place get none."""
         for _, turn in self._line:
             if not turn.done():
                 turn.set_result(0)

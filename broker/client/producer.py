@@ -163,7 +163,7 @@ class Producer:
             group: Producer group, for the records.
             in_flight_max: Messages without an answer; ``send`` waits beyond that.
             waiting_bytes_max: Bytes of them; the same.
-            pack: What one frame may hold; None: the defaults. ``PackLimits(messages_max=1)`` packs nothing.
+            pack: Limits of one frame; None: the defaults. ``PackLimits(messages_max=1)`` packs nothing.
             send_timeout_ms: When a caller is told "unknown" at the latest.
             queue_count: Queues of a topic that are written to in turn.
             credentials: Certificate of this client, renewed with its files while this is open; None: an insecure fleet,
@@ -379,7 +379,7 @@ class Producer:
 
     def _flush(self) -> None:
         """Number what leaves, and one write for everything of one turn of the loop."""
-        # What is written here leaves here.
+        # Frames that are written here leave here: none of them has to ask for a further flush.
         self._is_flush_due = True
         if self._calls:
             self._watch_calls()
@@ -626,8 +626,9 @@ class Producer:
                 late.append(call)
         reasons = [f"{address}: {why}" for address, why in self.routes.troubles.items()]
         reason = "; ".join([f"no acknowledgement within {self._timeout_s:.1f} s", *reasons])
-        # Written once, it stays in the window although its caller is told "unknown": taken out, the next number would
-        # be a gap for a master that never saw this one (rule 3). What never was goes, and is definitely not appended.
+        # Written once, a message stays in the window although its caller is told "unknown": taken out, the next number
+        # would be a gap for a master that never saw this one (rule 3). One that was never written goes, and is
+        # definitely not appended.
         unsent = self._packer.forget(late)
         for pack in [each for each in self._window if not each.attempts]:
             unsent += take_out(pack, late)

@@ -152,7 +152,7 @@ class _StampRun:
     def __init__(self, producers: ProducerTable) -> None:
         self._producers = producers
         self._lead = b"\0"
-        """What the properties of a next one begin with."""
+        """The properties of the next record of the run begin so."""
         self._first: ProducerStamp | None = None
         self._next = 0
         self._offsets: list[int] = []

@@ -37,7 +37,7 @@ UNKNOWN_SECTION = 2
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON file."""
+    """The JSON file: each value of each run."""
 
     machine: str
     command: str
@@ -48,7 +48,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def short_name(commit: str) -> str:
-    """Raises ``CalledProcessError``."""
+    """Its short hash. Raises ``CalledProcessError`` if there is no such commit."""
     command = ["git", "rev-parse", "--short", "--verify", f"{commit}^{{commit}}"]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 

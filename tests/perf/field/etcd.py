@@ -55,7 +55,7 @@ class Writing:
 
 
 class Etcd:
-    """Implements ``System``."""
+    """Three members of etcd, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column, processes: Processes | None = None) -> None:
         """``processes``: of the system that this one is a part of."""

@@ -36,7 +36,7 @@ LOOK_S = 10.0
 
 
 def jars() -> Path:
-    """Raises ``UnavailableError``."""
+    """Its programs, fetched if need be. Raises ``UnavailableError`` with the reason."""
     try:
         return obtain_jars("kafka", VERSION, POM, whole=f"kafka_2.13-{VERSION}.jar")
     except JavaUnavailableError as error:
@@ -68,7 +68,7 @@ class Writing:
 
 
 class Kafka:
-    """Implements ``System``."""
+    """Three brokers and three controllers of Kafka, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column) -> None:
         """Nothing is started yet."""

@@ -119,7 +119,7 @@ def produced(answer: bytes, topic: str) -> int:
 
 
 def create_topic(topic: str, replicas: int) -> bytes:
-    """One partition."""
+    """The request that makes a topic of one partition."""
     one = _text(topic) + struct.pack(">ih", 1, replicas) + _array([]) + _array([])
     return _request(CREATE_TOPICS, 2, _array([one]) + struct.pack(">ib", SERVER_MS_MAX, 0))
 

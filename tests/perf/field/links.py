@@ -113,7 +113,7 @@ class Links:
         self._kept[address] = link
 
     def close(self) -> None:
-        """Leave all."""
+        """Close every link."""
         for link in self._kept.values():
             link.close()
         self._kept.clear()

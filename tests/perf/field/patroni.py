@@ -50,7 +50,7 @@ DCS: Mapping[Column, Mapping[str, int | bool]] = {
 TABLE = "CREATE TABLE field (body text)"
 INSERT = f"INSERT INTO field VALUES ('{BODY.decode()}')"
 PROTOCOL = 196_608
-"""Version 3.0."""
+"""Version 3.0 of PostgreSQL's protocol, in its start message."""
 LOOK_S = 12.0
 
 
@@ -117,7 +117,7 @@ class Writing:
 
 
 class Patroni:
-    """Implements ``System``."""
+    """Three PostgreSQL servers, each with its Patroni, and three members of etcd, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column) -> None:
         """Nothing is started yet."""

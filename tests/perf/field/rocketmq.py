@@ -32,7 +32,7 @@ def obtain() -> str:
 
 
 class RocketMq:
-    """Implements ``System``."""
+    """Three brokers, three controllers and a name server of RocketMQ, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column) -> None:
         """Nothing is started yet."""

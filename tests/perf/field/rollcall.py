@@ -17,7 +17,7 @@ LOOK_S = 5.0
 
 
 class Rollcall:
-    """Implements ``System``."""
+    """Three brokers and three controllers of ours, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column) -> None:
         """Found it; nothing is started yet."""

@@ -71,7 +71,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON file."""
+    """The JSON file: systems as the table tells them, and each row that was measured."""
 
     systems: list[Told]
     rows: list[Row]

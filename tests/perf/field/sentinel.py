@@ -67,7 +67,7 @@ class Writing:
 
 
 class Sentinel:
-    """Implements ``System``."""
+    """Three Redis servers and three sentinels, as a ``System``."""
 
     def __init__(self, directory: Path, column: Column) -> None:
         """Nothing is started yet."""
