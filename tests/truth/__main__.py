@@ -34,7 +34,7 @@ from rollcall_ha.probe.lines import GapLine
 from tests.truth import faults, java, probe, spark
 from tests.truth.faults import Fault, SkipError, Stage
 from tests.truth.java import JavaStage, java_stage
-from tests.truth.recorded import Event, Felt, Recorded, felt, judge, recorded
+from tests.truth.recorded import Event, Felt, Recorded, felt, judge, longest_gaps, recorded
 from tests.truth.samples import Sampled, Sampler, get
 
 DEFAULT_DIRECTORY = Path(".truth")
@@ -232,6 +232,8 @@ def felt_row(stage: Stage, row: Row, mode: str, *, with_probe: bool = False) -> 
         line.gap, line.probed = gap, "-" if gap is None else f"{gap.felt_ms:,} ms"
         longest_ms = probe.longest_ms(watch.events(), outage, coarse=stage.coarse)
         line.complaints += probe.complaints(gap, outage, longest_ms=longest_ms, coarse=stage.coarse)
+    if line.complaints:
+        line.complaints += (longest_gaps(watch.events(), since_ns),)
     return line
 
 

@@ -61,6 +61,18 @@ def felt(events: Sequence[Event], since_ns: int, gone_ns: int | None = None) -> 
     return Felt(most_ms=(later.at_ns - one.at_ns) / 1e6, least_ms=(later.at_ns - begun_ns) / 1e6, over_ns=later.at_ns)
 
 
+def longest_gaps(events: Sequence[Event], since_ns: int, *, count: int = 4) -> str:
+    """The longest of those that ended after ``since_ns``, in order of time: what a false row has to be looked at by."""
+    gaps = [(one, later) for one, later in pairwise(events) if later.at_ns > since_ns]
+    longest = sorted(sorted(gaps, key=lambda gap: gap[0].at_ns - gap[1].at_ns)[:count])
+    told = [
+        f"{(later.at_ns - one.at_ns) / 1e6:,.0f} ms to {(later.at_ns - since_ns) / 1e6:,.0f} (link {one.link}"
+        + (")" if one.link == later.link else f", then {later.link})")
+        for one, later in longest
+    ]
+    return f"the longest gaps, until ms after the fault began: {'; '.join(told)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """All outages of one row together. Milliseconds."""

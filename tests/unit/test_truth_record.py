@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.recorded import Event, Felt, felt, judge, recorded
+from tests.truth.recorded import Event, Felt, felt, judge, longest_gaps, recorded
 from tests.truth.samples import Sampler
 
 STOPWATCH = Path(__file__).resolve().parents[1] / "truth" / "stopwatch.py"
@@ -161,3 +161,10 @@ def test_a_row_that_spark_gives_differently_is_found() -> None:
         "only one side has epoch 8",
         f"only one side has stop {seq}",
     ]
+
+
+def test_a_false_row_tells_the_gaps_by_which_it_can_be_looked_at() -> None:
+    answers = [Event(ms * 1_000_000, link) for ms, link in ((0, 1), (5, 1), (935, 1), (974, 2), (976, 2))]
+    assert longest_gaps(answers, 4_000_000, count=2) == (
+        "the longest gaps, until ms after the fault began: 930 ms to 931 (link 1); 39 ms to 970 (link 1, then 2)"
+    )
