@@ -238,7 +238,7 @@ QUORUM: tuple[Mutation, ...] = (
     Mutation(
         name="R5-stands-beside-its-pledge",
         what="a member that pledged to vote for nobody stands, and votes for itself",
-        target="rollcall_ha.controller.replication.raft.internals:Internals.stand_not_before",
+        target="rollcall_ha.controller.replication.raft.internals:Internals.stand_not_within",
         mutate=constant(None),
         tests=(
             "tests/unit/test_replication_patience.py::test_r5_a_process_is_bound_by_the_pledges_of_the_one_before",

@@ -77,6 +77,10 @@ class _Poller:
         self._poll()
 
 
+LIBRARY_AHEAD_NS = 86_400 * 10**9
+"""The library reads CLOCK_MONOTONIC_RAW, which no NTP slews: on a machine that runs for weeks both are minutes apart."""
+
+
 class _LibraryClock:
     """What the library takes for its clock while it is replaced."""
 
@@ -84,7 +88,7 @@ class _LibraryClock:
         self.read_ns: Callable[[], int] = lambda: 0
 
     def __call__(self) -> float:
-        return self.read_ns() / 1e9
+        return (self.read_ns() + LIBRARY_AHEAD_NS) / 1e9
 
 
 _clock = _LibraryClock()

@@ -25,7 +25,7 @@ from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.seams import Seams
 from tests.support.raft_ledger import Ledger, LedgerMachine
-from tests.support.raft_seams import SimulatedMember, raise_stopped
+from tests.support.raft_seams import LIBRARY_AHEAD_NS, SimulatedMember, raise_stopped
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 
@@ -100,7 +100,8 @@ class VirtualGroup:
         self.random = Random(seed)
         self.kernel = Kernel(seed)
         self.now_ns = 1_000_000_000
-        _use_virtual_library(patch, lambda: self.now_ns)
+        self.library_ahead_ns = LIBRARY_AHEAD_NS
+        _use_virtual_library(patch, lambda: self.now_ns + self.library_ahead_ns)
         self.names = tuple(names)
         self.queues: dict[tuple[str, str], deque[Any]] = {}
         self.cuts: set[tuple[str, str]] = set()

@@ -163,11 +163,14 @@ class Internals:
         if 0 < self._library._SyncObj__raftElectionDeadline < math.inf:
             self.expect_leader()
 
-    def stand_not_before(self, at_ns: int) -> None:
-        """Wait at least until ``at_ns``, and then as long as those that stand with it do not."""
+    def stand_not_within(self, wait_ns: int) -> None:
+        """Wait at least ``wait_ns`` from now on, and then as long as those that stand with it do not."""
+        # A duration, for the library has a clock of its own (CLOCK_MONOTONIC_RAW), which nobody slews. Taken for an
+        # instant of it, the end of a pledge lay minutes ahead after weeks, and so long a dead leader had no successor.
         library = self._library
-        if 0 < library._SyncObj__raftElectionDeadline < at_ns / 1e9:
-            library._SyncObj__raftElectionDeadline = at_ns / 1e9 + library._SyncObj__generateRaftTimeout()
+        until_s = library.library_now() + wait_ns / 1e9
+        if wait_ns > 0 and 0 < library._SyncObj__raftElectionDeadline < until_s:
+            library._SyncObj__raftElectionDeadline = until_s + library._SyncObj__generateRaftTimeout()
 
     def stand_down(self) -> None:
         """Follow nobody, and wait for a leader as any other follower does."""

@@ -325,7 +325,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             self.internals.defer_election()
         self._pledge(self._seams.monotonic_ns())
         # It would vote for itself.
-        self.internals.stand_not_before(self.transport.bound_until_ns)
+        self.internals.stand_not_within(self.transport.bound_until_ns - self._seams.monotonic_ns())
 
     def _pledge(self, now_ns: int) -> None:
         """Pledge a leader as much time as this member gives it, durably, where all controllers know of pledges."""
