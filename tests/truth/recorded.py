@@ -9,7 +9,9 @@ bounds it is a point, and the same holds.
 Rule 2: a kind that was not expected is wrong, whatever the time. A planned stop that is called a failover is a lie too.
 Rule 3: an outage is what the record promises to tell: from the last answer by one link to the first by another, or a
 silence of ``STALL_MS``. On a busy machine all processes wait for a core, before an order as well as behind it.
-Rule 4: of a process that was killed, the outage begins between its last answer and its end; who waits between two answers
+Rule 4: a master that hung answers what waits in its socket when it goes on, 16 ms before its successor does: a lone answer
+behind ``LAST_WORD_MS`` is its last word, and no service between two outages.
+Rule 5: of a process that was killed, the outage begins between its last answer and its end; who waits between two answers
 of a living master, for a core or by the stopwatch's own pause, is not without service.
 """
 
@@ -26,6 +28,8 @@ TOLERANCE_SHARE = 0.05
 TOLERANCE_MS = 30.0
 STALL_MS = PRESETS[Preset.NORMAL].stall_ms
 """A reign's silence below this is no stop of writes (docs/timing.md)."""
+LAST_WORD_MS = 300.0
+"""In front of a last word at least; no process waits for a core so long where a run is fair."""
 ELECTED = "election"
 """The end of a stop that an election ended."""
 
@@ -40,7 +44,7 @@ class Event(NamedTuple):
 
 
 class Felt(NamedTuple):
-    """How long there was no service, milliseconds: equal but where a process was killed (rule 4)."""
+    """How long there was no service, milliseconds: equal but where a process was killed (rule 5)."""
 
     most_ms: float
     least_ms: float
@@ -55,6 +59,13 @@ def felt(events: Sequence[Event], since_ns: int, gone_ns: int | None = None) -> 
     ``gone_ns``: when the master's process was seen to have ended; None if it did not.
     """
     gaps = [(one, later) for one, later in pairwise(events) if later.at_ns > since_ns]
+    if gone_ns is None:
+        # As two outages, a second without service was felt as 16 ms, and a true record called untrue.
+        gaps += [
+            (before[0], after[1])
+            for before, after in pairwise(gaps)
+            if after[0].link != after[1].link and before[1].at_ns - before[0].at_ns >= LAST_WORD_MS * 1e6
+        ]
     stops = [gap for gap in gaps if gap[0].link != gap[1].link or gap[1].at_ns - gap[0].at_ns >= STALL_MS * 1e6]
     one, later = max(stops or gaps, key=lambda gap: gap[1].at_ns - gap[0].at_ns)
     begun_ns = gone_ns if gone_ns is not None and one.at_ns < gone_ns < later.at_ns else one.at_ns
