@@ -236,6 +236,16 @@ QUORUM: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="waits-for-a-dead-leader",
+        what="the end of the leader's link says nothing to its followers",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._leader_gone",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_replication_member.py::test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands[three]",
+            "tests/unit/test_replication_member.py::test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands[five]",
+        ),
+    ),
+    Mutation(
         name="R5-stands-beside-its-pledge",
         what="a member that pledged to vote for nobody stands, and votes for itself",
         target="rollcall_ha.controller.replication.raft.internals:Internals.stand_not_within",

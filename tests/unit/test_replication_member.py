@@ -15,6 +15,7 @@ from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, Lib
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError, RequestVote
+from rollcall_ha.controller.replication.raft.repairs import STAND_MS
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_seams import SimulatedTransport, Stopped
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
@@ -28,6 +29,10 @@ def _fill(group: VirtualGroup, count: int, label: str = "id") -> None:
         leader.propose(f"{label}-{number}", lambda _: None)
         group.run_for(10)
     group.run_for(200)
+
+
+def _is_led(group: VirtualGroup) -> bool:
+    return group.leader is not None
 
 
 def test_another_release_of_the_library_is_refused() -> None:
@@ -473,3 +478,29 @@ def test_the_trace_does_not_depend_on_the_order_of_names(monkeypatch: pytest.Mon
     library = group.ours("c2").library
     assert [member.name for member in library._SyncObj__otherNodes] == ["c1", "c3"]
     assert [hash(member) for member in library._SyncObj__otherNodes] == [0, 2]
+
+
+@pytest.mark.parametrize("names", [NAMES, (*NAMES, "c4", "c5")], ids=["three", "five"])
+def test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """They waited up to 500 ms, and longer where two stood at once; now the first one stands when its pledge ends."""
+    for seed in range(1, 6):
+        group = VirtualGroup(monkeypatch, OurNode, names=names, seed=seed)
+        dead = group.elect()
+        group.crash(dead.name)
+        assert group.run_for(TIMING.raft_election_timeout_ms_min + 4 * STAND_MS, partial(_is_led, group))
+        leader = group.elect()
+        assert leader.term == dead.term + 1
+        assert leader.name == min(name for name in names if name != dead.name), "one after the other, by their names"
+
+
+def test_a_link_to_the_leader_that_comes_back_makes_nobody_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    for _ in range(20):
+        group.cut(leader.name)
+        group.run_for(TIMING.raft_election_timeout_ms_min // 2)
+        group.heal()
+        group.run_for(200)
+    assert (group.leader, leader.term) == (leader, group.elect().term)

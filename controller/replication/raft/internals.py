@@ -172,6 +172,12 @@ class Internals:
         if wait_ns > 0 and 0 < library._SyncObj__raftElectionDeadline < until_s:
             library._SyncObj__raftElectionDeadline = until_s + library._SyncObj__generateRaftTimeout()
 
+    def stand_after(self, wait_ns: int) -> None:
+        """Wait ``wait_ns`` from now on, if an election timeout runs."""
+        library = self._library
+        if 0 < library._SyncObj__raftElectionDeadline < math.inf:
+            library._SyncObj__raftElectionDeadline = library.library_now() + wait_ns / 1e9
+
     def stand_down(self) -> None:
         """Follow nobody, and wait for a leader as any other follower does."""
         # As the library's own fallback; without the new timeout it would stand again with the next tick.
