@@ -19,7 +19,6 @@ import socket
 import ssl
 from collections.abc import Callable
 
-import structlog
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
@@ -56,6 +55,7 @@ from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, FewLines, LinkTable
 from rollcall_ha.node.remoting.names import looked_up
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.telemetry import get_logger
 from rollcall_ha.node.tls import tls_reason
 
 TICK_MS = 50
@@ -65,7 +65,7 @@ REFUSAL_INTERVAL_S = 10.0
 """Between two lines about links that were refused."""
 _BACKLOG_CONNECTIONS = 16
 
-_log = structlog.get_logger("ha")
+_log = get_logger("ha")
 
 
 _ENDS_OF_THE_PEER = (CloseCause.PEER, CloseCause.PROBE, CloseCause.BROKEN)

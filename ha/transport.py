@@ -31,8 +31,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-import structlog
-
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
 from rollcall_ha.ha.catch_up import Grant
@@ -45,6 +43,7 @@ from rollcall_ha.ha.sniff import SNIFF_BYTES, Protocol, sniff
 from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, cause_of
 from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.telemetry import get_logger
 from rollcall_ha.node.tls import tls_reason
 
 TURN_BYTES_MAX = 1024 * 1024
@@ -75,7 +74,7 @@ _COLD_PIECE_BYTES = 1024 * 1024
 
 ActionT = TypeVar("ActionT")
 
-_log = structlog.get_logger("ha")
+_log = get_logger("ha")
 
 
 def monotonic_ms() -> int:

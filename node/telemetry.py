@@ -22,13 +22,23 @@ from enum import IntEnum
 from typing import Any, TextIO, cast
 
 import msgspec
-import structlog
 from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rollcall_ha import __version__
 from rollcall_ha.node.log_options import LogFormat, LogLevel
 from rollcall_ha.node.standard_error import LINES_DROPPED, open_standard_error, say
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # structlog brings rich where it is installed, for tracebacks that we do not show, and rich brings attrs: a sixth of
+    # the time in which a broker starts.
+    sys.modules["rich"] = cast("Any", None)
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
 
 _READABLE = reprlib.Repr()
 """Also shows values whose own words raise."""
