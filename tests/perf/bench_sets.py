@@ -26,6 +26,7 @@ from tests.perf.section import Context, Section
 
 SETS = 1_000
 DEADLINE_S = 60.0
+"""For ``SETS``; so much longer for more."""
 ASK_INTERVAL_S = 0.02
 QUIET_S = 2.0
 
@@ -75,6 +76,11 @@ def cpu_share(pid: int, seconds: float) -> float:
     return (cpu_s([pid]) - before) / (time.monotonic() - began) * 100
 
 
+def deadline_s(sets: int) -> float:
+    """For everything that ``sets`` do at once."""
+    return DEADLINE_S * max(1.0, sets / SETS)
+
+
 def register(context: Context, slaves: CrowdProcess, masters: CrowdProcess, count: int) -> dict[str, float]:
     """
     One half at once, then the other, until each set has a master that has entered, by the word of both replicas.
@@ -94,9 +100,9 @@ def register(context: Context, slaves: CrowdProcess, masters: CrowdProcess, coun
 
     for crowd in (masters, slaves):
         crowd.tell("join")
-        wait_until(partial(registered, crowd), deadline_s=DEADLINE_S, what=f"{count} to be registered")
+        wait_until(partial(registered, crowd), deadline_s=deadline_s(count), what=f"{count} to be registered")
     registered_s = time.monotonic() - began
-    wait_until(serve, deadline_s=DEADLINE_S, what=f"{count} sets to serve")
+    wait_until(serve, deadline_s=deadline_s(count), what=f"{count} sets to serve")
     context.say(f"{count} sets registered after {registered_s:.1f} s, serving after {time.monotonic() - began:.1f} s")
     moves = slaves.told().moves + masters.told().moves
     return {"registered_s": registered_s, "serving_s": time.monotonic() - began, "moves": float(moves)}
@@ -118,8 +124,8 @@ def lose_masters(
         def all_elected() -> bool:
             return slaves.told().masters == before + doomed
 
-        wait_until(all_elected, deadline_s=DEADLINE_S, what=f"{doomed} slaves to be elected")
-        wait_until(lambda: slaves.told().entered == count, deadline_s=DEADLINE_S, what="all to have entered")
+        wait_until(all_elected, deadline_s=deadline_s(count), what=f"{doomed} slaves to be elected")
+        wait_until(lambda: slaves.told().entered == count, deadline_s=deadline_s(count), what="all to have entered")
     waits = sorted((at - killed_ns) / 1e6 for at in slaves.told().elected_at_ns if at > killed_ns)
     context.detail["elected_after_ms"] = waits
     context.detail["rest_ms"] = asker.took_ms
@@ -138,9 +144,11 @@ def lose_masters(
 
 
 @contextmanager
-def crowds(context: Context, *, is_insecure: bool) -> Iterator[tuple[Fleet, CrowdProcess, CrowdProcess]]:
+def crowds(
+    context: Context, *, is_insecure: bool, sets: int = SETS
+) -> Iterator[tuple[Fleet, CrowdProcess, CrowdProcess]]:
     """Controllers, and the processes of those replicas that are to be slaves and masters; nobody has registered."""
-    names = tuple(f"s{number:04d}" for number in range(SETS))
+    names = tuple(f"s{number:04d}" for number in range(sets))
     with context.fleet(Layout(name="perf", is_insecure=is_insecure), is_up=False) as fleet:
         fleet.up_controllers()
         cluster, port = fleet.file.fleet.name, fleet.file.controllers[fleet.leader()].broker
