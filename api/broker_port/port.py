@@ -421,16 +421,13 @@ class BrokerPortServer:
             return False
         # Ids and incarnations are no secrets: a probe tells them. A goodbye, an alter or a link report in the name of
         # replica 2, by anybody who can reach this port, would depose a healthy master, or shrink its set to itself.
-        strangers = [
-            (key, broker_id, incarnation)
-            for key, broker_id, incarnation in _speakers(message)
-            if broker_id is None or incarnation is None or link.replicas.get((key, broker_id)) != incarnation
-        ]
-        if strangers:
-            self.requests["strangers"] += 1
-            what = type(message).__name__
-            connection.close(f"{what} of {strangers[0]}, which has not registered on this link", CloseCause.STRANGER)
-        return not strangers
+        for key, broker_id, incarnation in _speakers(message):
+            if broker_id is None or incarnation is None or link.replicas.get((key, broker_id)) != incarnation:
+                self.requests["strangers"] += 1
+                told = f"{type(message).__name__} of {(key, broker_id, incarnation)}"
+                connection.close(f"{told}, which has not registered on this link", CloseCause.STRANGER)
+                return False
+        return True
 
     async def _commit(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         began_s = asyncio.get_running_loop().time()

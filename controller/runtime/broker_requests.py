@@ -88,7 +88,7 @@ def handle_heartbeat(
     # since. One with a replica's new incarnation raises no epoch, and a master refuses whom its view does not name.
     return HeartbeatAck(
         view=None if is_current and was_bound else service.view_of(beat.set_key),
-        controllers=service.settings.broker_ports,
+        controllers=service.broker_ports,
         leader_clock_us=service.now_ns() // NS_PER_US,
         revoked=unknown_to(beat, published.state),
         settings=settings_unknown_to(beat, published.state),

@@ -67,19 +67,19 @@ class Confirms:
     def heard(self, view: SetView | None, session: ReplicaSession, beat: Heartbeat) -> None:
         """A heartbeat came, and is answered."""
         session.confirmed_before = session.answered_confirm
+        confirm = min(beat.positions.confirm_offset, beat.positions.max_offset)
+        told = (beat.known_master_epoch, confirm)
         # Java's confirm is another promise. A suspect's is that of bytes which the others may not have.
         if (
-            view is not None
+            told > self._told.get(beat.set_key, NOTHING_CONFIRMED)
+            and view is not None
             and beat.known_master_epoch == view.master_epoch
             and view.condition is not Condition.WAITING_FOR_REPORTS
             and session.kind is not ReplicaKind.ROCKETMQ
             and any(is_whole(view, member) for member in view.members if member.broker_id == beat.broker_id)
         ):
-            confirm = min(beat.positions.confirm_offset, beat.positions.max_offset)
-            told = (view.master_epoch, confirm)
-            if told > self._told.get(beat.set_key, NOTHING_CONFIRMED):
-                self._told[beat.set_key] = told
-                self._grown[beat.set_key] = None
+            self._told[beat.set_key] = told
+            self._grown[beat.set_key] = None
         self.answered(view, session)
 
     def tick(self, now_ns: int) -> list[ProposeCommand]:

@@ -105,6 +105,7 @@ class ControllerService:
     ) -> None:
         """Subscribes to ``log``, which must not be started yet; the journal must be."""
         self.settings = settings
+        self.broker_ports = settings.broker_ports
         self._own_name = f"{OWN_ORDERS}{settings.name}"
         self.journal = journal
         self.metrics = metrics
