@@ -26,6 +26,7 @@ from rollcall_ha.broker.core.role_io import (
 )
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.labels import label
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.actions import (
@@ -121,6 +122,8 @@ class Following:
     def start(self, generation: int, target: LinkTarget) -> None:
         """Dial, and again, until ``stop``."""
         assert self.client is not None, "a replica without an id follows nobody"
+        master = self._named(target.broker_id)
+        _log.info("follow", master=master, master_epoch=target.master_epoch, address=target.ha_address)
         host, port = split_address(target.ha_address)
         self._generation = generation
         self._was_ready = False
@@ -224,11 +227,11 @@ class Following:
                 if target is self._target:
                     self._answered_end = reply.max_offset
                 _log.info(
-                    "master_answered", master=target.master, master_epoch=reply.master_epoch,
+                    "master_answered", master=self._named(target.master), master_epoch=reply.master_epoch,
                     master_end=reply.max_offset,
                 )  # fmt: skip
             case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id):
-                _log.info("higher_epoch_shown", by=broker_id, master_epoch=epoch, own=target.master_epoch)
+                _log.info("higher_epoch_shown", by=self._named(broker_id), master_epoch=epoch, own=target.master_epoch)
                 self._look_up()
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
@@ -237,10 +240,14 @@ class Following:
             reason = f"{code.name}: {detail}" if code is not None else detail
             if code is ErrorCode.RECORD_DAMAGED:
                 meaning = "nothing of it was taken; the master checks its own bytes, see its log and health port"
-                _log.error("master_sends_damaged_record", master=target.master, detail=detail, meaning=meaning)
+                master = self._named(target.master)
+                _log.error("master_sends_damaged_record", master=master, detail=detail, meaning=meaning)
             self._feed(SlaveLinkClosed(generation=self._generation, reason=reason))
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _named(self, broker_id: BrokerId) -> str:
+        return label(broker_id, {broker_id: self._owner_of(broker_id)})
 
     def _feed_plan(self, plan: TruncationPlan) -> None:
         self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
@@ -266,7 +273,7 @@ class Following:
         try:
             await asyncio.get_running_loop().run_in_executor(self._disk, self._log.record_epoch, entry)
         except (EpochOrderError, ValueError) as error:
-            _log.warning("epoch_not_recorded", master=target.master, entry=str(entry), reason=str(error))
+            _log.warning("epoch_not_recorded", master=self._named(target.master), entry=str(entry), reason=str(error))
             self.client.epoch_failed(str(error))
         except OSError as error:
             # Not a reason to dial again: after a failed sync the disk may say yes to an entry that it has lost.

@@ -19,7 +19,7 @@ from rollcall_ha.broker.config import BrokerConfig, copies_by
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
 from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
-from rollcall_ha.broker.core.goals import GoalKind, owner_in
+from rollcall_ha.broker.core.goals import GoalKind, named_in, owner_in
 from rollcall_ha.broker.core.role import RoleMachine, told_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
@@ -439,10 +439,8 @@ class Replica:
     # --- actions of the role machine ---------------------------------------------------------------------------------
 
     def _follow(self, action: StartSlaveLink) -> None:
-        target = action.target
-        _log.info("follow", master=target.broker_id, master_epoch=target.master_epoch, address=target.ha_address)
         self._no_sends_since_s = None
-        self.following.start(action.generation, target)
+        self.following.start(action.generation, action.target)
 
     def _prepare_master(self, action: PrepareMaster) -> None:
         """Everything but the permission to append."""
@@ -484,7 +482,8 @@ class Replica:
 
     def _publish(self, action: PublishRole) -> None:
         """The gate first (rule 2), then the clients that watch the route."""
-        _log.info("role", state=action.state, master_epoch=action.master_epoch, master=action.master, why=action.reason)
+        master = None if action.master is None else named_in(self.machine.view, action.master)
+        _log.info("role", state=action.state, master_epoch=action.master_epoch, master=master, why=action.reason)
         if action.state is BrokerState.MASTER and self._reign is not None:
             self._reign.serve()
             self.writes.begin()
@@ -653,7 +652,8 @@ class Replica:
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         """A slave shows a higher epoch: the controllers know whether there is one (R21)."""
-        _log.info("higher_epoch_shown", by=broker_id, incarnation=incarnation, master_epoch=master_epoch)
+        by = named_in(self.machine.view, broker_id)
+        _log.info("higher_epoch_shown", by=by, incarnation=incarnation, master_epoch=master_epoch)
         self.role.feed(HigherEpochShown(master_epoch=master_epoch))
         self.session.look_up()
 

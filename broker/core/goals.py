@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from rollcall_ha.broker.core.role_io import LinkTarget
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from rollcall_ha.controller.contract.labels import label
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -151,6 +152,11 @@ def ha_address_of(view: SetView, broker_id: BrokerId) -> str | None:
 def owner_in(view: SetView | None, broker_id: BrokerId) -> str:
     """Name in the certificate that an id is bound to; empty = to none yet."""
     return next((one.owner for one in view.members if one.broker_id == broker_id), "") if view is not None else ""
+
+
+def named_in(view: SetView | None, broker_id: BrokerId) -> str:
+    """A replica as people know it (``labels``, rule 1), by the newest view."""
+    return label(broker_id, {broker_id: owner_in(view, broker_id)})
 
 
 def _fenced(epoch: MasterEpoch, reason: str) -> Choice:

@@ -13,6 +13,7 @@ from typing import cast, get_args
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.consuming.tools import About
@@ -408,6 +409,23 @@ def test_r21_a_master_that_its_slaves_have_left_named_itself_in_every_route(tmp_
             assert replica.health().stopped is StopReason.NOT_ACKNOWLEDGED
             replica.session_opened(registered(msgspec.structs.replace(reigning, index=2), 2))
             await until(lambda: replica.status.route.master == ME)
+
+    asyncio.run(story())
+
+
+def test_the_log_of_a_broker_said_master_2_where_the_machine_is_orders_7(tmp_path: Path) -> None:
+    other = msgspec.structs.replace(shown_member(2), owner="orders-7")
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.following.client = cast("HaClient", Answers([]))
+            with capture_logs() as lines:
+                replica.session_opened(registered(msgspec.structs.replace(view_of_other(1), members=(other,))))
+                await until(lambda: any(line["event"] == "follow" for line in lines))
+                replica.higher_epoch_seen(MasterEpoch(2), BrokerId(2), Incarnation("i2"))
+            told = {line["event"]: line for line in lines}
+            assert told["follow"]["master"] == told["higher_epoch_shown"]["by"] == "orders-7 (2)"
+            assert told["role"]["master"] == "orders-7 (2)"
 
     asyncio.run(story())
 
