@@ -38,6 +38,7 @@ ROWS = (
     ("resident_mib", "leader's memory, all registered", "MiB", 1.0),
 )
 """Key, words, unit, factor from the key's unit."""
+BAR_CHARACTERS = 40
 PLOTTED = ("registered_ms", "elected_ms", "elected_cpu_ms")
 
 
@@ -74,14 +75,18 @@ def table(found: dict[int, list[dict[str, float]]]) -> str:
 
 
 def plot(found: dict[int, list[dict[str, float]]]) -> str:
-    """A chart of Mermaid: milliseconds per set."""
+    """Markdown: bars of milliseconds per set, all on one scale."""
     words = {key: what for key, what, _, _ in ROWS}
-    lines = [f"    line [{', '.join(f'{statistics.median(run[key] for run in runs):.2f}' for runs in found.values())}]" for key in PLOTTED]  # fmt: skip
-    title = "milliseconds per set, from above: " + ", ".join(words[key] for key in PLOTTED)
-    names = ", ".join(f'"{sets}"' for sets in found)
-    return "\n".join(
-        ["```mermaid", "xychart-beta", f'    title "{title}"', f"    x-axis [{names}]", "    y-axis ms", *lines, "```"]
-    )
+    values = {
+        (key, sets): statistics.median(run[key] for run in runs) for key in PLOTTED for sets, runs in found.items()
+    }
+    per_ms = BAR_CHARACTERS / max(values.values())
+    lines = ["| milliseconds | sets | |", "| --- | ---: | --- |"]
+    lines += [
+        f"| {words[key]} | {sets:,} | {'█' * max(1, round(value * per_ms))} {value:.2f} |"
+        for (key, sets), value in values.items()
+    ]
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
