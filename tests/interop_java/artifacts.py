@@ -121,7 +121,16 @@ def _install() -> None:
 def _copy_artifacts(name: str, version: str, pom: Path, jars: Path, whole: str) -> None:
     with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
         copied = Path(scratch) / "jars"
-        argv = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), f"-D{name}.version={version}"]
+        # Maven keeps for a day that it has not found a plugin: a minute without network would skip all that needs Java.
+        argv = [
+            "mvn",
+            "--batch-mode",
+            "--quiet",
+            "--update-snapshots",
+            "--file",
+            str(pom),
+            f"-D{name}.version={version}",
+        ]
         argv += ["dependency:copy-dependencies", f"-DoutputDirectory={copied}"]
         _run(argv, deadline_s=COPY_DEADLINE_S, what=f"copy the artifacts of {name} {version} with Maven")
         if not (copied / whole).exists():
