@@ -6,18 +6,20 @@ that a lake already holds, publishing (``jobs.layers``).
 
 Rule 1: one parse gives the columns and the judgement. An unknown field stays in the line; a record of a newer schema
 version is read by its known fields, because later versions only add fields.
-Rule 2: texts are shuffled by (cluster, day, range of Raft indexes): copies of an event meet, and a huge day of one
-cluster is many tasks, small days share one.
+Rule 2: texts are shuffled by (fleet, day, range of Raft indexes): copies of an event meet, and a huge day of one
+fleet is many tasks, small days share one.
 Rule 3: copies are neighbours after a sort and lose their lines there (no aggregate over wide rows): they are counted
 only. Of copies that differ the published one stays, else the smallest text; the others are rejected with their line.
 Rule 4: files are sorted by kind, phase, seq: a reader of a few kinds skips the pages of the others.
+Rule 5: an event is hashed here, where its line and the one before it lie side by side: silver walks the chain without
+lines. One whose predecessor is not beside it keeps what the hash is of.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -28,9 +30,13 @@ from rollcall_ha.analytics.bronze.lines import BREAK, HOLE, is_blank
 from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX, set_id_of
+from rollcall_ha.controller.core.verification import CHAIN_FIELD, HASH_DIGITS
 
 INDEXES_PER_BUCKET = 1 << 18
-"""Raft indexes of one cluster and day that are sorted together."""
+"""Raft indexes of one fleet and day that are sorted together."""
+
+INDEXES_BESIDE_BITS = 10
+"""So long a range of them is held in memory, to look at neighbours; at its end a chain is not walked on (rule 5)."""
 
 REJECTED_BUCKETS = 64
 """Rejected texts of one file are spread over so many tasks."""
@@ -49,6 +55,9 @@ HELD, END = "held", "end"
 
 NAMES = ("cluster", "day", *BRONZE_EVENTS.key)
 """Columns by which copies of an event meet."""
+
+OF_NEIGHBOURS = ("chain", "continues", "blanked")
+"""Columns that ``once`` makes."""
 
 
 class Why(StrEnum):
@@ -85,7 +94,7 @@ def judged(pieces: DataFrame) -> DataFrame:
     flat["cluster"] = f.coalesce(flat["cluster"], source_of())
     # One projection for all: Spark shares their common parts. A second projection would copy every line once more.
     return pieces.withColumn("read", f.from_json(_held(text), _held_schema(), OPTIONS)).select(
-        *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),
+        *(of.alias(name) for name, of in flat.items()),
         "line",
         "source_file",
         "texts",
@@ -131,33 +140,67 @@ def merging(old: DataFrame, new: DataFrame) -> DataFrame:
 
 
 def once(rows: DataFrame) -> DataFrame:
-    """Copies are marked; of copies that differ all but one are rejected."""
-    # A group is one entry's events and their copies, so it is small on a day of millions. The index comes first: two
-    # rows that differ in it are compared by one number.
+    """Copies are marked; of copies that differ all but one are rejected. Events are hashed."""
+    # The range comes first: two rows that differ in it are compared by one number.
     # ``is_old`` comes before the text: with two texts of event 7 the published one must win. By the text alone a second
     # run would exchange it, and silver of that day would change without a new event.
-    entry = Window.partitionBy("index", "fleet", "cluster", "day", "bucket").orderBy(
-        "term", "ordinal", f.col("is_old").desc(), "line", "source_file"
+    beside = Window.partitionBy(f.shiftright("index", INDEXES_BESIDE_BITS), "fleet", "day", "bucket").orderBy(
+        "index", "term", "ordinal", "cluster", f.col("is_old").desc(), "line", "source_file"
     )
-    same = (f.lag("term").over(entry) == f.col("term")) & (f.lag("ordinal").over(entry) == f.col("ordinal"))
+    same = reduce(and_, (f.lag(name).over(beside) == f.col(name) for name in ("index", "term", "ordinal", "cluster")))
     is_event = f.col("why").isNull()
-    marked = rows.repartition("cluster", "day", "bucket").select(
-        "*",
-        (is_event & f.coalesce(same, f.lit(False))).alias("is_copy"),
-        f.lag("line").over(entry).alias("previous_line"),
+    marked = (
+        rows.repartition("fleet", "day", "bucket")
+        .withColumn("chain", _chain())
+        .select(
+            "*",
+            (is_event & f.coalesce(same, f.lit(False))).alias("is_copy"),
+            f.lag("line").over(beside).alias("previous_line"),
+            f.lag("chain").over(beside).alias("previous_chain"),
+        )
     )
     is_copy = f.col("is_copy")
     # A second text of one event is damage or a forgery: dropped like a copy, nobody would hear of it.
     differs = is_copy & (f.col("line") != f.col("previous_line"))
-    return marked.withColumns(
+    blanked = _blanked()
+    is_next = f.sha2(f.concat(f.col("previous_chain").cast("binary"), blanked), 256) == f.col("chain")
+    hashed = marked.withColumn("continues", f.when(~is_copy & is_next, f.xxhash64("previous_chain")))
+    is_loose = is_event & ~is_copy & f.col("continues").isNull()
+    return hashed.withColumns(
         {
+            "blanked": f.when(is_loose, blanked.cast("string")),
             "why": f.when(differs, Why.DIFFERS.value).when(is_copy, Why.COPY.value).otherwise(f.col("why")),
             # It leaves the day of the event that it claims to be: it lies with the rejected texts of its file.
             "cluster": f.when(is_copy, source_of()).otherwise(f.col("cluster")),
             "day": f.when(~is_copy, f.col("day")),
             "line": f.when(~is_copy | differs, f.col("line")),
         }
-    ).drop("is_copy", "previous_line")
+    ).drop("is_copy", "previous_line", "previous_chain")
+
+
+def _chain() -> Column:
+    """As ``controller.core.verification.link_of``, in columns; empty without a hash."""
+    behind = _behind()
+    return f.when(_is_hashed(behind), f.substring(behind, 1, HASH_DIGITS).cast("string")).otherwise("")
+
+
+def _blanked() -> Column:
+    """The line without its hash, in bytes: functions of texts count characters from their beginning."""
+    line, behind = f.col("line").cast("binary"), _behind()
+    head = f.substring(line, f.lit(1), f.octet_length(line) - f.octet_length(behind))
+    tail = f.substring(behind, f.lit(HASH_DIGITS + 1), f.octet_length(behind))
+    return f.when(_is_hashed(behind), f.concat(head, tail)).otherwise(line)
+
+
+def _behind() -> Column:
+    """What follows on the last beginning of a hash; all of the line if there is none."""
+    return f.substring_index("line", CHAIN_FIELD.decode(), -1).cast("binary")
+
+
+def _is_hashed(behind: Column) -> Column:
+    # A line without the field begins with a brace, and ends behind none of its quotes.
+    is_there = f.octet_length(behind) < f.octet_length("line")
+    return is_there & (f.substring(behind, HASH_DIGITS + 1, 1) == f.lit(b'"'))
 
 
 def kept(rows: DataFrame) -> DataFrame:

@@ -63,6 +63,10 @@ expected_replicas int registration, configuration: replicas that the set expects
 min_in_sync int registration, configuration: members that a send needs; 0 = half of expected_replicas, rounded up
 intactness int registration: code (codes)
 controller string leadership: the new leader
+chain string the hash that its line ends with; empty = it has none
+continues bigint xxhash64 of the hash of the event before it, which its line was found to continue; null = not the one \
+that was read with it
+blanked string its line without its hash, where continues is null: the event before it may be read another time
 line string the JSON text as it was read
 source_file string a file that held it
 """,

@@ -37,7 +37,6 @@ from rollcall_ha.analytics.silver.tables import (
 from rollcall_ha.analytics.silver.turns import GENERATION_BITS
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.verification import CHAIN_FIELD, HASH_DIGITS
 
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
@@ -301,21 +300,17 @@ def horizons(events: DataFrame) -> DataFrame:
 
 def chains(events: DataFrame) -> DataFrame:
     """``silver.chains``, of all events of some days."""
-    # As ``controller.core.verification.link_of``, in columns: handing each line to Python costs several times as much.
-    chained = CHAIN_FIELD.decode()
-    behind = f.substring_index("line", chained, -1)
-    is_hashed = (behind != f.col("line")) & (f.substring(behind, HASH_DIGITS + 1, 1) == '"')
-    chain = f.when(~is_hashed, "").otherwise(f.substring(behind, 1, HASH_DIGITS))
-    links = events.select("fleet", "day", "line", f.struct("seq", "stamped_at_ms", chain.alias("chain")).alias("own"))
-    # One window over lines: a second one, for the ends of runs, would sort and hold all of them again.
+    own = f.struct("seq", "stamped_at_ms", f.coalesce("chain", f.lit("")).alias("chain")).alias("own")
+    links = events.select("fleet", "day", "continues", "blanked", own)
     of_range = Window.partitionBy("fleet", "day", f.shiftright("own.seq", CHAIN_RANGE_BITS)).orderBy("own.seq")
     beside = links.withColumns(
         {"before": f.lag("own").over(of_range), "is_last": f.lead("own").over(of_range).isNull()}
-    ).withColumn("text", f.replace("line", f.concat(f.lit(chained), "own.chain"), f.lit(chained)))
+    )
     # Anybody can write an event that continues one without a hash.
     before = f.nullif(f.col("before.chain"), f.lit(""))
-    is_first = ~f.sha2(f.concat(before, "text"), 256).eqNullSafe(f.col("own.chain"))
-    ends = beside.withColumn("is_first", is_first).where("is_first or is_last").drop("line")
+    is_known = f.col("continues") == f.xxhash64(before)
+    is_next = is_known | (f.sha2(f.concat(before, "blanked"), 256) == f.col("own.chain"))
+    ends = beside.withColumn("is_first", ~f.coalesce(is_next, f.lit(False))).where("is_first or is_last")
     behind_it = {name: f.lead(name).over(of_range) for name in ("is_first", "before", "own")}
     last = f.when(f.col("is_last"), f.col("own")).when(behind_it["is_first"], behind_it["before"])
     runs = ends.withColumn("last", last.otherwise(behind_it["own"])).where("is_first")
@@ -324,7 +319,7 @@ def chains(events: DataFrame) -> DataFrame:
         "first_seq": f.col("own.seq"),
         "first_at_ms": f.col("own.stamped_at_ms"),
         "first_chain": f.col("own.chain"),
-        "first_text": f.col("text"),
+        "first_text": f.coalesce("blanked", f.lit("")),
         "last_seq": f.col("last.seq"),
         "last_at_ms": f.col("last.stamped_at_ms"),
         "last_chain": f.col("last.chain"),

@@ -365,7 +365,8 @@ day date UTC date of its events, as in bronze
 first_seq bigint seq of the first event
 first_at timestamp its stamp
 first_chain string the hash that its line ends with
-first_text string its line without the hash, which is sha2(hash of the event before || first_text, 256)
+first_text string its line without the hash, which is sha2(hash of the event before || first_text, 256); empty = it \
+continues an event that is not the one before it, or has no hash
 last_seq bigint seq of the last event
 last_at timestamp its stamp
 last_chain string its hash; empty = it has none, and what follows cannot be known to continue it

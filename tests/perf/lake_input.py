@@ -26,7 +26,8 @@ HEAD = (
     '{"version":1,"fleetIncarnation":"' + FLEET + '","term":7,"index":$index,"ordinal":$ordinal,"stampedAtMs":$stamp,'
     '"setKey":{"cluster":"bench","name":"broker-$set"},"requestId":"$index-r","requestedBy":"controller:c1","event":'
 )
-TAIL = ',"chain":"' + "0" * 64 + '"}'
+CHAIN = ',"chain":"'
+TAIL = CHAIN + '"}'
 
 CANDIDATE = (
     '{"brokerId":$id,"outcome":"$outcome","reason":"in SyncStateSet, alive, greatest (epoch, offset)","rank":$id,'
@@ -115,13 +116,21 @@ EVENTS_PER_FAILOVER = len(STORY)
 
 
 def lines(spark: SparkSession, events: int, *, tasks: int) -> DataFrame:
-    """Column ``line``: about ``events`` lines, whole failovers only."""
+    """Column ``line``: about ``events`` lines, whole failovers only. The hash chain begins anew with each of them."""
     from pyspark.sql import functions as f
 
     failovers = spark.range(0, events // EVENTS_PER_FAILOVER, numPartitions=tasks)
     of_failover = failovers.select(*(column.alias(name) for name, column in _numbers(f.col("id"), events).items()))
     texts = [_text(HEAD + event + TAIL, place) for place, event in enumerate(STORY)]
-    return of_failover.select(f.explode(f.array(*texts)).alias("line"))
+
+    def hashed(told: Column, text: Column) -> Column:
+        chain = f.sha2(f.concat(told["chain"], text).cast("binary"), 256)
+        line = f.concat(f.substring_index(text, CHAIN, 1), f.lit(CHAIN), chain, f.lit('"}'))
+        return f.struct(chain.alias("chain"), f.array_append(told["lines"], line).alias("lines"))
+
+    nothing = f.struct(f.lit("").alias("chain"), f.array().cast("array<string>").alias("lines"))
+    of_all = f.aggregate(f.array(*texts), nothing, hashed, lambda told: told["lines"])
+    return of_failover.select(f.explode(of_all).alias("line"))
 
 
 def _numbers(number: Column, events: int) -> dict[str, Column]:

@@ -14,6 +14,9 @@ from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import LakeTable
 
+OF_READING = ("source_file", "continues", "blanked")
+"""Columns of bronze that tell how it was read."""
+
 
 def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS, until_ms: int | None = None) -> int:
     """One run that publishes once; returns the published snapshot's number."""
@@ -58,10 +61,10 @@ def stream_now(stream: Any, folder: Path) -> int:
 
 
 def content(spark: Any, lake: Lake, tables: tuple[LakeTable, ...]) -> dict[str, list[Any]]:
-    """All rows of each table, and a check of its key. Where a line was read is no content."""
+    """All rows of each table, and a check of its key. Where a line was read, and beside which other one, is no content."""
     rows = {}
     for table in tables:
-        columns = [name for name in table.column_names if name != "source_file"]
+        columns = [name for name in table.column_names if name not in OF_READING]
         found = [tuple(map(str, row)) for row in lake.read(spark, table).select(*columns).collect()]
         rows[table.path] = sorted(found)
         if table.key and "source_file" not in table.key:
