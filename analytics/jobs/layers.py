@@ -19,6 +19,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -38,8 +39,8 @@ from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
 from rollcall_ha.analytics.gold.quality import quality
 from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake.delta import PART, Partitions
-from rollcall_ha.analytics.lake.lake import LakeWriter
+from rollcall_ha.analytics.lake.delta import PART, Partitions, rows_of
+from rollcall_ha.analytics.lake.lake import Lake, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import as_path
 from rollcall_ha.analytics.lake.tables import BY_SET, LakeTable, bucket_of, in_ms
@@ -115,7 +116,7 @@ class Layers:
         known = {row["path"]: row for row in self._writer.rows(BRONZE_INPUTS)}
         # BEFORE the lines are read: a file that grows meanwhile has another size for the next run, which reads it
         # again. Looked at afterwards, its last lines would count as read.
-        found = {str(path): {"path": str(path), **_seen(path)} for path in (file.absolute() for file in files)}
+        found = {seen["path"]: seen for seen in map(_seen, files)}
         fresh = [Path(path) for path, seen in found.items() if again or known.get(path) != seen]
         if not fresh:
             return 0
@@ -307,9 +308,9 @@ class Layers:
     def _put_daily(self, until: Mapping[str, int]) -> None:
         tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in (*SILVER, SILVER_PHASES)}
         days = gold_days.Days(tables=tables, until_ms=until)
-        for table, rows_of in gold.DAILY:
+        for table, make in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
-                self._writer.put(table, rows_of(days))
+                self._writer.put(table, make(days))
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
 
@@ -323,9 +324,17 @@ def _new(events: DataFrame) -> tuple[list[int], set[str]]:
     return sorted({row["bucket"] for row in rows} - {None}), kinds | called
 
 
-def _seen(file: Path) -> dict[str, int]:
+def unread(lake: Lake, files: Sequence[Path]) -> list[Path]:
+    """Files that are new or have changed since the newest snapshot of a lake read them."""
+    version = lake.snapshot().version(BRONZE_INPUTS.path)
+    known = {} if version is None else {row["path"]: row for row in rows_of(lake.folder(BRONZE_INPUTS.path), version)}
+    return [file for file in files if (seen := _seen(file)) != known.get(seen["path"])]
+
+
+def _seen(file: Path) -> dict[str, Any]:
+    """Its row of ``bronze.inputs``."""
     found = file.stat()
-    return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
+    return {"path": str(file.absolute()), "bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
 def _at(at_ms: int) -> dt.datetime:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollcall_ha.analytics.bronze.lines import find_journals
-from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.jobs.layers import Layers, unread
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import are_few, spark_session
@@ -38,7 +38,8 @@ def run(
     target = Lake(lake)
     if "ingest" not in layers:
         target.require()
-    is_few = are_few([*files, lake / "bronze"])
+    # What was read before is read no more: a day of a year's journals are few lines.
+    is_few = are_few([*(files if is_full else unread(target, files)), lake / "bronze"])
     with spark_session(app=f"rollcall {layers[0]}", master=master, is_few=is_few) as spark:
         progress = Progress(spark, is_quiet=is_quiet)
         with target.writer() as writer:

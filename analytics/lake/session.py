@@ -57,7 +57,10 @@ that runs for seconds only was a third of the CPU of silver and gold.
 """
 
 SMALL_BYTES = 16_000_000
-"""Journals and events of so many bytes together are few."""
+"""Journals, and events without their lines, of so many bytes together are few."""
+
+WITHOUT_LINES = 4
+"""So much smaller are files of events without their lines, which are not read again."""
 
 OF_FEW_JAVA = (
     "-XX:TieredStopAtLevel=1",
@@ -103,12 +106,16 @@ def is_hidden(name: str) -> bool:
 
 
 def are_few(paths: Iterable[Path]) -> bool:
-    """Whether the files, and the Parquet files below folders, are at most ``SMALL_BYTES`` together."""
-    files = (file for path in paths for file in (path.rglob("*.parquet") if path.is_dir() else (path,)))
+    """Whether files, and Parquet files below folders as ``WITHOUT_LINES``, are at most ``SMALL_BYTES`` together."""
+    files = (
+        (file, WITHOUT_LINES if path.is_dir() else 1)
+        for path in paths
+        for file in (path.rglob("*.parquet") if path.is_dir() else (path,))
+    )
     left = SMALL_BYTES
     # A lake of years has thousands of files: not all of them have to be looked at to see that they are not few.
-    for file in files:
-        left -= file.stat().st_size if file.exists() else 0
+    for file, smaller in files:
+        left -= file.stat().st_size // smaller if file.exists() else 0
         if left < 0:
             return False
     return True

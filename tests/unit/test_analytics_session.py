@@ -11,6 +11,7 @@ from rollcall_ha.analytics.lake.session import (
     JAVA_VARIABLES,
     OF_FEW_COLLECTOR,
     SMALL_BYTES,
+    WITHOUT_LINES,
     are_few,
     java_options,
 )
@@ -49,12 +50,15 @@ def test_java_did_not_start_with_ours_beside_a_users_collector(
 
 
 def test_few_are_journals_and_events_together(tmp_path: Path) -> None:
-    """A file that is not there, a lake that was not made and what is no table count nothing."""
+    """
+    Events count without their lines, which no run reads again. A file that is not there, a lake that was not made and what is no table
+    count nothing.
+    """
     journal, events = tmp_path / "journal.jsonl", tmp_path / "bronze"
     nothing = [tmp_path / "other.jsonl", tmp_path / "none"]
     (events / "events").mkdir(parents=True)
     journal.write_bytes(b"x" * (SMALL_BYTES // 2))
-    (events / "events" / "0.parquet").write_bytes(b"x" * (SMALL_BYTES // 2))
+    (events / "events" / "0.parquet").write_bytes(b"x" * (SMALL_BYTES // 2 * WITHOUT_LINES))
     (events / "0.crc").write_bytes(b"x")
     assert are_few([journal, events, *nothing])
     journal.write_bytes(b"x" * (SMALL_BYTES // 2 + 1))
