@@ -19,6 +19,7 @@ from rollcall_ha.analytics.gold.tables import (
     GOLD_COUNTED_UNTIL,
     GOLD_FAILOVERS,
     GOLD_FAILOVERS_DAILY,
+    GOLD_FLEETS,
     GOLD_NODES,
     GOLD_QUALITY,
     GOLD_QUIET_DAILY,
@@ -31,6 +32,7 @@ from rollcall_ha.analytics.gold.tables import (
 )
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView, columns_of, view
 from rollcall_ha.analytics.report.questions import QUESTIONS, Rows
+from rollcall_ha.analytics.silver.orders import SILVER_ORDERS
 from rollcall_ha.analytics.silver.tables import SILVER_BROKER_SETS, SILVER_CALLERS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.controller.contract.values import Frozen
 
@@ -81,11 +83,17 @@ RTO = _first(
     "Percentiles by phase and cause, all clusters and kinds together.",
     "SELECT * FROM rto WHERE fleet = '*' AND kind = '*' ORDER BY cause <> '*', cause, phase LIMIT 100",
 )
-CLUSTERS = _first(
-    GOLD_CLUSTERS,
-    "clusters",
-    "All clusters together (*), then those with most time without a master.",
-    "SELECT * FROM clusters ORDER BY fleet <> '*', outage_ms DESC, cluster, fleet LIMIT 50",
+CLUSTERS = LakeView(
+    layer="report",
+    name="clusters",
+    meaning="All clusters together (*), then those with most time without a master.",
+    key=GOLD_CLUSTERS.key,
+    columns=(*GOLD_CLUSTERS.columns, *columns_of("name string of the fleet, for people; null = all fleets")),
+    of=(GOLD_CLUSTERS, GOLD_FLEETS),
+    select="""
+SELECT * FROM clusters LEFT JOIN (SELECT fleet, name FROM fleets) AS named USING (fleet)
+ORDER BY fleet <> '*', outage_ms DESC, cluster, fleet LIMIT 50
+""",
 )
 WORST_SETS = _first(
     GOLD_SETS,
@@ -309,17 +317,15 @@ FROM failovers_daily GROUP BY cause ORDER BY failovers DESC, cause LIMIT 12
 """,
 )
 
-CALLERS = view(
-    "report/callers",
+_OF_ORDERS = "fleet seq cluster broker_set ordered_at ordered_by proved_by kind reason refused"
+
+ORDERS = view(
+    "report/orders",
     "What people and programs ordered, the newest first.",
-    "caller proved_by kind",
-    SILVER_CALLERS.lines("caller proved_by kind events first_at last_at"),
-    of=(SILVER_CALLERS,),
-    select="""
-SELECT caller, proved_by, kind, sum(events) AS events, min(first_at) AS first_at, max(last_at) AS last_at
-FROM callers WHERE caller NOT LIKE 'broker:%' GROUP BY caller, proved_by, kind
-ORDER BY last_at DESC, caller, proved_by, kind LIMIT 40
-""",
+    "fleet seq",
+    SILVER_ORDERS.lines(_OF_ORDERS),
+    of=(SILVER_ORDERS,),
+    select=f"SELECT {_OF_ORDERS.replace(' ', ', ')} FROM orders ORDER BY ordered_at DESC, fleet, seq DESC LIMIT 40",
 )
 
 REPORTS = view(
@@ -353,7 +359,7 @@ TABLES = (
     HEAT_MAP,
     WORST_SETS,
     WORST_NODES,
-    CALLERS,
+    ORDERS,
     REPORTS,
     WHAT_IF,
     QUALITY,

@@ -45,6 +45,7 @@ def page(found: Contents) -> str:
             title=TITLE,
             found=found,
             rows=rows,
+            names={row["fleet"]: row["name"] for row in rows["clusters"]},
             percentiles=phases.of_all_causes(rto),
             **_service(rows),
             said=sentences(rows),
@@ -78,7 +79,7 @@ SECTIONS = {
         "worst_nodes replica_costs worst_sets.outage_ms worst_sets.exposed_ms",
     ),
     "controllers": ("controllers", "costs of another leading controller", "controller_changes.failovers"),
-    "callers": ("who did what", "orders of people and reports of brokers", "callers reports"),
+    "orders": ("who did what", "orders of people and reports of brokers", "orders reports"),
     "what-if": ("what if", "other timeouts", "what_if"),
 }
 """

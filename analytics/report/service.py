@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rollcall_ha.analytics.gold.tables import ALL, SLO_PPM
 from rollcall_ha.analytics.report.questions import Row, Rows
-from rollcall_ha.analytics.report.scales import UNKNOWN, count, duration, duration_us, share, shortened, whole_ms
+from rollcall_ha.analytics.report.scales import UNKNOWN, count, duration, duration_us, share, whole_ms
 from rollcall_ha.controller.contract.values import Frozen
 
 WHOLE = "all"
@@ -49,15 +49,9 @@ class Choice(Frozen):
 
 def fleets(clusters: Rows) -> list[Fleet]:
     """All fleets together first; each alone where there are several."""
-    named: dict[str, list[str]] = {}
-    for row in clusters:
-        if row["fleet"] != ALL:
-            named.setdefault(row["fleet"], []).append(row["cluster"])
+    named = {row["fleet"]: row["name"] for row in clusters if row["fleet"] != ALL}
     several = list(named.items())[:FLEETS_MAX] if len(named) > 1 else []
-    alone = (
-        Fleet(key=f"f{number}", fleet=fleet, words=f"{', '.join(called[:2])} ({shortened(fleet, 8)})")
-        for number, (fleet, called) in enumerate(several)
-    )
+    alone = (Fleet(key=f"f{number}", fleet=fleet, words=name) for number, (fleet, name) in enumerate(several))
     return [Fleet(key=WHOLE, fleet=ALL, words=f"all {len(named)} fleets" if several else "the fleet"), *alone]
 
 

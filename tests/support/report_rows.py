@@ -305,11 +305,12 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
             )
             for n in (1, 2, 3)
         ],
-        contents.CALLERS.name: [
+        contents.ORDERS.name: [
             row(
-                contents.CALLERS, caller="admin:alice", proved_by="certificate", kind="master-elected", events=3,
-                first_at=instant(1_767_225_600_000), last_at=instant(1_767_312_000_000),
+                contents.ORDERS, fleet="f1", seq=n, cluster="cluster-1", broker_set="broker-001", kind=kind, refused=refused,
+                ordered_by="admin:alice", proved_by="certificate", ordered_at=instant(1_767_312_000_000), reason="a new disk",
             )
+            for n, kind, refused in ((2, "command-refused", "elect"), (1, "master-elected", None))
         ],
         contents.AS_OF.name: [row(contents.AS_OF, fleets=2, until_at=instant(BEGIN_MS), sets=sets, exposed=1)],
         contents.REPORTS.name: [
@@ -327,7 +328,7 @@ def _cluster(fleet: str, name: str, calendar: Any, days: int, sets: int) -> dict
     whole = {column: sum(day[column] for day in found) for column in ("outage_ms", "exposed_ms", "failovers")}
     observed = days * sets * MS_PER_DAY
     return row(
-        contents.CLUSTERS, fleet=fleet, cluster=name, first_day=dt.date(2026, 1, 1),
+        contents.CLUSTERS, fleet=fleet, cluster=name, name=f"{fleet} since 2026-01-01", first_day=dt.date(2026, 1, 1),
         last_day=dt.date(2026, 1, 1) + dt.timedelta(days=days - 1), sets=sets, **whole, proven=max(0, whole["failovers"] - 9),
         unknown=4, bounded=5, false_positives=21, controller_caused=3, flaps=44, regretted=12, regret_bytes=9_400_000,
         routed=400, routes_late=7, observed_ms=observed, available_ms=observed - whole["outage_ms"],

@@ -211,7 +211,7 @@ def incident(n: int, fleet: str, day: dt.date, **given: Any) -> dict[str, Any]:
 
 def test_a_choice_shows_its_ten_longest() -> None:
     """Of all, of a fleet, of a month, and of both: none is reckoned in the browser, so each has its places in the page."""
-    clusters = [row(contents.CLUSTERS, fleet=fleet, cluster="c") for fleet in ("*", "f", "g")]
+    clusters = [row(contents.CLUSTERS, fleet=fleet, cluster="c", name=f"c since {fleet}") for fleet in ("*", "f", "g")]
     of, months = service.fleets(clusters), [dt.date(2026, 2, 1), dt.date(2026, 1, 1)]
     rows = [incident(n, "fg"[n % 2], dt.date(2026, 1 + (n % 3 > 0), 28)) for n in range(1, 60)]
     shown = service.incidents(rows, of, months)
@@ -219,7 +219,7 @@ def test_a_choice_shows_its_ten_longest() -> None:
     def places(place: str) -> list[int]:
         return [one["master_epoch"] for one, told in shown if place in told.split()]
 
-    assert [one.key for one in of] == ["all", "f0", "f1"]
+    assert [(one.key, one.words) for one in of] == [("all", "all 2 fleets"), ("f0", "c since f"), ("f1", "c since g")]
     assert places("all:all") == list(range(59, 49, -1))
     assert places("f0:all") == list(range(58, 39, -2))
     assert places("all:2026-01") == list(range(57, 27, -3))
