@@ -56,9 +56,6 @@ HELD, END = "held", "end"
 NAMES = ("cluster", "day", *BRONZE_EVENTS.key)
 """Columns by which copies of an event meet."""
 
-OF_NEIGHBOURS = ("chain", "continues", "blanked")
-"""Columns that ``once`` makes."""
-
 
 class Why(StrEnum):
     """Why a text is no event."""

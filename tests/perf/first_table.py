@@ -14,6 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -23,6 +24,32 @@ from tests.support.analytics_story import days_apart, lines_of, long_story, writ
 LOOK_S = 0.1
 
 
+class Told(NamedTuple):
+    """What a command cost and said."""
+
+    cpu_s: float
+    wall_s: float
+    lines: list[str]
+    """On stderr."""
+    code: int
+
+
+def run_alone(folder: Path, *arguments: str) -> Told:
+    """``rollcall analytics`` with ``arguments``, in a process of its own in ``folder``."""
+    command = [sys.executable, "-m", "rollcall_ha.analytics.cli", *arguments]
+    began = time.monotonic()
+    with (folder / "said").open("wb") as said:
+        started = psutil.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
+    cpu_s: dict[int, float] = {}
+    while started.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            for process in (started, *started.children(recursive=True)):
+                cpu_s[process.pid] = sum(process.cpu_times()[:2])
+        time.sleep(LOOK_S)
+    wall_s, lines = time.monotonic() - began, (folder / "said").read_text().splitlines()
+    return Told(sum(cpu_s.values()), wall_s, lines, int(started.returncode))
+
+
 def main() -> int:
     """Measure and print; the exit code of the run."""
     with tempfile.TemporaryDirectory(prefix="rollcall-first-") as name:
@@ -30,20 +57,10 @@ def main() -> int:
         lines = lines_of(days_apart(long_story().records))
         write_journals(lines, folder / "journals")
         print(describe(folder).text())
-        command = [sys.executable, "-m", "rollcall_ha.analytics.cli", "run", "journals", "--lake", "lake"]
-        began = time.monotonic()
-        with (folder / "said").open("wb") as said:
-            started = psutil.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
-        cpu_s: dict[int, float] = {}
-        while started.poll() is None:
-            with suppress(psutil.NoSuchProcess):
-                for process in (started, *started.children(recursive=True)):
-                    cpu_s[process.pid] = sum(process.cpu_times()[:2])
-            time.sleep(LOOK_S)
-        wall_s, told = time.monotonic() - began, (folder / "said").read_text().splitlines()
-    print(*told, sep="\n")
-    print(f"{len(lines)} events: {sum(cpu_s.values()):.1f} CPU-s, {wall_s:.1f} s, {len(told)} lines on stderr")
-    return int(started.returncode)
+        told = run_alone(folder, "run", "journals", "--lake", "lake")
+    print(*told.lines, sep="\n")
+    print(f"{len(lines)} events: {told.cpu_s:.1f} CPU-s, {told.wall_s:.1f} s, {len(told.lines)} lines on stderr")
+    return told.code
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 What one more day costs, by the age of the lake.
 
     python -m tests.perf.lake_day [--sets 1200] [--days 102] [--failovers 4080] [--ages 10,40,100] [--keep FOLDER]
+                                  [--alone]
 
 A fleet of ``tests.synthetic`` is split into the days of its events. For each age: a lake of so many days, made in one run;
 then the next two days, each a run of all layers, as somebody does who runs it daily. CPU is that of the Java process, of the
 programs that it starts, and of this one: on a shared machine it says more than the clock. The first lake is made twice, so that
-Java has compiled what it needs. Last the whole is made anew, at all of its days. The exit code is 0 whatever is found.
+Java has compiled what it needs. Last the whole is made anew, at all of its days. With ``--alone`` each run is ``rollcall analytics run``
+in a process of its own, with its summary, as from a timer; nothing is warm then. The exit code is 0 whatever is found.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import spark_session
+from tests.perf.first_table import run_alone
 from tests.perf.machine import describe
 from tests.synthetic.files import write_fleet
 from tests.synthetic.plan import MS_PER_DAY, Plan
@@ -93,6 +96,18 @@ def shown(what: str, events: int, costs: Sequence[float]) -> str:
     return f"| {what} | {events:,} | {' | '.join(f'{cost:.1f}' for cost in costs)} | {sum(costs):.1f} |"
 
 
+def days_alone(folder: Path, files: Sequence[Path], events: Sequence[int], age: int) -> None:
+    """A lake of so many days, and the next ones, each run by itself; prints a row after each."""
+    print("| alone | events | CPU-s | s |\n| --- | ---: | ---: | ---: |", flush=True)
+    for upto in range(age, age + MORE + 1):
+        told = run_alone(folder, "run", *map(str, files[:upto]), "--lake", "lake", "--until", "last")
+        assert told.code == 0, told.lines
+        new = f"{sum(events[:age]):,}" if upto == age else f"{events[upto - 1]:,}"
+        what = f"{age} days" if upto == age else f"day {upto}"
+        print(f"| {what} | {new} | {told.cpu_s:.1f} | {told.wall_s:.1f} |", flush=True)
+    shutil.rmtree(folder / "lake")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a row after each run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--ages", default="10,40,100", help="days of the lakes to which days are added")
     parser.add_argument("--keep", type=Path, help="work here and leave the journals; default: a temporary folder")
+    parser.add_argument("--alone", action="store_true", help="each run in a process of its own")
     parser.add_argument("--memory", default="2g", help="heap of the Java process")
     options = parser.parse_args(arguments)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-days-"))
@@ -107,8 +123,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = Plan(fleets=1, sets=options.sets, days=options.days).for_failovers(options.failovers)
     files = days_of(plan, folder)
     events = [sum(1 for _ in file.open("rb")) for file in files]
-    meter = Meter(options.memory)
     print(describe(folder).text())
+    if options.alone:
+        for age in options.ages.split(","):
+            days_alone(folder, files, events, int(age))
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        return 0
+    meter = Meter(options.memory)
     print("| CPU-s | events | bronze | silver | gold | all |\n| --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
     try:
         ages = [int(age) for age in options.ages.split(",")]
