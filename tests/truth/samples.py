@@ -127,8 +127,10 @@ class Sampler:
     def _readyz(self, found: Any) -> str | None:
         """``serving`` if the master's own /readyz says so; None if nobody is named master, or it cannot be compared."""
         for replica in found["replicas"]:
-            # Controllers that have lost their memory do not know whether the master still serves (R7).
-            if replica["isMaster"] and found["view"]["condition"] != "waiting-for-reports":
+            # Controllers that have lost their memory do not know whether the master still serves (R7). Nor do those that
+            # were put back know who reigns since, before the first broker comes: they say that they have not heard it.
+            is_known = replica["state"] is not None and found["view"]["condition"] != "waiting-for-reports"
+            if replica["isMaster"] and is_known:
                 status, body = get(self._health[replica["address"]], "/readyz")
                 # A master that is dead does not answer, and its next process has told nobody yet that it does not
                 # serve: that controllers take a while to find this out is the outage's time, which is judged elsewhere.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from tests.truth.recorded import Event, Felt, felt, judge, longest_gaps, recorded
 from tests.truth.samples import Sampler
 
@@ -138,6 +139,17 @@ def test_a_disagreement_counts_if_it_is_still_there_at_a_second_look(
     assert sum(result.disagreements.values()) == counted
     assert result.passing == 1 - counted
     assert result.compared == {"readyz": 1}
+
+
+@pytest.mark.parametrize(("state", "compared"), [(None, None), ("master", "")])
+def test_controllers_that_were_put_back_were_told_to_know_a_master_that_they_had_not_heard(
+    state: str | None, compared: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say so in the same answer: the master of their copy was a slave of a reign that they had forgotten."""
+    monkeypatch.setattr("tests.truth.samples.get", lambda *_: (200, b"slave: broker 2 is master of masterEpoch 2"))
+    sampler = Sampler(controllers=[], health={"a:1": Endpoint(address="a:1", context=None)}, path="", check=lambda: 0)
+    replica = {"isMaster": True, "address": "a:1", "state": state}
+    assert sampler._readyz({"view": {"condition": "serving"}, "replicas": [replica]}) == compared
 
 
 def test_a_row_that_spark_gives_differently_is_found() -> None:
