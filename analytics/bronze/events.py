@@ -190,7 +190,7 @@ def _blanked() -> Column:
 
 
 def _behind() -> Column:
-    """What follows on the last beginning of a hash; all of the line if there is none."""
+    """The end of the line, from behind the last beginning of a hash on; all of the line if there is none."""
     return f.substring_index("line", CHAIN_FIELD.decode(), -1).cast("binary")
 
 

@@ -38,7 +38,7 @@ def run(
     target = Lake(lake)
     if "ingest" not in layers:
         target.require()
-    # What was read before is read no more: a day of a year's journals are few lines.
+    # Files that were read before are not read again: a day of a year's journals is few lines.
     is_few = are_few([*(files if is_full else unread(target, files)), lake / "bronze"])
     with spark_session(app=f"rollcall {layers[0]}", master=master, is_few=is_few) as spark:
         progress = Progress(spark, is_quiet=is_quiet)

@@ -25,12 +25,12 @@ LOOK_S = 0.1
 
 
 class Told(NamedTuple):
-    """What a command cost and said."""
+    """CPU, time and words of one command."""
 
     cpu_s: float
     wall_s: float
     lines: list[str]
-    """On stderr."""
+    """Standard error, progress and warnings: a person sees all of it."""
     code: int
 
 
@@ -45,6 +45,7 @@ def run_alone(folder: Path, *arguments: str) -> Told:
         with suppress(psutil.NoSuchProcess):
             for process in (started, *started.children(recursive=True)):
                 cpu_s[process.pid] = sum(process.cpu_times()[:2])
+        # Looked at again and again: Java's children are gone, and their CPU with them, when the command has ended.
         time.sleep(LOOK_S)
     wall_s, lines = time.monotonic() - began, (folder / "said").read_text().splitlines()
     return Told(sum(cpu_s.values()), wall_s, lines, int(started.returncode))

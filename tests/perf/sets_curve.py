@@ -1,11 +1,11 @@
 """
-What a set costs in groups of 100 to 10,000: registration, heartbeats, the loss of all masters, memory of the leader.
+Costs of a set in groups of several sizes: registration, heartbeats, the loss of all masters, memory of the leader.
 
     python -m tests.perf.sets_curve --sets 100,1000,3000 --runs 1
 
 One group after the other, each with controllers of its own, TLS on; two replicas a set, all in two processes
 (``replicas``). Groups of more than 9,000 sets need more than 20,000 open files: raise ``ulimit -n`` first. Prints the
-table and the plot of docs/numbers.md; a run of 10,000 sets takes six minutes, most of it their certificates.
+table and the bars of docs/numbers.md.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_a_log_line_is_one_json_object_with_process_component_and_utc_time() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["rollcall_ha.broker.server", "rollcall_ha.api.server"])
 def test_a_server_imported_tables_for_tracebacks_that_it_never_shows(server: str) -> None:
-    """structlog brings rich, and rich attrs: 75 ms of each start. Whoever wants rich afterwards has it."""
+    """structlog brings rich, and rich attrs: 75 ms of each start. A module that imports rich afterwards gets it."""
     program = f"import sys, {server}\nprint(sys.modules.keys() & {{'rich', 'attr'}})\nimport rich.table"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert told == "set()\n"
