@@ -241,8 +241,8 @@ QUORUM: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._leader_gone",
         mutate=constant(None),
         tests=(
-            "tests/unit/test_replication_member.py::test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands[three]",
-            "tests/unit/test_replication_member.py::test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands[five]",
+            "tests/unit/test_replication_member.py::test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_stands",
+            "tests/unit/test_replication_member.py::test_followers_of_a_dead_leader_stand_behind_their_pledges_each_in_its_turn",
         ),
     ),
     Mutation(

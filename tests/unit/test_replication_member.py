@@ -15,7 +15,7 @@ from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, Lib
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError, RequestVote
-from rollcall_ha.controller.replication.raft.repairs import STAND_MS
+from rollcall_ha.controller.replication.raft.repairs import STAND_GAP_MS, STAND_MS
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_seams import SimulatedTransport, Stopped
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
@@ -493,6 +493,20 @@ def test_the_end_of_a_dead_leaders_link_was_no_sign_and_its_followers_drew_who_s
         leader = group.elect()
         assert leader.term == dead.term + 1
         assert leader.name == min(name for name in names if name != dead.name), "one after the other, by their names"
+
+
+def test_followers_of_a_dead_leader_stand_behind_their_pledges_each_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    dead = group.elect()
+    group.crash(dead.name)
+    behind_ms = []
+    for name in sorted(group.nodes):
+        deadline_s = group.nodes[name].library._SyncObj__raftElectionDeadline
+        bound_ns = group.ours(name).member.raft.node.transport.bound_until_ns
+        behind_ms.append(round(deadline_s * 1_000 - (bound_ns + group.library_ahead_ns) / 1e6))
+    assert behind_ms == [STAND_MS, STAND_MS + STAND_GAP_MS]
 
 
 def test_a_link_to_the_leader_that_comes_back_makes_nobody_stand(monkeypatch: pytest.MonkeyPatch) -> None:
