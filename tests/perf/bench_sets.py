@@ -20,7 +20,7 @@ from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.perf.machine import cpu_s
-from tests.perf.replicas import Crowd, CrowdProcess
+from tests.perf.replicas import HEARTBEAT_S, Crowd, CrowdProcess
 from tests.perf.results import Measure, percentile
 from tests.perf.section import Context, Section
 
@@ -145,16 +145,30 @@ def lose_masters(
 
 @contextmanager
 def crowds(
-    context: Context, *, is_insecure: bool, sets: int = SETS
+    context: Context, *, is_insecure: bool, sets: int = SETS, heartbeat_s: float = HEARTBEAT_S
 ) -> Iterator[tuple[Fleet, CrowdProcess, CrowdProcess]]:
-    """Controllers, and the processes of those replicas that are to be slaves and masters; nobody has registered."""
+    """
+    Controllers, and the processes of those replicas that are to be slaves and masters; nobody has registered.
+
+    A longer ``heartbeat_s`` than a second needs the patience of the preset ``safe``.
+    """
+    timing = "normal" if heartbeat_s <= HEARTBEAT_S else "safe"
     names = tuple(f"s{number:04d}" for number in range(sets))
-    with context.fleet(Layout(name="perf", is_insecure=is_insecure), is_up=False) as fleet:
+    with context.fleet(Layout(name="perf", is_insecure=is_insecure, timing=timing), is_up=False) as fleet:
         fleet.up_controllers()
         cluster, port = fleet.file.fleet.name, fleet.file.controllers[fleet.leader()].broker
         authority = None if is_insecure else fleet.directory / "authority"
         slaves, masters = (
-            CrowdProcess(Crowd(cluster=cluster, names=names, priority=priority, controller=port, authority=authority))
+            CrowdProcess(
+                Crowd(
+                    cluster=cluster,
+                    names=names,
+                    priority=priority,
+                    controller=port,
+                    authority=authority,
+                    heartbeat_s=heartbeat_s,
+                )
+            )
             for priority in (100, 1)
         )
         with slaves, masters:

@@ -111,6 +111,8 @@ class Crowd:
     """Broker port of the leading controller."""
     others: tuple[str, ...] = ()
     """Broker ports of the other controllers, if the leading one may die."""
+    heartbeat_s: float = HEARTBEAT_S
+    """Between two heartbeats of a replica."""
     host: str = "127.0.0.1"
     """Loopback address of its replicas."""
     authority: Path | None = None
@@ -138,7 +140,6 @@ class Replica(QuietHandler):
 
     def __init__(self, crowd: Crowd, name: str, ha_address: str, expected: ExpectedPeer | None) -> None:
         self._expected = expected
-        self.others = crowd.others
         self.key = SetKey(ClusterName(crowd.cluster), BrokerName(name))
         self.incarnation = Incarnation(secrets.token_hex(16))
         self.code = RegisterCode(secrets.token_hex(16))
@@ -425,23 +426,23 @@ async def _main(crowd: Crowd, pipe: Connection) -> None:
     pipe.send("ready")
     await go.wait()
     dialling = asyncio.Semaphore(DIALLING_MAX)
-    lives = [asyncio.create_task(_live(replica, crowd.controller, dialling)) for replica in replicas]
+    lives = [asyncio.create_task(_live(replica, crowd, dialling)) for replica in replicas]
     await ended.wait()
     for life in lives:
         life.cancel()
 
 
-async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> None:
-    first = address
-    known = [address, *replica.others]
+async def _live(replica: Replica, crowd: Crowd, dialling: asyncio.Semaphore) -> None:
+    first = address = crowd.controller
+    known = [first, *crowd.others]
     for _ in range(SESSIONS_MAX):
         try:
             async with dialling:
                 await replica.join(address)
-            due = time.monotonic() + HEARTBEAT_S * (secrets.randbelow(1000) / 1000)
+            due = time.monotonic() + crowd.heartbeat_s * (secrets.randbelow(1000) / 1000)
             while True:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                due += HEARTBEAT_S
+                due += crowd.heartbeat_s
                 await replica.beat()
         except NotLeader as error:
             address = error.address or first
