@@ -146,7 +146,7 @@ class RoleShell:
             self._link.settle("the link that asked for a cut is gone")
 
     def stop(self) -> None:
-        """No timer any more, even if inputs come; steps under way end by themselves."""
+        """No timer and no view any more, even if inputs come; steps under way end by themselves."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -287,7 +287,8 @@ class RoleShell:
 
     async def _store_views(self) -> None:
         try:
-            while self._view_to_store is not None:
+            # Behind the stop the disk's thread is let go. What waits is not missed: a kill would have taken it as well.
+            while self._view_to_store is not None and not self._is_stopped:
                 # The first one does not wait: killed with an id and no view, this replica could not say which fleet
                 # gave the id, and controllers that were founded anew would refuse it for ever (R7).
                 if self._has_view and (wait_s := self._calm_at_s - self._loop.time()) > 0:

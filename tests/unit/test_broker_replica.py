@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
+    PersistView,
     PublishRole,
     ReignRefused,
     RoleAction,
@@ -684,6 +686,27 @@ def test_what_is_fed_behind_the_end_sets_no_timer(tmp_path: Path, monkeypatch: p
             replica.role.stop()
             replica.role.feed(SessionLost())
             assert replica.role._timer is None
+
+    asyncio.run(story())
+
+
+def test_a_view_that_waited_for_a_calm_moment_was_written_to_a_disk_that_was_let_go(tmp_path: Path) -> None:
+    """A broker that was stopped said "cannot schedule new futures after shutdown", with a traceback."""
+
+    async def story() -> None:
+        loop, faults = asyncio.get_running_loop(), list[object]()
+        loop.set_exception_handler(lambda _loop, context: faults.append(context.get("exception")))
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: ReplicaFiles(tmp_path).view.load() is not None and not replica.role._is_storing_view)
+            stored = ReplicaFiles(tmp_path).view.load()
+            assert stored is not None
+            replica.role._calm_at_s = loop.time() + 0.1
+            do(replica, PersistView(stored=stored))
+            assert replica.role._is_storing_view
+        await until(lambda: not replica.role._is_storing_view)
+        gc.collect()
+        assert faults == []
 
     asyncio.run(story())
 
