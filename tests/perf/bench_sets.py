@@ -23,6 +23,7 @@ from tests.perf.machine import cpu_s
 from tests.perf.replicas import HEARTBEAT_S, Crowd, CrowdProcess
 from tests.perf.results import Measure, percentile
 from tests.perf.section import Context, Section
+from tests.support.fleet_story import rollcall
 
 SETS = 1_000
 DEADLINE_S = 60.0
@@ -150,12 +151,15 @@ def crowds(
     """
     Controllers, and the processes of those replicas that are to be slaves and masters; nobody has registered.
 
-    A longer ``heartbeat_s`` than a second needs the patience of the preset ``safe``.
+    A longer ``heartbeat_s`` than a second needs the patience of the preset ``safe``, and controllers that know of it: no
+    replica that is overdue is elected.
     """
     timing = "normal" if heartbeat_s <= HEARTBEAT_S else "safe"
     names = tuple(f"s{number:04d}" for number in range(sets))
     with context.fleet(Layout(name="perf", is_insecure=is_insecure, timing=timing), is_up=False) as fleet:
         fleet.up_controllers()
+        if heartbeat_s > HEARTBEAT_S:
+            rollcall(fleet, "config", "apply", f"heartbeat_interval_ms={heartbeat_s * 1000:.0f}", "--yes").check_returncode()
         cluster, port = fleet.file.fleet.name, fleet.file.controllers[fleet.leader()].broker
         authority = None if is_insecure else fleet.directory / "authority"
         slaves, masters = (
