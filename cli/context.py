@@ -172,8 +172,13 @@ def identity() -> Identity:
 
 def make_client() -> Client:
     """A client of the controllers that this call is about. Raises ``typer.Exit``: wrong use (2)."""
-    from rollcall_ha.client.client import Client
     from rollcall_ha.client.identity import checked_token
+    from rollcall_ha.node.left_out import left_out
+
+    # httpx has a command line, too, and imports it where click is installed, with rich and pygments: a sixth of the
+    # time that a command takes.
+    with left_out("click"):
+        from rollcall_ha.client.client import Client
 
     with wrong_use(ValueError):
         text = os.environ.get(TOKEN_VARIABLE, "")

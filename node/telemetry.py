@@ -26,19 +26,14 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rollcall_ha import __version__
+from rollcall_ha.node.left_out import left_out
 from rollcall_ha.node.log_options import LogFormat, LogLevel
 from rollcall_ha.node.standard_error import LINES_DROPPED, open_standard_error, say
 
-if "rich" in sys.modules:
+# structlog brings rich where it is installed, for tracebacks that we do not show, and rich brings attrs: a sixth of the
+# time in which a broker starts.
+with left_out("rich"):
     import structlog
-else:
-    # structlog brings rich where it is installed, for tracebacks that we do not show, and rich brings attrs: a sixth of
-    # the time in which a broker starts.
-    sys.modules["rich"] = cast("Any", None)
-    try:
-        import structlog
-    finally:
-        del sys.modules["rich"]
 
 _READABLE = reprlib.Repr()
 """Also shows values whose own words raise."""
