@@ -16,10 +16,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.options import (

@@ -23,7 +23,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from itertools import chain, zip_longest
@@ -31,7 +30,9 @@ from typing import TextIO
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
+from rollcall_ha.controller.contract.values import Frozen
 from rollcall_ha.node.terminal import OBEYED, can_show, for_stream, harmless, json_for
 
 
@@ -106,8 +107,7 @@ class Format(StrEnum):
         return self in (Format.JSON, Format.YAML, Format.TSV)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Frozen):
     """One column. ``is_optional``: left out if no row says anything in it."""
 
     title: str
@@ -123,8 +123,7 @@ def columns(*titles: str) -> tuple[Column, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Frozen):
     """Rows under titles; a cell ``""`` or ``-`` says nothing."""
 
     columns: tuple[Column, ...]
@@ -186,17 +185,16 @@ class Table:
         return replace(self, columns=tuple(self.columns[number] for number in kept), rows=rows)
 
 
-class Mood(StrEnum):
-    """How the verdict line is coloured on a terminal."""
+class Mood(IntEnum):
+    """How the verdict line is coloured on a terminal: the number of the colour there."""
 
-    GOOD = "green"
-    WARNING = "yellow"
-    BAD = "red"
-    PLAIN = "none"
+    PLAIN = 0
+    BAD = 31
+    GOOD = 32
+    WARNING = 33
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Frozen):
     """Everything that one command has to say."""
 
     document: object
@@ -305,9 +303,7 @@ def _coloured(verdict: str, mood: Mood, *, has_colour: bool) -> str:
     word, gap, rest = verdict.partition("  ")
     if not has_colour or mood is Mood.PLAIN:
         return verdict
-    from rich.style import Style
-
-    return Style(color=mood.value, bold=True).render(word) + gap + rest
+    return f"\x1b[1;{int(mood)}m{word}\x1b[0m{gap}{rest}"
 
 
 def _raw(cell: str) -> str:
@@ -334,9 +330,13 @@ def _aligned(table: Table) -> list[str]:
 
 def _places(text: str) -> int:
     """Its width on a terminal, without what would be obeyed there."""
+    shown = harmless(text)
+    if shown.isascii():
+        return len(shown)
+    # Only now: the tables of widths take longer to import than a page of ASCII to print.
     from rich.cells import cell_len
 
-    return cell_len(harmless(text))
+    return cell_len(shown)
 
 
 def _cut(text: str, room: int) -> str:
