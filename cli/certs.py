@@ -24,6 +24,7 @@ import msgspec
 import typer
 
 from rollcall_ha.cli import context
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.issuing import (
     AUTHORITY_DIRECTORY,
     AUTHORITY_FILE,
@@ -48,7 +49,7 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, loa
 from rollcall_ha.node.credentials import node_name
 from rollcall_ha.node.files import atomic_replace
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 AuthorityOption = Annotated[
     Path | None, typer.Option("--authority-directory", help="Folder of ca.pem and ca.key; else authority beside it.")
 ]

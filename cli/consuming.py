@@ -17,6 +17,7 @@ import msgspec
 import typer
 
 from rollcall_ha.cli import context, output
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes, takes_order
 from rollcall_ha.cli.orders import confirm, is_looked_at, may_ask
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, complain, print_report, wrong_use
@@ -29,8 +30,8 @@ from rollcall_ha.controller.contract.values import Frozen
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
 
-topics = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-groups = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+topics = Verbs(no_args_is_help=True, rich_markup_mode=None)
+groups = Verbs(no_args_is_help=True, rich_markup_mode=None)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As list shows it.")]
 FilterOption = Annotated[str, typer.Option("--filter", metavar="PART", help="Only names that contain this.")]
 SetsOption = Annotated[

@@ -21,6 +21,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OutputOption
 from rollcall_ha.cli.output import Format, Mood, Report, Table, columns, print_report, wrong_use
 from rollcall_ha.controller.contract.values import Value
@@ -29,7 +30,7 @@ FILE_VARIABLE = "ROLLCALL_CONTEXTS"
 CONTEXT_VARIABLE = "ROLLCALL_CONTEXT"
 FILE_VERSION = 1
 CONTEXTS_MAX = 1_000
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -1,10 +1,11 @@
 """
 Groups of verbs: their help in panels, and verbs that are imported when one of them is asked for.
 
-Here: how a group lists its verbs, how it refuses what cannot be typed, and ``lazy``, which names the module of a group.
-Not here: which groups there are (``main``), their verbs (a module for each, which calls its group ``app``).
+Here: how a group lists its verbs and finds one, and ends what cannot be typed; ``Verbs``, in which they are declared;
+``lazy``, which names the module of a group. Not here: which groups there are (``main``), their verbs (a module for
+each, which calls its group ``app``).
 Rule 1: what stands in the list of verbs is known without the module: ``rollcall --help`` and the completion of its
-first word pay for none.
+first word pay for none. Nor does a verb pay for the options of the others.
 Rule 2: the first sentence of a help is its summary. It has at most ``SUMMARY_MAX`` characters, so that a terminal of 80
 columns shows all of it behind the longest name.
 Rule 3: wrong use is one line: what was typed, what is taken, and where all of that stands. Typer's own three lines have
@@ -13,18 +14,19 @@ the limit without the value, or neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, StrEnum
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rollcall_ha.cli.output import TYPED_SHOWN_MAX, CommandExit, fail
 
 SUMMARY_MAX = 60
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 class Panel(StrEnum):
@@ -83,6 +85,38 @@ def _taken(param: Any) -> str:
     return f"{number} from {least} to {most}" if number else ""
 
 
+class Verbs(typer.Typer):
+    """
+    A typer program that reads the signature of a verb when that one is asked for.
+
+    Typer reads those of all verbs for each that runs: a seventh of the time that a command takes.
+    """
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Verb], Verb]:
+        def declare(verb: Verb) -> Verb:
+            def later() -> None:
+                """Has no options, for typer reads it now."""
+
+            def make() -> Any:
+                alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+                alone.command(name, **settings)(verb)
+                return typer.main.get_command(alone)
+
+            later.__name__, later.__doc__ = verb.__name__, verb.__doc__
+            kind = type("LaterVerb", (LaterVerb,), {"make": staticmethod(make)})
+            super(Verbs, self).command(name, cls=kind, **settings)(later)
+            return verb
+
+        return declare
+
+
+class LaterVerb(TyperCommand):
+    """A verb's place in the list of its group."""
+
+    make: ClassVar[Any]
+    """Makes the verb, with its options."""
+
+
 class VerbGroup(TyperGroup):
     """
     A group that lists its verbs by panel; those without one are "Commands".
@@ -99,8 +133,15 @@ class VerbGroup(TyperGroup):
         with _one_line(ctx):
             return super().invoke(ctx)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if isinstance(found, LaterVerb):
+            found = self.commands[cmd_name] = found.make()
+        return found
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        verbs: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        # Not by ``get_command``: it would read the signatures of all of them for their first sentences.
+        verbs: dict[str, Any] = {name: self.commands[name] for name in self.list_commands(ctx)}
         width = max(map(len, verbs), default=0)
         for title in (*Panel, "Commands"):
             listed = [

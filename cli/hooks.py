@@ -12,10 +12,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from rollcall_ha.cli import run
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import LogFormatOption, LogLevelOption, PlainOption, PlainOutput
 from rollcall_ha.node.log_options import log_arguments
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 FileOption = Annotated[Path, typer.Option("--file", help="The settings.")]
 SETTINGS = Path("hooks.toml")
 

@@ -17,7 +17,7 @@ import typer
 
 from rollcall_ha import VERSION_LINE
 from rollcall_ha.cli import context, messages, orders, probe, reads, run, waiting
-from rollcall_ha.cli.groups import Panel, VerbGroup, lazy
+from rollcall_ha.cli.groups import Panel, VerbGroup, Verbs, lazy
 from rollcall_ha.cli.options import (
     FLEET_FILE,
     BackupOptions,
@@ -41,7 +41,7 @@ from rollcall_ha.cli.shells import Shell
 from rollcall_ha.node.log_options import log_arguments
 from rollcall_ha.node.terminal import keep_printing
 
-app = typer.Typer(
+app = Verbs(
     name="rollcall",
     cls=VerbGroup,
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",

@@ -14,6 +14,7 @@ import typer
 
 from rollcall_ha.cli import context, output
 from rollcall_ha.cli.brokers import brokers_of, scope_of
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import LastingOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import give
 from rollcall_ha.cli.output import Format, Report, Table, print_report
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.values import MaintenanceScope
     from rollcall_ha.controller.contract.views import SetPage
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 WhatArgument = Annotated[
     str,
     typer.Argument(

@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 from rollcall_ha.cli import context, reads
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, WatchOption, takes_order
 from rollcall_ha.cli.orders import confirm, may_ask, print_preview
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, fail, print_report
@@ -29,7 +30,7 @@ from rollcall_ha.controller.contract.views import OrderPreview
 if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
 
-app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app = Verbs(invoke_without_command=True, rich_markup_mode=None)
 AddressOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="As other controllers and brokers reach it.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the controller, as in its certificate.")]
 TimeoutOption = Annotated[

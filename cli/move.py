@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OperatorOptions, takes_order
 from rollcall_ha.cli.orders import confirm
 from rollcall_ha.cli.output import CommandExit, Mood, Report, Table, columns, fail, id_set, number, print_report
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.replies import SetView
 
 
-imports = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+imports = Verbs(no_args_is_help=True, rich_markup_mode=None)
+exports = Verbs(no_args_is_help=True, rich_markup_mode=None)
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
 NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
 SetsOption = Annotated[list[str] | None, typer.Option("--set", help="Only broker-a or cluster/broker-a; repeat it.")]

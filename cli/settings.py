@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output, reads
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, SetArgument, takes_order
 from rollcall_ha.cli.orders import give, looked_at
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, fail, print_report
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rollcall_ha.client.client import Client
     from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 _CHANGES = output.columns("KEY", ">BEFORE", ">AFTER", "UNIT", "MEANING")
 
 

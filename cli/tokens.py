@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollcall_ha.cli import context, output
+from rollcall_ha.cli.groups import Verbs
 from rollcall_ha.cli.options import OperatorOptions, OutputOption, takes_order
 from rollcall_ha.cli.orders import confirm, give
 from rollcall_ha.cli.output import CommandExit, Format, Mood, Report, Table, complain, fail, print_report
@@ -32,7 +33,7 @@ from rollcall_ha.node.certified import utc_text
 if TYPE_CHECKING:
     from rollcall_ha.controller.contract.views import TokensAnswer, TokenStatus
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Verbs(no_args_is_help=True, rich_markup_mode=None)
 TOKEN_BYTES = 32
 TOKEN_ID_BYTES = 6
 MS_PER_DAY = 86_400_000

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 import rollcall_ha
 from rollcall_ha.analytics import cli as analytics_cli
+from rollcall_ha.cli.groups import LaterVerb, LazyGroup
+from rollcall_ha.cli.main import app
 from rollcall_ha.cli.output import CommandExit
 from tests.support.cli import Run, scripted
 
@@ -75,6 +78,16 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_verb_read_the_options_of_all_others() -> None:
+    """It reads its own."""
+    program: Any = typer.main.get_command(app)
+    verb = program.get_command(None, "history")
+
+    assert [one.name for one in verb.params] == ["name", "form", "watch", "limit", "before"]
+    assert program.get_command(None, "history") is verb
+    assert [n for n, one in program.commands.items() if not isinstance(one, LaterVerb | LazyGroup)] == ["history"]
 
 
 HELP_RATIO_MAX = 18
