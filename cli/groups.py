@@ -3,7 +3,7 @@ Groups of verbs: their help in panels, and verbs that are imported when one of t
 
 Here: how a group lists its verbs and finds one, and ends what cannot be typed; ``Verbs``, in which they are declared;
 ``lazy``, which names the module of a group. Not here: which groups there are (``main``), their verbs (a module for
-each, which calls its group ``app``).
+each, which calls its group ``app``), how words are read (``words``).
 Rule 1: what stands in the list of verbs is known without the module: ``rollcall --help`` and the completion of its
 first word pay for none. Nor does a verb pay for the options of the others.
 Rule 2: the first sentence of a help is its summary. It has at most ``SUMMARY_MAX`` characters, so that a terminal of 80
@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import Enum, StrEnum
+from enum import StrEnum
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from rollcall_ha.cli.output import TYPED_SHOWN_MAX, CommandExit, fail
+from rollcall_ha.cli.output import CommandExit, fail
+from rollcall_ha.cli.words import read_plainly, told_of
 
 SUMMARY_MAX = 60
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -51,38 +52,9 @@ def _one_line(group: Any) -> Iterator[None]:
         at = getattr(error, "ctx", None)
         # The parser of an option that lacks its value knows no context: the verb is the one that was asked for.
         path = at.command_path if at else f"{group.command_path} {group.invoked_subcommand}" if group else "rollcall"
-        words = _words(error).rstrip(".")
+        words = told_of(error).rstrip(".")
         told = f"rollcall: {words}{'' if words.endswith('?') else '.'} See: {path} --help"
         raise fail(told, CommandExit.WRONG_USE) from None
-
-
-def _words(error: typer.TyperException) -> str:
-    param = getattr(error, "param", None)
-    if param is not None and hasattr(error, "param_type"):
-        return f"{_name(param)} is missing: {param.help or 'it has to be named'}"
-    refused = getattr(error.__cause__, "errors", None)
-    if param is not None and refused is not None:
-        first = refused()[0]
-        return f"{_name(param)} is {str(first['input'])[:TYPED_SHOWN_MAX]!r} and takes {_taken(param) or first['msg']}"
-    likely = ", ".join(getattr(error, "possibilities", None) or ())
-    return f"{error.message}; did you mean {likely}?" if likely else error.message
-
-
-def _name(param: Any) -> str:
-    """``--deadline-ms``, or an argument as the usage has it: ``SET``."""
-    if param.param_type_name == "option":
-        return str(max(param.opts, key=len))
-    return str(param.metavar or param.name.upper()).strip("[]")
-
-
-def _taken(param: Any) -> str:
-    """The values that an option or argument takes; empty where typer's words say it better."""
-    kind = param.type_descriptor
-    if kind.choices:
-        return ", ".join(str(one.value if isinstance(one, Enum) else one) for one in kind.choices)
-    least, most = kind.parameter_info.min, kind.parameter_info.max
-    number = {int: "a whole number", float: "a number"}.get(kind.annotation, "")
-    return f"{number} from {least} to {most}" if number else ""
 
 
 class Verbs(typer.Typer):
@@ -100,7 +72,7 @@ class Verbs(typer.Typer):
             def make() -> Any:
                 alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
                 alone.command(name, **settings)(verb)
-                return typer.main.get_command(alone)
+                return read_plainly(typer.main.get_command(alone))
 
             later.__name__, later.__doc__ = verb.__name__, verb.__doc__
             kind = type("LaterVerb", (LaterVerb,), {"make": staticmethod(make)})
@@ -124,6 +96,11 @@ class VerbGroup(TyperGroup):
     Typer does so with rich only, whose import takes longer than all else that ``--help`` does.
     Contexts, formatters and commands have the type Any: typer keeps click's own classes to itself.
     """
+
+    def __init__(self, **made: Any) -> None:
+        """As typer makes it."""
+        super().__init__(**made)
+        read_plainly(self)
 
     def make_context(self, *given: Any, **extra: Any) -> Any:
         with _one_line(None):
@@ -183,6 +160,8 @@ class LazyGroup(VerbGroup):
         module, _, name = self.place.partition(":")
         found = typer.main.get_group(getattr(import_module(module), name or "app"))
         self.commands, self.params, self.callback = found.commands, found.params, found.callback
+        for verb in self.commands.values():
+            read_plainly(verb)
         self.invoke_without_command, self.no_args_is_help = found.invoke_without_command, found.no_args_is_help
 
 
