@@ -12,13 +12,12 @@ Rule 3: a controller that stops closes its broker links first, so that brokers l
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
 import socket
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,7 +64,7 @@ from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_fr
 from rollcall_ha.controller.runtime.transfers import Leaving, step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
-from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
+from rollcall_ha.node.config import ConfigError, FleetFile, split_address
 from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import (
@@ -73,13 +72,13 @@ from rollcall_ha.node.files import (
     DirectoryError,
     fsync_directory,
 )
-from rollcall_ha.node.log_options import LogOptionError, add_log_options
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, choose_form, configure_logs, get_logger, refuse_start
+from rollcall_ha.node.starting import begin
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, get_logger, refuse_start
 from rollcall_ha.node.tls import Credentials
 
 BACKFILL_INTERVAL_MS = 5_000
@@ -92,21 +91,11 @@ class AddressInUse(Exception):
     """The message names the port and, if it can be seen, the process that has it."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Parse the command line and run until told to stop; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="rollcall controller", description="Run one controller.")
-    parser.add_argument("--config", type=Path, default=Path(FLEET_FILE_NAME), help="the fleet file")
-    parser.add_argument("--name", required=True, help="which controller of the fleet file this is")
-    add_log_options(parser)
+    document, name = begin("controller")
     try:
-        options = parser.parse_args(arguments)
-    except LogOptionError as error:
-        choose_form(parser.prog, None)
-        return refuse_start(ExitCode.CONFIG, str(error))
-    configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
-    try:
-        document = load_fleet_file(options.config)
-        settings = settings_from(document, options.name)
+        settings = settings_from(document, name)
     except ConfigError as error:
         return refuse_start(ExitCode.CONFIG, str(error))
     return run(lambda stop: _serve(document, settings, stop))

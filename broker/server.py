@@ -12,17 +12,15 @@ Exit codes: ``node.process.ExitCode``; 64 configuration, 65 data directory, 66 a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import errno
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 from rollcall_ha.broker.config import BrokerConfig, broker_config, rocketmq_config
 from rollcall_ha.broker.consuming.tools import About
@@ -43,16 +41,16 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
-from rollcall_ha.node.config import ConfigError, load_fleet_file
+from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports
 from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
-from rollcall_ha.node.log_options import LogOptionError, add_log_options
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.renewal import watch_files
 from rollcall_ha.node.standard_error import leave
-from rollcall_ha.node.telemetry import LoopLag, Telemetry, choose_form, configure_logs, get_logger, refuse_start
+from rollcall_ha.node.starting import begin
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, get_logger, refuse_start
 
 DIRECTORY_KIND = "broker"
 DIRECTORY_VERSION = 1
@@ -73,22 +71,12 @@ NOT_OF_THE_DISK = frozenset(
 _log = get_logger("server")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run one broker until it is asked to stop; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="broker", description="One replica of a broker set.")
-    parser.add_argument("--config", type=Path, required=True, help="the fleet file, rollcall.toml")
-    parser.add_argument("--name", required=True, help="which broker of the fleet file this is")
-    add_log_options(parser)
+    document, name = begin("broker")
     try:
-        options = parser.parse_args(arguments)
-    except LogOptionError as error:
-        choose_form(parser.prog, None)
-        return refuse_start(ExitCode.CONFIG, str(error))
-    configure_logs(process=options.name, level=options.log_level, log_format=options.log_format)
-    try:
-        document = load_fleet_file(options.config)
-        config = broker_config(document, options.name)
-        own_name = broker_name(document, options.name, document.broker(options.name))
+        config = broker_config(document, name)
+        own_name = broker_name(document, name, document.broker(name))
         credentials = of_ports(document, credentials_of(document, own_name))
         directory = DataDirectory.claim(config.directory, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except ConfigError as error:
