@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from rollcall_ha.broker.core.goals import named_in, owner_in
 from rollcall_ha.broker.core.role_io import (
     LinkOpened,
     LinkTarget,
@@ -26,7 +27,7 @@ from rollcall_ha.broker.core.role_io import (
 )
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from rollcall_ha.controller.contract.labels import label
+from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.actions import (
@@ -66,14 +67,14 @@ class Following:
         is_learner: bool,
         begins_at_last_segment: bool = False,
         promised: Callable[[], MasterEpoch],
-        owner_of: Callable[[BrokerId], str],
+        view: Callable[[], SetView | None],
         look_up: Callable[[], None],
         feed: Callable[[RoleInput], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         """
-        ``begins_at_last_segment``: if the log is empty. ``promised``: the durable promise. ``owner_of``: whose
-        certificate an id is bound to, by the newest view. ``look_up`` asks the controllers for the set (R21).
+        ``begins_at_last_segment``: if the log is empty. ``promised``: the durable promise. ``view``: the newest one.
+        ``look_up`` asks the controllers for the set (R21).
 
         ``failed`` hears of a disk that does not work any more.
         """
@@ -84,7 +85,7 @@ class Following:
         self._is_learner = is_learner
         self._begins_at_last_segment = begins_at_last_segment
         self._promised = promised
-        self._owner_of = owner_of
+        self._view = view
         self._look_up = look_up
         self._feed = feed
         self._failed = failed
@@ -194,7 +195,7 @@ class Following:
 
     def owner_of(self, broker_id: BrokerId) -> str:
         """The newest view says it, not that of the election: its name may have been bound since."""
-        return self._owner_of(broker_id)
+        return owner_in(self._view(), broker_id)
 
     def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:
         """Do at once what needs no decision; hand the rest to the role machine, unless the link is an old one."""
@@ -247,7 +248,7 @@ class Following:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _named(self, broker_id: BrokerId) -> str:
-        return label(broker_id, {broker_id: self._owner_of(broker_id)})
+        return named_in(self._view(), broker_id)
 
     def _feed_plan(self, plan: TruncationPlan) -> None:
         self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))

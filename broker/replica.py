@@ -19,7 +19,7 @@ from rollcall_ha.broker.config import BrokerConfig, copies_by
 from rollcall_ha.broker.consuming.room import ConsumerRoom, GateStanding
 from rollcall_ha.broker.consuming.tools import About
 from rollcall_ha.broker.core.durable import Identity
-from rollcall_ha.broker.core.goals import GoalKind, named_in, owner_in
+from rollcall_ha.broker.core.goals import GoalKind, named_in
 from rollcall_ha.broker.core.role import RoleMachine, told_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
@@ -259,7 +259,7 @@ class Replica:
             is_learner=self._config.description.is_learner,
             begins_at_last_segment=self._config.begins_at_last_segment,
             promised=lambda: self.machine.marks.promised,
-            owner_of=lambda broker_id: owner_in(self.machine.view, broker_id),
+            view=lambda: self.machine.view,
             look_up=self.session.look_up,
             feed=lambda event: self.role.feed(event),  # noqa: PLW0108 (the role is made with this link)
             failed=self.failed,
