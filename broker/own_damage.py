@@ -11,8 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
+from rollcall_ha.broker.core.goals import named_in
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.node.telemetry import get_logger
 
 DAMAGE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -27,11 +29,18 @@ class OwnDamage:
     """On the loop; reads on ``disk``."""
 
     def __init__(
-        self, *, log: CommitLog, disk: Executor, now_us: Callable[[], int], raise_alarm: Callable[[str], None]
+        self,
+        log: CommitLog,
+        disk: Executor,
+        view: Callable[[], SetView | None],
+        now_us: Callable[[], int],
+        *,
+        raise_alarm: Callable[[str], None],
     ) -> None:
-        """``raise_alarm`` shows a reason in /readyz."""
+        """``view``: the newest one. ``raise_alarm`` shows a reason in /readyz."""
         self._commit_log = log
         self._disk = disk
+        self._view = view
         self._now_us = now_us
         self._raise_alarm = raise_alarm
         self._next_check_us = 0
@@ -51,11 +60,12 @@ class OwnDamage:
     def _checked(self, broker_id: BrokerId, detail: str, work: asyncio.Future[str]) -> None:
         if work.cancelled() or work.exception() is not None:
             return
+        slave = named_in(self._view(), broker_id)
         if damage := work.result():
             # Not left by itself: the other members may hold no good copy either, and without a master nobody asks.
             remedy = "elect a member that has a good copy, then wipe this directory"
-            _log.error("own_record_damaged", refused_by=broker_id, reason=damage, remedy=remedy)
-            self._raise_alarm(f"{damage}, on this disk; replica {broker_id} refused it; {remedy}")
+            _log.error("own_record_damaged", refused_by=slave, reason=damage, remedy=remedy)
+            self._raise_alarm(f"{damage}, on this disk; replica {slave} refused it; {remedy}")
         else:
             meaning = "the bytes here are good: they changed on the way, or in a memory"
-            _log.warning("slave_got_damaged_record", slave=broker_id, detail=detail, meaning=meaning)
+            _log.warning("slave_got_damaged_record", slave=slave, detail=detail, meaning=meaning)

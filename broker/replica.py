@@ -141,7 +141,7 @@ class Replica:
         self._no_sends_since_s: float | None = None
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._registration = registration_of(config, remembered, RegisterCode(parts.draw()))
-        self._damage = OwnDamage(log=log, disk=disk, now_us=parts.now_us, raise_alarm=self.raise_alarm)
+        self._damage = OwnDamage(log, disk, lambda: self.machine.view, parts.now_us, raise_alarm=self.raise_alarm)
         self.settings = LiveSettings(config.timing, self._retimed, config.founded)
         self.machine = RoleMachine(
             set_key=config.set_key,

@@ -9,8 +9,9 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
@@ -415,6 +416,10 @@ def test_r21_a_master_that_its_slaves_have_left_named_itself_in_every_route(tmp_
     asyncio.run(story())
 
 
+def is_told(lines: list[Any], event: str) -> bool:
+    return any(line["event"] == event for line in lines)
+
+
 def test_the_log_of_a_broker_said_master_2_where_the_machine_is_orders_7(tmp_path: Path) -> None:
     other = msgspec.structs.replace(shown_member(2), owner="orders-7")
 
@@ -423,7 +428,7 @@ def test_the_log_of_a_broker_said_master_2_where_the_machine_is_orders_7(tmp_pat
             replica.following.client = cast("HaClient", Answers([]))
             with capture_logs() as lines:
                 replica.session_opened(registered(msgspec.structs.replace(view_of_other(1), members=(other,))))
-                await until(lambda: any(line["event"] == "follow" for line in lines))
+                await until(partial(is_told, lines, "follow"))
                 replica.higher_epoch_seen(MasterEpoch(2), BrokerId(2), Incarnation("i2"))
             told = {line["event"]: line for line in lines}
             assert told["follow"]["master"] == told["higher_epoch_shown"]["by"] == "orders-7 (2)"
@@ -565,6 +570,31 @@ def test_each_refusal_of_a_damaged_record_had_64_mib_read_in_front_of_the_promis
             replica._damage._next_check_us -= DAMAGE_CHECK_PAUSE_US
             await refuse()
             assert read_from == [0, 0]
+
+    asyncio.run(story())
+
+
+def test_the_log_of_a_damaged_record_said_slave_2_where_the_machine_is_orders_7(tmp_path: Path) -> None:
+    """Damaged on the way or here: either line, and the alarm, name whoever refused it."""
+    other = msgspec.structs.replace(shown_member(2), owner="orders-7")
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            reports_of(replica)
+            reigning = msgspec.structs.replace(view(1, master=replica, epoch=1), members=(other,))
+            replica.session_opened(registered(reigning))
+            await until(lambda: replica.gate.state.is_serving)
+            found = iter(("", "record at 0: its body"))
+            replica._log.find_damage = lambda *_: next(found)  # type: ignore[method-assign]
+            with capture_logs() as lines:
+                for event in ("slave_got_damaged_record", "own_record_damaged"):
+                    replica._damage._next_check_us = 0
+                    replica._damage.refused(BrokerId(2), None, "the body at 0")
+                    await until(partial(is_told, lines, event))
+            told = {line["event"]: line for line in lines}
+            assert told["slave_got_damaged_record"]["slave"] == "orders-7 (2)"
+            assert told["own_record_damaged"]["refused_by"] == "orders-7 (2)"
+            assert "replica orders-7 (2) refused it" in replica.status.alarm
 
     asyncio.run(story())
 
