@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,15 @@ def results_of(outcomes: list[SendResult | SendFailedError]) -> list[SendResult]
     """All of them acknowledged."""
     assert not [each for each in outcomes if isinstance(each, SendFailedError)]
     return [each for each in outcomes if isinstance(each, SendResult)]
+
+
+@asynccontextmanager
+async def packing(directory: Path, **given: Any) -> AsyncIterator[tuple[LogBroker, Producer]]:
+    """A broker that confirms nothing by itself, and a producer whose frames wait a minute for more."""
+    async with serving(directory) as broker:
+        broker.confirms_at_once = False
+        async with Producer([broker.address], pack=PackLimits(delay_ms=60_000), **given) as producer:
+            yield broker, producer
 
 
 def test_each_message_of_a_batch_hears_its_own_place(tmp_path: Path) -> None:
@@ -53,11 +65,7 @@ def test_callers_at_once_share_frames_and_one_alone_waits_for_nobody(tmp_path: P
     """What gathers while a frame of its queue is under way leaves in the next one."""
 
     async def body() -> None:
-        async with (
-            serving(tmp_path) as broker,
-            Producer([broker.address], pack=PackLimits(delay_ms=60_000)) as producer,
-        ):
-            broker.confirms_at_once = False
+        async with packing(tmp_path) as (broker, producer):
             first = asyncio.ensure_future(producer.send("T", b"first", queue_id=1))
             await until(lambda: broker.put.waiting_messages == 1)
             others = [asyncio.ensure_future(producer.send("T", b"%d" % n, queue_id=1)) for n in range(9)]
@@ -209,11 +217,7 @@ def test_a_caller_that_was_cancelled_has_sent_its_message_and_holds_no_place(tmp
     """Handed over is handed over: it leaves with its neighbours."""
 
     async def body() -> None:
-        async with (
-            serving(tmp_path) as broker,
-            Producer([broker.address], pack=PackLimits(delay_ms=60_000)) as producer,
-        ):
-            broker.confirms_at_once = False
+        async with packing(tmp_path) as (broker, producer):
             sends = [asyncio.ensure_future(producer.send("T", b"%d" % n, queue_id=1)) for n in range(3)]
             await until(lambda: broker.put.waiting_messages == 3)
             late = [asyncio.ensure_future(producer.send("T", b"%d" % n, queue_id=1)) for n in range(3, 6)]
@@ -233,27 +237,22 @@ def test_what_waits_for_a_frame_too_long_is_taken_out_and_its_neighbours_stay(tm
     """Definitely not appended, while what was written is unknown."""
 
     async def body() -> None:
-        async with serving(tmp_path) as broker:
-            limits = PackLimits(delay_ms=60_000)
-            async with Producer([broker.address], pack=limits, send_timeout_ms=300) as producer:
-                broker.confirms_at_once = False
-                outcomes = await asyncio.gather(
-                    producer.send_many("T", [b"a"], queue_id=1),
-                    asyncio.wait_for(later(producer, broker), 20),
-                )
-                assert [each.outcome for each in outcomes[0] if isinstance(each, SendFailedError)] == [
-                    SendOutcome.UNKNOWN
-                ]
-                assert [each.outcome for each in outcomes[1] if isinstance(each, SendFailedError)] == [
-                    SendOutcome.NOT_APPENDED
-                ] * 2
-                producer._timeout_s = 20
-                last = asyncio.ensure_future(producer.send("T", b"d", queue_id=1))
-                broker.confirms_at_once = True
-                broker.put.release(broker.log.max_offset)
-                assert (await last).sequence == 1
-                assert bodies(broker) == [b"a", b"d"]
-                assert producer._places.messages == 0
+        async with packing(tmp_path, send_timeout_ms=300) as (broker, producer):
+            outcomes = await asyncio.gather(
+                producer.send_many("T", [b"a"], queue_id=1),
+                asyncio.wait_for(later(producer, broker), 20),
+            )
+            assert [each.outcome for each in outcomes[0] if isinstance(each, SendFailedError)] == [SendOutcome.UNKNOWN]
+            assert [each.outcome for each in outcomes[1] if isinstance(each, SendFailedError)] == [
+                SendOutcome.NOT_APPENDED
+            ] * 2
+            producer._timeout_s = 20
+            last = asyncio.ensure_future(producer.send("T", b"d", queue_id=1))
+            broker.confirms_at_once = True
+            broker.put.release(broker.log.max_offset)
+            assert (await last).sequence == 1
+            assert bodies(broker) == [b"a", b"d"]
+            assert producer._places.messages == 0
 
     async def later(producer: Producer, broker: LogBroker) -> list[SendResult | SendFailedError]:
         await until(lambda: broker.put.waiting_messages == 1)
