@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.commands import BeginMaintenance, EndMainte
 from rollcall_ha.controller.contract.events import MaintenanceBegun, MaintenanceEnded
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.values import MaintenanceScope, host_of
-from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_replica, find_set
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_replica, find_set, no_room
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import refuse_time
 from rollcall_ha.controller.core.state import MAINTENANCES_MAX, FleetState
@@ -33,12 +33,8 @@ def decide_begin_maintenance(fleet: FleetState, operation: Operation, command: B
     if present is not None and (present.expires_at_ms, present.reason) == (command.expires_at_ms, command.reason):
         return done()
     if present is None and len(fleet.maintenances) >= MAINTENANCES_MAX:
-        raise Refusal(
-            RefusalCode.INVALID_REQUEST,
-            f"{len(fleet.maintenances)} maintenances are in force, at most {MAINTENANCES_MAX} are kept",
-            "end some of them: rollcall maintenance list",
-            requested=len(fleet.maintenances) + 1,
-            current=MAINTENANCES_MAX,
+        raise no_room(
+            "maintenances", len(fleet.maintenances), MAINTENANCES_MAX, "end some of them: rollcall maintenance list"
         )
     _refuse_budget(fleet, command, concerned)
     return done(MaintenanceBegun(scope=command.scope, expires_at_ms=command.expires_at_ms, reason=command.reason))

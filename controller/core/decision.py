@@ -88,6 +88,12 @@ class Refusal(Exception):
         return Decision(answer=refused, events=(event, *further))
 
 
+def no_room(what: str, count: int, most: int, hint: str) -> Refusal:
+    """One more of ``what`` than is kept of them."""
+    reason = f"{count} {what} are in force, at most {most} are kept"
+    return Refusal(RefusalCode.INVALID_REQUEST, reason, hint, requested=count + 1, current=most)
+
+
 def find_set(fleet: FleetState, key: SetKey) -> SetState:
     """The set that a command is about. Raises ``Refusal``: it never was, or was cleaned."""
     set_state = fleet.sets.get(key)

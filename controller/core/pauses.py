@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.events import ElectionsPaused, ElectionsRes
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import ElectionPause, made_from
-from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, find_set, no_room
 from rollcall_ha.controller.core.state import PAUSES_MAX, FleetState
 
 PAUSE_MS_MAX = 7 * 86_400_000
@@ -88,13 +88,7 @@ def decide_pause(fleet: FleetState, operation: Operation, command: PauseElection
     if present is not None and (present.expires_at_ms, present.reason) == (command.expires_at_ms, command.reason):
         return done()
     if present is None and len(fleet.pauses) >= PAUSES_MAX:
-        raise Refusal(
-            RefusalCode.INVALID_REQUEST,
-            f"{len(fleet.pauses)} pauses are in force, at most {PAUSES_MAX} are kept",
-            "pause the fleet as a whole: rollcall pause --fleet",
-            requested=len(fleet.pauses) + 1,
-            current=PAUSES_MAX,
-        )
+        raise no_room("pauses", len(fleet.pauses), PAUSES_MAX, "pause the fleet as a whole: rollcall pause --fleet")
     return done(ElectionsPaused(paused_set=command.set_key, expires_at_ms=command.expires_at_ms, reason=command.reason))
 
 

@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.commands import IssueToken, Operation, Revo
 from rollcall_ha.controller.contract.events import TokenIssued, TokenRevoked
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.values import made_from
-from rollcall_ha.controller.core.decision import Decision, Refusal, done
+from rollcall_ha.controller.core.decision import Decision, Refusal, done, no_room
 from rollcall_ha.controller.core.revocations import TIME_MS_MAX
 from rollcall_ha.controller.core.state import TOKENS_MAX, FleetState, IssuedToken
 
@@ -98,13 +98,7 @@ def decide_issue_token(fleet: FleetState, operation: Operation, command: IssueTo
         return done(event)
     forgotten = tuple(sorted(token.token_id for token in fleet.tokens.values() if _is_over(token, operation)))
     if not forgotten:
-        raise Refusal(
-            RefusalCode.INVALID_REQUEST,
-            f"{len(fleet.tokens)} tokens are in force, at most {TOKENS_MAX} are kept",
-            "revoke those that are not used",
-            requested=len(fleet.tokens) + 1,
-            current=TOKENS_MAX,
-        )
+        raise no_room("tokens", len(fleet.tokens), TOKENS_MAX, "revoke those that are not used")
     return done(replace(event, forgotten=forgotten))
 
 
