@@ -20,12 +20,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from rollcall_ha.node import sealing
 from rollcall_ha.node.authority import CERTIFICATE_DAYS, Authority, AuthorityError, FoundCertificate, Issued
 from rollcall_ha.node.authority import read_certificate as read
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import FleetFile, split_address
 from rollcall_ha.node.credentials import node_name
-from rollcall_ha.node.files import atomic_replace, read_secret
+from rollcall_ha.node.files import atomic_replace
 
 AUTHORITY_DIRECTORY = "authority"
 AUTHORITY_FILE = "ca.pem"
@@ -104,13 +105,9 @@ def read_passphrase(file: Path | None) -> bytes | None:
     if file is None:
         return os.environ.get(PASSPHRASE_VARIABLE, "").encode() or None
     try:
-        found = read_secret(file).rstrip(b"\r\n")
-    except OSError as error:
-        raise AuthorityError(f"the passphrase's file {file} cannot be read: {error.strerror}") from error
-    if not found:
-        # An encrypted key with an empty passphrase cannot be made; taken for "none", it would be written in clear.
-        raise AuthorityError(f"the passphrase's file {file} is empty")
-    return found
+        return sealing.read_passphrase(file)
+    except sealing.SealError as error:
+        raise AuthorityError(str(error)) from error
 
 
 def person_name(document: FleetFile, kind: PeerKind, name: str) -> CertifiedName:

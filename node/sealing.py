@@ -46,6 +46,7 @@ def read_passphrase(file: Path) -> bytes:
     except OSError as error:
         raise SealError(f"the passphrase's file {file} cannot be read: {error.strerror}") from error
     if not found:
+        # Taken for "none", what was to be encrypted would be written in clear.
         raise SealError(f"the passphrase's file {file} is empty")
     return found
 
