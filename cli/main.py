@@ -257,28 +257,22 @@ def drill(name: SetArgument, *, order: OperatorOptions, options: DrillOptions) -
 # --- run and play ----------------------------------------------------------------------------------------------------
 
 
-@app.command("controller", rich_help_panel=Panel.INSTALL)
-def run_controller(
-    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
-    config: ConfigOption = FLEET_FILE,
-    log_format: LogFormatOption = None,
-    log_level: LogLevelOption = None,
-) -> None:
-    """Run a controller in this process."""
-    told = log_arguments(log_format, log_level)
-    run.module("rollcall_ha.api.server", "--config", str(config), "--name", name, *told)
+def _runs(kind: str, server: str) -> None:
+    """The verb that becomes a node of this kind, by exec."""
+
+    @app.command(kind, help=f"Run a {kind} in this process.", rich_help_panel=Panel.INSTALL)
+    def become(
+        name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
+        config: ConfigOption = FLEET_FILE,
+        log_format: LogFormatOption = None,
+        log_level: LogLevelOption = None,
+    ) -> None:
+        told = log_arguments(log_format, log_level)
+        run.module(server, "--config", str(config), "--name", name, *told)
 
 
-@app.command("broker", rich_help_panel=Panel.INSTALL)
-def run_broker(
-    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
-    config: ConfigOption = FLEET_FILE,
-    log_format: LogFormatOption = None,
-    log_level: LogLevelOption = None,
-) -> None:
-    """Run a broker in this process."""
-    told = log_arguments(log_format, log_level)
-    run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name, *told)
+_runs("controller", "rollcall_ha.api.server")
+_runs("broker", "rollcall_ha.broker.server")
 
 
 @app.command("health", rich_help_panel=Panel.INSTALL)
