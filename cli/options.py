@@ -302,38 +302,66 @@ def takes_order(
     def order_of(**given: Any) -> OperatorOptions:
         return OperatorOptions(**{_FIELDS.get(name, name): value for name, value in given.items()})
 
-    return lambda command: _with_options(command, "order", shared, order_of, is_last=True)
+    return lambda command: _Taking(command, "order", lambda: shared, order_of, is_last=True)
 
 
 def takes(name: str, kind: type[Frozen]) -> Callable[[Command], Command]:
     """A command whose parameter ``name`` is a ``kind``: its fields are options, in the place of the parameter."""
-    types = get_type_hints(kind, include_extras=True)
-    options = [
-        Parameter(
-            one.name,
-            Parameter.KEYWORD_ONLY,
-            default=one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory(),
-            annotation=types[one.name],
-        )
-        for one in msgspec.structs.fields(kind)
-    ]
-    return lambda command: _with_options(command, name, options, kind)
+
+    def options() -> list[Parameter]:
+        types = get_type_hints(kind, include_extras=True)
+        return [
+            Parameter(
+                one.name,
+                Parameter.KEYWORD_ONLY,
+                default=one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory(),
+                annotation=types[one.name],
+            )
+            for one in msgspec.structs.fields(kind)
+        ]
+
+    return lambda command: _Taking(command, name, options, kind)
 
 
-def _with_options(
-    command: Command, name: str, options: Sequence[Parameter], make: Callable[..., object], *, is_last: bool = False
-) -> Command:
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        made = make(**{one.name: given.pop(one.name) for one in options})
-        command(**given, **{name: made})
+class _Taking:
+    """
+    A command with ``options`` in the place of its parameter ``name``, which is made of their values.
 
-    signature = inspect.signature(command, eval_str=True)
-    names = list(signature.parameters)
-    own = [one for one in signature.parameters.values() if one.name != name]
-    place = len(own) if is_last else names.index(name)
-    parameters = [*own[:place], *options, *own[place:]]
+    Types of options and signatures are read when typer asks for them: for each command that is imported, and not run,
+    they would be a twentieth of the time of the one that is.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        name: str,
+        options: Callable[[], Sequence[Parameter]],
+        make: Callable[..., object],
+        *,
+        is_last: bool = False,
+    ) -> None:
+        """``is_last``: the options stand behind those of the command."""
+        functools.update_wrapper(self, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        self._command, self._name, self._find, self._make, self._is_last = command, name, options, make, is_last
+
+    @functools.cached_property
+    def _options(self) -> Sequence[Parameter]:
+        return self._find()
+
+    def __call__(self, **given: Any) -> None:
+        made = self._make(**{one.name: given.pop(one.name) for one in self._options})
+        self._command(**given, **{self._name: made})
+
     # Typer reads both: the options of the signature, and the types of the annotations.
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self._command, eval_str=True)
+        names = list(signature.parameters)
+        own = [one for one in signature.parameters.values() if one.name != self._name]
+        place = len(own) if self._is_last else names.index(self._name)
+        return signature.replace(parameters=[*own[:place], *self._options, *own[place:]])
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {one.name: one.annotation for one in self.__signature__.parameters.values()}
