@@ -37,7 +37,11 @@ CHUNK_BYTES: Final = 64 * 1024
 Through OpenSSL's buffers at once. They keep their size as long as the link, so not all that was read; with half of it a
 batch of 256 KiB takes a quarter longer.
 """
-HANDSHAKE_CHUNK_BYTES: Final = 8 * 1024
+HANDSHAKE_CHUNK_BYTES: Final = 512
+"""
+The same of a peer that is not judged yet. Its certificates are the most that a session ever reads at once: in pieces
+they cost its link 0.9 KiB less, of 31, as long as it stands.
+"""
 HANDSHAKE_BYTES: Final = 48 * 1024
 """What OpenSSL holds for a link; counted as an unfinished frame until the peer is judged."""
 _NO_ROOM = memoryview(b"")
