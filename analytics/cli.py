@@ -245,8 +245,6 @@ def report(
     lake: Annotated[Path, typer.Argument(help="Folder of the tables, made by: rollcall analytics run.")],
     *,
     out: Annotated[Path | None, typer.Option(help="Folder of the report.", show_default="LAKE/report")] = None,
-    master: Master = LOCAL,
-    quiet: Quiet = False,
 ) -> None:
     """
     The lake as one page with pictures, and their tables.
@@ -255,12 +253,12 @@ def report(
 
     The page needs a browser only, and no network.
 
-    Exit codes: 0 written; 2 no lake, wrong use, no Spark, or a folder that cannot be written.
+    Exit codes: 0 written; 2 no lake, wrong use, or a folder that cannot be written.
     """
     with _job("report", refused=OSError):
         from rollcall_ha.analytics.jobs import report as job
 
-        job.run(lake, out=out, master=master, is_quiet=quiet)
+        job.run(lake, out=out)
 
 
 @app.command()

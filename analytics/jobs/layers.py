@@ -37,11 +37,12 @@ from rollcall_ha.analytics.bronze.tables import (
 from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold import daily as gold
 from rollcall_ha.analytics.gold import days as gold_days
-from rollcall_ha.analytics.gold.quality import quality
+from rollcall_ha.analytics.gold.quality import FAULTS, quality
 from rollcall_ha.analytics.gold.tables import GOLD_COUNTED_UNTIL, GOLD_FAILOVERS, GOLD_QUALITY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.delta import PART, Partitions, rows_of
 from rollcall_ha.analytics.lake.lake import Lake, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.query import answers
 from rollcall_ha.analytics.lake.session import as_path
 from rollcall_ha.analytics.lake.tables import BY_SET, LakeTable, bucket_of, in_ms
 from rollcall_ha.analytics.silver import facts as silver
@@ -215,8 +216,9 @@ class Layers:
             for name in READ_COUNTS:
                 key = (row["source_file"], name)
                 counts[key] = row[name] + (before.get(key, 0) if is_continued else 0)
-        rejected = self._writer.arrow(BRONZE_REJECTED, "source_file", "why", only=[row["source"] for row in read])
-        for row in rejected.group_by(["source_file", "why"]).aggregate([([], "count_all")]).to_pylist():
+        rejected = self._writer.dataset(BRONZE_REJECTED, only=[row["source"] for row in read])
+        texts = rejected.to_table(columns=["source_file", "why"]).group_by(["source_file", "why"])
+        for row in texts.aggregate([([], "count_all")]).to_pylist():
             counts[row["source_file"], f"rejected:{row['why']}"] = row["count_all"]
         rows = [{"source_file": of, "name": name, "count": count} for (of, name), count in sorted(counts.items())]
         self._writer.put_rows(BRONZE_QUALITY, rows)
@@ -300,8 +302,8 @@ class Layers:
             self._writer.put_rows(GOLD_COUNTED_UNTIL, rows)
         with self._progress.step("gold: quality"):
             files, horizons = (self._writer.rows(table) for table in (BRONZE_QUALITY, SILVER_HORIZONS))
-            rows = quality(files, horizons, lambda wanted: self._writer.read(self._spark, wanted))
-            self._writer.put_rows(GOLD_QUALITY, rows)
+            faults = answers(self._writer.dataset, [FAULTS])[FAULTS.name]
+            self._writer.put_rows(GOLD_QUALITY, quality(files, horizons, faults))
         self._writer.note_built("gold", sources)
         return True
 

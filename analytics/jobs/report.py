@@ -11,22 +11,14 @@ import time
 from pathlib import Path
 
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.lake.progress import Progress
-from rollcall_ha.analytics.lake.session import are_few, spark_session
 from rollcall_ha.analytics.report.files import write_report
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.summary import print_summary, summary_of
 
 
-def run(lake: Path, *, out: Path | None, master: str, is_quiet: bool) -> None:
+def run(lake: Path, *, out: Path | None) -> None:
     """Write the report of ``lake`` and print its summary. Raises ``JobRefused``, ``OSError``."""
-    source = Lake(lake)
-    source.require()
-    is_few = are_few([lake / "bronze"])
-    with spark_session(app="rollcall analytics report", master=master, is_few=is_few) as spark:
-        progress = Progress(spark, is_quiet=is_quiet)
-        with progress.step("report"):
-            found = gather(spark, source, progress, made_at_ms=round(time.time() * 1000))
-        page = write_report(found, out or lake / "report")
+    found = gather(Lake(lake), made_at_ms=round(time.time() * 1000))
+    page = write_report(found, out or lake / "report")
     print_summary(summary_of(found))
     print(f"WROTE {page}")

@@ -58,7 +58,7 @@ def run(
                 progress.say(f"{read:,} of {len(files):,} files were new or had grown")
         if "gold" in layers:
             with progress.step("summary"):
-                found = summary_of(gather(spark, target, progress, made_at_ms=0, tables=TABLES))
+                found = summary_of(gather(target, made_at_ms=0, tables=TABLES))
             if is_json:
                 print_json(found, is_line=True)
             else:

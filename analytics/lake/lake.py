@@ -55,7 +55,7 @@ from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.controller.contract.values import Frozen
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
 
 SNAPSHOTS_KEPT = 10
@@ -163,12 +163,24 @@ class Lake:
         self, spark: SparkSession, table: LakeTable, files: Partitions, *, only: Iterable[str] | None = None
     ) -> DataFrame:
         """Rows of these files, published or staged, or of their partitions ``only``."""
-        wanted = files if only is None else {name: files[name] for name in only if name in files}
-        paths = [as_path(self.folder(table.path) / file) for some in wanted.values() for file in some]
+        paths = [*map(as_path, self._paths(table, files, only))]
         if paths:
             return spark.read.schema(table.schema()).parquet(*paths)
         # By the condition Spark knows that there is no row, and plans none of what would be joined with it.
         return spark.createDataFrame([], table.schema()).where("false")
+
+    def dataset(self, table: LakeTable, files: Partitions, *, only: Iterable[str] | None = None) -> Dataset:
+        """As ``read_files``, without Spark."""
+        import pyarrow as pa
+        from pyarrow import dataset
+
+        schema = pa.schema(schema_of(table).to_arrow())
+        # No partitioning: by the names of folders "part" would be a column.
+        return dataset.dataset(self._paths(table, files, only), schema=schema, partitioning=None, format="parquet")
+
+    def _paths(self, table: LakeTable, files: Partitions, only: Iterable[str] | None) -> list[str]:
+        wanted = files if only is None else {name: files[name] for name in only if name in files}
+        return [str(self.folder(table.path) / file) for some in wanted.values() for file in some]
 
     @contextmanager
     def writer(self) -> Iterator[LakeWriter]:
@@ -273,22 +285,13 @@ class LakeWriter:
         """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
         self.replace(table, self.stage(table, rows), removed=removed)
 
-    def arrow(self, table: LakeTable, *columns: str, only: Iterable[str] | None = None) -> pa.Table:
-        """As ``read``, without Spark; all columns if none is named."""
-        import pyarrow as pa
-        from pyarrow import dataset
-
-        found, wanted = self.files(table), None if only is None else frozenset(only)
-        files = [file for part, some in found.items() if wanted is None or part in wanted for file in some]
-        schema = pa.schema(schema_of(table).to_arrow())
-        paths = [str(self.lake.folder(table.path) / file) for file in files]
-        # No partitioning: by the names of folders "part" would be a column.
-        rows = dataset.dataset(paths, schema=schema, partitioning=None, format="parquet")
-        return rows.to_table(columns=list(columns) or None)
+    def dataset(self, table: LakeTable, *, only: Iterable[str] | None = None) -> Dataset:
+        """As ``read``, without Spark; no view."""
+        return self.lake.dataset(table, self.files(table), only=only)
 
     def rows(self, table: LakeTable) -> list[dict[str, Any]]:
-        """All rows of a small table, as ``arrow`` reads them."""
-        found: list[dict[str, Any]] = self.arrow(table).to_pylist()
+        """All rows of a small table, without Spark."""
+        found: list[dict[str, Any]] = self.dataset(table).to_table().to_pylist()
         return found
 
     def put_rows(self, table: LakeTable, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -156,20 +156,28 @@ class LakeView(LakeTable, kw_only=True):
     of: tuple[LakeTable, ...]
     select: str
 
-    def statement(self) -> str:
-        """The SELECT, with its columns in their order and types: a sum has another type in each program."""
+    def statement(self, called: Callable[[LakeTable], str] | None = None) -> str:
+        """
+        The SELECT, with its columns in their order and types: a sum has another type in each program.
+
+        ``called``: the word for a table in it, where that is not its name.
+        """
         # An instant stays what it is: as a timestamp without a zone DuckDB would give the clock of the reader's zone.
         columns = ", ".join(
             one.name if one.kind == "timestamp" else f"CAST({one.name} AS {one.kind}) AS {one.name}"
             for one in self.columns
         )
-        return f"{textwrap.fill(f'SELECT {columns}', 120)}\nFROM ({self.select.strip()}) AS found"
+        whole = f"{textwrap.fill(f'SELECT {columns}', 120)}\nFROM ({self.select.strip()}) AS found"
+        if called is None:
+            return whole
+        words = {one.name: called(one) for one in self.of}
+        return re.sub(rf"\b(FROM|JOIN) ({'|'.join(words)})\b", lambda found: f"{found[1]} {words[found[2]]}", whole)
 
     def rows(self, spark: SparkSession, read: Callable[[LakeTable], DataFrame]) -> DataFrame:
         """Its rows, from the tables as ``read`` gives them."""
         frames = {table.name: read(table) for table in self.of}
         # Views of the session with these names would be another thread's, too.
-        named = re.sub(rf"\b(FROM|JOIN) ({'|'.join(frames)})\b", r"\1 {\2}", self.statement())
+        named = self.statement(lambda one: f"{{{one.name}}}")
         return spark.sql(named, **frames).select(*self.commented())
 
 

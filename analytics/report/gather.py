@@ -1,7 +1,7 @@
 """
-From the lake to the rows of a report: the one part of it that speaks to Spark.
+From the lake to the rows of a report.
 
-Here: reading. Not here: the SELECTs (``contents``, ``questions``).
+Here: reading. Not here: the SELECTs (``contents``, ``questions``), the program that they are asked of (``lake.query``).
 Rule 1: each query ends in an aggregate or in an ordered limit.
 Rule 2: ties are broken by keys, so that one lake gives one report.
 """
@@ -9,26 +9,16 @@ Rule 2: ties are broken by keys, so that one lake gives one report.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from pyspark.sql import SparkSession
 
 from rollcall_ha.analytics.gold.tables import GOLD_SETS_DAILY
 from rollcall_ha.analytics.lake.lake import Lake, NoLake
-from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.query import answers
 from rollcall_ha.analytics.lake.tables import LakeView
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 
 
-def gather(
-    spark: SparkSession,
-    lake: Lake,
-    progress: Progress,
-    *,
-    made_at_ms: int,
-    tables: Sequence[LakeView] = contents.TABLES,
-) -> Contents:
+def gather(lake: Lake, *, made_at_ms: int, tables: Sequence[LakeView] = contents.TABLES) -> Contents:
     """
     Tables of a report, from one version of the lake.
 
@@ -38,11 +28,5 @@ def gather(
     snapshot = lake.require()
     if GOLD_SETS_DAILY.path in snapshot.rows and not snapshot.built_from("gold"):
         raise NoLake(f"gold in {lake.root} has an older form; make it anew: rollcall analytics gold --lake {lake.root}")
-
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for table in tables:
-        with progress.step(f"report: {table.name}"):
-            found = lake.read(spark, table, snapshot=snapshot)
-            # By way of Arrow: collected rows would have their instants without a zone, by this machine's clock.
-            rows[table.name] = found.select(*table.column_names).toArrow().to_pylist()
+    rows = answers(lambda one: lake.dataset(one, lake.files(one.path, snapshot.version(one.path))), tables)
     return Contents(rows=rows, lake=str(lake.root), lake_version=snapshot.number, made_at_ms=made_at_ms)

@@ -16,9 +16,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from rollcall_ha.analytics.bronze.lines import file_of
 from rollcall_ha.analytics.checks import what_if
@@ -26,6 +24,9 @@ from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import contents, phases, pictures, scales, service
 from rollcall_ha.analytics.report.contents import TABLES, Contents
 from rollcall_ha.analytics.report.questions import Row, Rows, rate, sentences, surety, unknowns
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TITLE = "Rollcall failover report"
 
@@ -109,6 +110,9 @@ def _service(rows: Mapping[str, Rows]) -> dict[str, Any]:
 @cache
 def templates() -> Environment:
     """The templates beside, with the words and places that they print."""
+    # Half a second to import, which a summary has no use for.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     # Autoescape for every name: by the suffix, Jinja would take .jinja for plain text and let a set's name be markup.
     # Strict: a misspelt column fails the tests, where a lenient page would show an empty cell.
     environment = Environment(

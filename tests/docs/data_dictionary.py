@@ -16,6 +16,7 @@ from rollcall_ha.analytics.bronze.tables import BRONZE
 from rollcall_ha.analytics.codes import CODES
 from rollcall_ha.analytics.gold import tables as gold_tables
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
+from rollcall_ha.analytics.lake.query import MACROS
 from rollcall_ha.analytics.lake.tables import BY_SET, SNAPSHOTS, LakeTable, LakeView
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
 
@@ -28,11 +29,7 @@ instant in UTC, to the millisecond. A view stores nothing: Rollcall's own reader
 SELECT, in the SQL that Spark and DuckDB share. Five functions have other names in DuckDB, which has to be told first:
 
 ```sql
-CREATE MACRO unix_millis(t) AS epoch_ms(t);
-CREATE MACRO timestamp_millis(ms) AS make_timestamptz(ms * 1000);
-CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path);
-CREATE MACRO conv(text, old, new) AS CAST('0x' || text AS BIGINT);
-CREATE MACRO sha2(text, bits) AS sha256(text)
+{macros}
 ```
 """
 
@@ -40,7 +37,9 @@ CREATE MACRO sha2(text, bits) AS sha256(text)
 def page() -> str:
     """The whole page."""
     tables = (SNAPSHOTS, *BRONZE, *SILVER, *SILVER_VIEWS, *GOLD, *GOLD_VIEWS)
-    return "\n".join([HEAD, _limits(), _codes(), *(_section(table) for table in tables)])
+    return "\n".join(
+        [HEAD.replace("{macros}", ";\n".join(MACROS)), _limits(), _codes(), *(_section(table) for table in tables)]
+    )
 
 
 def _limits() -> str:

@@ -38,8 +38,8 @@ def journals_of(plan: Plan, folder: Path) -> Path:
 
 def report_of(journals: Path, lake: Path) -> Path:
     """The page, made as a person makes it."""
-    for words in (("run", journals, "--lake", lake), ("report", lake)):
-        subprocess.run([sys.executable, "-m", "rollcall_ha.analytics.cli", *map(str, words), "-q"], check=True)
+    for words in (("run", journals, "--lake", lake, "-q"), ("report", lake)):
+        subprocess.run([sys.executable, "-m", "rollcall_ha.analytics.cli", *map(str, words)], check=True)
     return lake / "report" / "index.html"
 
 

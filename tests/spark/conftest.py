@@ -15,7 +15,6 @@ import pytest
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake
-from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.silver.tables import SILVER, SILVER_VIEWS
@@ -75,8 +74,8 @@ def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(scope="session")
-def found(spark: Any, batch: Lake) -> Contents:
+def found(batch: Lake) -> Contents:
     """The tables of a report of the story with three failovers."""
     from rollcall_ha.analytics.report.gather import gather
 
-    return gather(spark, batch, Progress(spark, is_quiet=True), made_at_ms=0)
+    return gather(batch, made_at_ms=0)

@@ -175,13 +175,13 @@ def test_gold_of_an_older_form_is_not_read_and_is_made_anew(
     quiet = Progress(spark, is_quiet=True)
 
     with pytest.raises(NoLake, match="older form"):
-        gather(spark, lake, quiet, made_at_ms=0)
+        gather(lake, made_at_ms=0)
     with lake.writer() as writer:
         assert Layers(spark, writer, quiet).gold()
         writer.publish()
 
     assert content(spark, lake, GOLD) == {table.path: expected[table.path] for table in GOLD}
-    assert gather(spark, lake, quiet, made_at_ms=0, tables=(CLUSTERS,)).rows
+    assert gather(lake, made_at_ms=0, tables=(CLUSTERS,)).rows
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_GAPS
 from rollcall_ha.analytics.gold.tables import GOLD, GOLD_FAILOVERS, GOLD_FELT, GOLD_HOLES, GOLD_VIEWS
 from rollcall_ha.analytics.lake.lake import Lake, Snapshot
-from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.tables import LakeTable, LakeView
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
@@ -127,11 +126,11 @@ class Superseded(Lake):
         return found
 
 
-def test_a_summary_is_of_one_snapshot(spark: Any, batch: Lake, found: Contents) -> None:
+def test_a_summary_is_of_one_snapshot(batch: Lake, found: Contents) -> None:
     """Durations of one run stood below the clusters of another."""
     superseded, asked = Superseded(batch.root), (contents.CLUSTERS, contents.RTO)
     assert set(asked) <= set(TABLES)
-    told = gather(spark, superseded, Progress(spark, is_quiet=True), made_at_ms=0, tables=asked)
+    told = gather(superseded, made_at_ms=0, tables=asked)
     assert told.lake_version == 1
     for table in asked:
         assert told.of(table) == found.of(table)
