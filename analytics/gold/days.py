@@ -14,6 +14,18 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
+from rollcall_ha.analytics.silver.tables import (
+    SILVER_BROKER_SETS,
+    SILVER_CLEANINGS,
+    SILVER_LEADERSHIPS,
+    SILVER_PHASES,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_STOPS,
+    SILVER_SYNC_STATE_SETS,
+    SILVER_WAITS,
+)
+
 MS_PER_DAY = 86_400_000
 US_PER_MS = 1_000
 
@@ -21,12 +33,17 @@ SET = ("fleet", "cluster", "broker_set")
 """Columns that name a broker set."""
 
 
+SOURCES = (
+    *(SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_LEADERSHIPS, SILVER_PHASES, SILVER_REIGNS, SILVER_SILENCES),
+    *(SILVER_STOPS, SILVER_SYNC_STATE_SETS, SILVER_WAITS),
+)
+
 LIVING_MS = 7 * MS_PER_DAY
 """A fleet whose last event is no older lives on; it is the word for an idle one, too."""
 
 
 class Days(msgspec.Struct, kw_only=True):
-    """Silver and ``phases`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``."""
+    """``SOURCES`` by name, later ``failovers`` and ``sets_daily`` too, ``in_ms``."""
 
     tables: dict[str, DataFrame]
     until_ms: Mapping[str, int]

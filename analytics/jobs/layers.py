@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,6 @@ from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
-    SILVER_PHASES,
     SILVER_REIGNS,
     SILVER_SILENCES,
     SILVER_STOPS,
@@ -250,29 +250,35 @@ class Layers:
         if built:
             of_sets = of_sets.where(bucket_of().isin(buckets))
         of_days = lived.as_lived(in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed)), turns)
+        removed = [str(bucket) for bucket in buckets] if built else None
+        parts = {}
         for table, make, needed in OF_SETS:
-            removed = [str(bucket) for bucket in buckets] if built else None
             # Stops of a bucket that was there before are made anew by an event of any kind: an election ends one.
             if needed and kinds.isdisjoint(needed) and not (built and self._writer.files(table)):
                 self._writer.replace(table, {}, removed=removed)
-                continue
-            with self._progress.step(table.path.replace("/", ": ")):
-                # No shuffle, or one by names, is behind these: their rows would be in as many files as tasks.
-                rows = make(of_sets)
-                is_spread = table in (SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_WAITS)
-                self._writer.put(table, rows.repartition(BY_SET) if is_spread else rows, removed=removed)
+            else:
+                parts[table.path] = partial(self._put_of_sets, table, make, of_sets, removed)
         for table, make, needed in OF_DAYS:
             if needed and kinds.isdisjoint(needed):
                 self._writer.replace(table, {}, removed=() if built else None)
-                continue
-            with self._progress.step(table.path.replace("/", ": ")):
-                rows = make(of_days)
-                if built:
-                    others = self._writer.read(self._spark, table).where(~f.col("day").cast("string").isin(changed))
-                    rows = rows.unionByName(others)
-                self._writer.put(table, rows.coalesce(1))
+            else:
+                parts[table.path] = partial(self._put_of_days, table, make, of_days, changed if built else None)
+        self._progress.together(parts)
         self._writer.note_built("silver", [BRONZE_EVENTS])
         return True
+
+    def _put_of_sets(self, table: LakeTable, make: Make, events: DataFrame, removed: Sequence[str] | None) -> None:
+        rows = make(events)
+        # No shuffle, or one by names, is behind these: their rows would be in as many files as tasks.
+        is_spread = table in (SILVER_BROKER_SETS, SILVER_CLEANINGS, SILVER_WAITS)
+        self._writer.put(table, rows.repartition(BY_SET) if is_spread else rows, removed=removed)
+
+    def _put_of_days(self, table: LakeTable, make: Make, events: DataFrame, changed: Sequence[str] | None) -> None:
+        rows = make(events)
+        if changed is not None:
+            others = self._writer.read(self._spark, table).where(~f.col("day").cast("string").isin(changed))
+            rows = rows.unionByName(others)
+        self._writer.put(table, rows.coalesce(1))
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
@@ -296,25 +302,28 @@ class Layers:
             return False
         # A further copy of a journal changes what was read, and no figure. But an open interval counts up to now: when
         # that moves, days change although no row of silver does.
+        waves: list[dict[str, Callable[[], None]]] = [{}]
         if differing - {BRONZE_QUALITY} or not is_counted:
-            self._put_daily(until)
             rows = [{"fleet": of, "last_at": _at(ends[of]), "until_at": _at(until[of])} for of in sorted(until)]
             self._writer.put_rows(GOLD_COUNTED_UNTIL, rows)
-        with self._progress.step("gold: quality"):
-            files, horizons = (self._writer.rows(table) for table in (BRONZE_QUALITY, SILVER_HORIZONS))
-            faults = answers(self._writer.dataset, [FAULTS])[FAULTS.name]
-            self._writer.put_rows(GOLD_QUALITY, quality(files, horizons, faults))
+            tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in gold_days.SOURCES}
+            put = partial(self._put_of_gold, gold_days.Days(tables=tables, until_ms=until))
+            waves = [{table.path: partial(put, table, make) for table, make in wave.items()} for wave in gold.DAILY]
+        waves[-1][GOLD_QUALITY.path] = self._count_faults
+        for wave in waves:
+            self._progress.together(wave)
         self._writer.note_built("gold", sources)
         return True
 
-    def _put_daily(self, until: Mapping[str, int]) -> None:
-        tables = {one.name: in_ms(self._writer.read(self._spark, one)) for one in (*SILVER, SILVER_PHASES)}
-        days = gold_days.Days(tables=tables, until_ms=until)
-        for table, make in gold.DAILY:
-            with self._progress.step(table.path.replace("/", ": ")):
-                self._writer.put(table, make(days))
-                if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
-                    days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
+    def _put_of_gold(self, days: gold_days.Days, table: LakeTable, make: Callable[[gold_days.Days], DataFrame]) -> None:
+        self._writer.put(table, make(days))
+        if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
+            days.tables[table.name] = in_ms(self._writer.read(self._spark, table))
+
+    def _count_faults(self) -> None:
+        files, horizons = (self._writer.rows(table) for table in (BRONZE_QUALITY, SILVER_HORIZONS))
+        faults = answers(self._writer.dataset, [FAULTS])[FAULTS.name]
+        self._writer.put_rows(GOLD_QUALITY, quality(files, horizons, faults))
 
 
 def _new(events: DataFrame) -> tuple[list[int], set[str]]:

@@ -2,14 +2,16 @@
 Progress of a long job on stderr: one line per step, and on a terminal a line that moves: which part of the step runs,
 and the tasks that are done so far.
 
-Here: printing. Not here: the steps. Nothing of this runs inside Spark's tasks.
+Here: printing, parts of a step side by side. Not here: the steps. Nothing of this runs inside Spark's tasks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from threading import Event
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,6 +21,10 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PARTS_AT_ONCE = 2
+"""A plan is made by one thread, and a small table is mostly plan. Tasks of all parts share cores as those of one."""
 
 
 class Progress:
@@ -58,6 +64,36 @@ class Progress:
         finally:
             self._bars = None
         self.say(f"{name:<28} {time.monotonic() - began:8.1f} s")
+
+    def together(self, parts: Mapping[str, Callable[[], object]]) -> None:
+        """
+        Parts of a step that need nothing of each other, ``PARTS_AT_ONCE``, by names or paths of tables.
+
+        Raises what the first part raises that fails; those that have not begun are left out then.
+        """
+        from pyspark.util import inheritable_thread_target
+
+        has_failed = Event()
+
+        def run(name: str, part: Callable[[], object]) -> None:
+            if has_failed.is_set():
+                return
+            if self._bars is not None:
+                self._bars.update(self._bars.task_ids[0], description=name.replace("/", ": "))
+            try:
+                part()
+            except BaseException:
+                has_failed.set()
+                raise
+
+        pool = ThreadPoolExecutor(PARTS_AT_ONCE)
+        # With a copy of this thread's properties: by them a stream that is stopped finds its jobs.
+        begun = [pool.submit(inheritable_thread_target(self._spark)(run), name, parts[name]) for name in parts]
+        try:
+            for ended in as_completed(begun):
+                ended.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

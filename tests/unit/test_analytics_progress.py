@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.progress import PARTS_AT_ONCE, Progress
 
 
 def spark_with(done: int, of: int) -> Any:
@@ -76,3 +78,32 @@ def test_quiet_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         pass
 
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Progress:
+    """Without a Java whose threads would have properties."""
+    util = pytest.importorskip("pyspark.util", reason="pyspark is not installed: the analytics extra is optional")
+    monkeypatch.setattr(util, "inheritable_thread_target", lambda _: lambda part: part)
+    return Progress(spark_with(0, 0), is_quiet=True)
+
+
+def test_parts_of_a_step_run_side_by_side(apart: Progress) -> None:
+    """One after the other, the first would wait for ever."""
+    met = Barrier(PARTS_AT_ONCE)
+    with apart.step("silver"):
+        apart.together({f"silver/{n}": lambda: met.wait(timeout=30) for n in range(PARTS_AT_ONCE)})
+    apart.together({})
+
+
+def test_a_part_that_fails_ends_the_step_and_none_is_begun_after_it(apart: Progress) -> None:
+    """Its error is the step's; a part that runs comes to its end."""
+    begun: list[int] = []
+
+    def part(number: int) -> None:
+        begun.append(number)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match=r"\d"):
+        apart.together({str(number): partial(part, number) for number in range(1_000)})
+    assert len(begun) <= PARTS_AT_ONCE
