@@ -12,7 +12,8 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.silver.tables import (
     SILVER_BROKER_SETS,
@@ -49,14 +50,14 @@ class Days(msgspec.Struct, kw_only=True):
     until_ms: Mapping[str, int]
     """Fleet -> up to when it is counted."""
 
-    def horizons(self) -> DataFrame:
-        """Columns ``fleet`` and ``horizon_ms``, small."""
-        spark = self.tables["broker_sets"].sparkSession
-        return spark.createDataFrame([*self.until_ms.items()], "fleet string, horizon_ms bigint").hint("broadcast")
+    def horizon_ms(self) -> Column:
+        """Up to when the row's ``fleet`` is counted. No join: each would be a job of its own, for some numbers."""
+        until = f.from_json(f.lit(msgspec.json.encode(self.until_ms).decode()), "map<string, bigint>")
+        return until[f.col("fleet")].alias("horizon_ms")
 
     def sets(self) -> DataFrame:
         """Columns ``set_id``, ``SET`` and ``horizon_ms``, up to when its fleet is counted."""
-        return self.tables["broker_sets"].select("set_id", *SET).join(self.horizons(), "fleet")
+        return self.tables["broker_sets"].select("set_id", *SET, self.horizon_ms())
 
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

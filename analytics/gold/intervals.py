@@ -195,8 +195,8 @@ def quiet_daily(days: Days) -> DataFrame:
         )
     )
     in_order = Window.partitionBy(*of_fleet).orderBy("day")
-    last_day = f.date_from_unix_date(f.floor((f.col("horizon_ms") - 1) / MS_PER_DAY).cast("int"))
-    living = told.join(days.horizons(), "fleet").withColumns(
+    last_day = f.date_from_unix_date(f.floor((days.horizon_ms() - 1) / MS_PER_DAY).cast("int"))
+    living = told.withColumns(
         {
             "living": f.sum(f.col("begun") - f.col("ended")).over(in_order),
             "until": f.coalesce(f.date_sub(f.lead("day").over(in_order), 1), last_day),
