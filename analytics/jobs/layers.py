@@ -45,7 +45,7 @@ from rollcall_ha.analytics.lake.lake import Lake, LakeWriter
 from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.lake.query import answers
 from rollcall_ha.analytics.lake.session import as_path
-from rollcall_ha.analytics.lake.tables import BY_SET, LakeTable, bucket_of, in_ms
+from rollcall_ha.analytics.lake.tables import BUCKETS, BY_SET, LakeTable, bucket_of, in_ms
 from rollcall_ha.analytics.silver import facts as silver
 from rollcall_ha.analytics.silver import intervals, lived
 from rollcall_ha.analytics.silver.tables import (
@@ -247,7 +247,7 @@ class Layers:
             self._writer.put_rows(SILVER_RESTORES, turns.restores)
             self._writer.put_rows(SILVER_CLOCK_STEPS, turns.steps)
         of_sets = lived.as_lived(in_ms(self._writer.read(self._spark, BRONZE_EVENTS)), turns)
-        if built:
+        if built and len(buckets) < BUCKETS:
             of_sets = of_sets.where(bucket_of().isin(buckets))
         of_days = lived.as_lived(in_ms(self._writer.read(self._spark, BRONZE_EVENTS, only=changed)), turns)
         removed = [str(bucket) for bucket in buckets] if built else None

@@ -82,6 +82,8 @@ OF_FEW = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "10",
+    # Each sort and aggregate begins with a page; by the heap's size it would be one of 64 MB.
+    "spark.buffer.pageSize": "1m",
 }
 """For few rows: compiling plans, and planning them again while they run, takes longer than running them as they are."""
 
