@@ -159,7 +159,9 @@ def crowds(
     with context.fleet(Layout(name="perf", is_insecure=is_insecure, timing=timing), is_up=False) as fleet:
         fleet.up_controllers()
         if heartbeat_s > HEARTBEAT_S:
-            rollcall(fleet, "config", "apply", f"heartbeat_interval_ms={heartbeat_s * 1000:.0f}", "--yes").check_returncode()
+            rollcall(
+                fleet, "config", "apply", f"heartbeat_interval_ms={heartbeat_s * 1000:.0f}", "--yes"
+            ).check_returncode()
         cluster, port = fleet.file.fleet.name, fleet.file.controllers[fleet.leader()].broker
         authority = None if is_insecure else fleet.directory / "authority"
         slaves, masters = (
