@@ -8,7 +8,7 @@ nobody before the answer.
 Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so the entry of a later
 promotion comes behind it.
 Rule 3: the dispatcher of the folds lets the log's index take what is confirmed; where more than ``UNREAD_BYTES_MAX``
-were received behind it, the index reads them itself, ``INDEX_BYTES_MAX`` at a time: a burst never holds the loop.
+were received behind it, the index reads them itself, at the pace of a copy: a burst never holds the loop.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from rollcall_ha.ha.actions import (
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.service import HaClient
+from rollcall_ha.ha.transport import TURN_BYTES_MAX
 from rollcall_ha.ha.truncation import TruncationPlan
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.tasks import Tasks
@@ -255,8 +256,12 @@ class Following:
 
     def _index_received(self) -> None:
         """Let the index follow behind the copy where the dispatcher, which reads what is confirmed, does not."""
-        is_far = self._log.unindexed_bytes > UNREAD_BYTES_MAX
-        if is_far and not self._is_indexing and not self._is_paused:
+        if self._is_paused or self._log.unindexed_bytes <= UNREAD_BYTES_MAX:
+            return
+        # As much as a turn receives. A copy would leave it behind: elected now, a slave that has just caught up would
+        # let clients wait until it has read the rest, and another winner would wait for its turns.
+        self._log.extend_index(TURN_BYTES_MAX)
+        if not self._is_indexing:
             self._is_indexing = True
             self._index_step()
 

@@ -75,7 +75,8 @@ from rollcall_ha.controller.contract.values import (
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, Verdict
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.epoch.history import EpochHistory
-from rollcall_ha.ha.actions import TruncateLog
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.actions import LogGrew, TruncateLog
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.service import HaClient
@@ -83,7 +84,7 @@ from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
 from tests.support.fold_tools import open_folds
 from tests.support.ha_replica import until
-from tests.support.log_tools import draft
+from tests.support.log_tools import draft, log_bytes, open_log
 from tests.support.set_views import KEY, shown, shown_member
 
 FLEET = FleetIncarnation("f1")
@@ -737,6 +738,37 @@ def test_a_view_that_waited_for_a_calm_moment_was_written_to_a_disk_that_was_let
         await until(lambda: not replica.role._is_storing_view)
         gc.collect()
         assert faults == []
+
+    asyncio.run(story())
+
+
+def test_a_slave_that_had_just_caught_up_let_clients_wait_until_its_index_had_read_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn received a MiB and indexed a quarter of it: elected then, it had most of the copy to read first."""
+    for name, value in (("UNREAD_BYTES_MAX", 8_000), ("TURN_BYTES_MAX", 8_000), ("INDEX_BYTES_MAX", 2_000)):
+        monkeypatch.setattr(f"rollcall_ha.broker.following.{name}", value)
+    master = open_log(tmp_path / "master", segment_bytes=64 * 1024)
+    for _ in range(50):
+        appended(master, 1_000)
+    content = memoryview(log_bytes(master))
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            log, behind = replica._log, list[int]()
+            log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+            target = cast("FollowTarget", None)
+            for start in range(0, len(content), 8_000):
+                piece = content[start : start + 8_000]
+                view = log.receive_view(len(piece))
+                view[: len(piece)] = piece
+                view.release()
+                log.commit_received(len(piece))
+                end = LogOffset(start + len(piece))
+                replica.following.slave_acted(target, LogGrew(start=LogOffset(start), end=end))
+                behind.append(log.unindexed_bytes)
+            assert log.max_offset == len(content) > 5 * 8_000
+            assert max(behind) <= 2 * 8_000
 
     asyncio.run(story())
 
