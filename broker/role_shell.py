@@ -287,7 +287,8 @@ class RoleShell:
 
     async def _store_views(self) -> None:
         try:
-            # Behind the stop the disk's thread is let go. What waits is not missed: a kill would have taken it as well.
+            # Behind the stop the disk's thread is let go, and a write would raise. The view that waits is not missed: a
+            # kill would have taken it as well.
             while self._view_to_store is not None and not self._is_stopped:
                 # The first one does not wait: killed with an id and no view, this replica could not say which fleet
                 # gave the id, and controllers that were founded anew would refuse it for ever (R7).

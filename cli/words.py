@@ -1,5 +1,5 @@
 """
-What was typed: the values of options and arguments, and what is said of a word that is none.
+Typed words: the values of options and arguments, and the refusal of a word that is none.
 
 Here: ``read_plainly``, by which a command reads its words itself, and ``told_of`` a refusal of typer's. Not here:
 which options there are (``options``), how verbs are found and refusals end a command (``groups``).
@@ -41,7 +41,7 @@ def _plain(param: Any) -> Any:
 
 
 class _Plain:
-    """What typer asks for the value of a parameter."""
+    """Typer asks it for the value of a parameter."""
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         """The value of a word, or of each of them; a default is one already. Raises ``typer.BadParameter``."""
@@ -93,7 +93,7 @@ def _word_of(choice: Any) -> str:
 
 
 def told_of(error: typer.TyperException) -> str:
-    """What a refusal of typer's comes to, in a sentence."""
+    """The sentence for a refusal of typer's."""
     param = getattr(error, "param", None)
     if param is not None and hasattr(error, "param_type"):
         return f"{name_of(param)} is missing: {param.help or 'it has to be named'}"

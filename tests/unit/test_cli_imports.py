@@ -1,4 +1,4 @@
-"""What a command imports: what it needs. Half of the time of `rollcall status` was what it did not."""
+"""A command imports the modules that it needs. Half of the time of `rollcall status` went into others."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Answering(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """A line for each request would hide the one that counts."""
 
 
 @contextmanager
 def controller() -> Iterator[str]:
-    """Its address."""
+    """A controller that answers until the block ends; gives HOST:PORT."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -43,7 +43,7 @@ def typers(place: str) -> Any:
 
 
 def value_of(place: str, typed: Any, *, by_typer: bool) -> Any:
-    """What the command gets; a list where typer's own callback makes one of its tuple."""
+    """The value that the command gets; a list where typer's own callback makes one of its tuple."""
     param = parameters()[place]
     reader = typers(place) if by_typer else param.get_runtime_param()
     found = reader.coerce(typed, param=param, ctx=program().context_class(program()))
